@@ -46,12 +46,12 @@ NOTHING_CLAIMED = ("no claim was found in the answer", "the answer states nothin
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An answer to be judged.
+    """Answer to be judged, with its question and the passages that it was generated from.
 
     Attributes:
-        question: With its gold.
-        prediction: The answer.
-        passages: The passages that the answer was read from, best first.
+        question: The question with its gold.
+        prediction: The predicted answer.
+        passages: Passages that the answer was generated from, best first.
     """
 
     question: Question
@@ -61,12 +61,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two answers to the same question.
+    """Two answers to the same question, to be compared by a pair judge.
 
     Attributes:
-        question: With its gold.
+        question: The question with its gold.
         one, other: The two answers, in the order of the runs' fingerprints.
-        passages: Positive passages of the question, where a judge wants the gold document.
+        passages: Gold passages of the question, for judges that show the gold document.
     """
 
     question: Question
@@ -77,7 +77,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Result of parsing a reply: a verdict, or the reason why there is none. Exactly one of the two is given."""
+    """Result of parsing a judge's reply: either a verdict (`value`) or the reason why there is none (`unscored`)."""
 
     value: Mapping[str, Any] | None
     unscored: str | None = None
@@ -85,15 +85,15 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCall:
-    """One call of a judge, as the store keeps it.
+    """Stored call of a judge, or a rule's decision in place of a call.
 
     Attributes:
-        part: The judge's prompt, or the claim; for pair judges `AS_GIVEN` or `SWAPPED`.
-        repetition: 0, 1 …
-        key: Of the reply in the cache; None if no model was called (a rule, or a case that needs no model).
-        parsed: Its parsed content.
-        model: As the endpoint names it, with its fingerprint and version where it says them; `RULE` for rules, "" where none was asked.
-        prompt_tokens, completion_tokens, seconds, cost_usd: Its cost.
+        part: Name of the judge's prompt; for pair judges the presentation order, `AS_GIVEN` or `SWAPPED`.
+        repetition: Number of the repetition, from 0.
+        key: Key of the reply in the cache; None if no model was called (a rule, or a case that needs no model).
+        parsed: The parsed reply.
+        model: Model name, fingerprint and version as the endpoint reported them; `RULE` for rules, "" if no model was called.
+        prompt_tokens, completion_tokens, seconds, cost_usd: Cost of the call.
     """
 
     part: str
@@ -108,7 +108,7 @@ class JudgeCall:
 
     @property
     def read(self) -> bool:
-        """Return whether all that was asked for could be read."""
+        """Return whether the reply was parsed completely."""
         return self.parsed.value is not None and not self.parsed.value.get("unscored")
 
 
@@ -117,10 +117,10 @@ LOST = "the reply is not kept any more"
 
 
 def counting(calls: Sequence[JudgeCall]) -> list[JudgeCall]:
-    """Return the call that counts of each part and repetition, in order.
+    """Choose the call that decides, for each part and repetition: a judge is asked a second time if its reply is unreadable.
 
-    A judge is asked once more if its reply cannot be read. Of the two calls the first one counts that was read in
-    full, else the first that was read in part, else the first whose reply was read once and is lost, else the first.
+    In order of preference: the first call that was parsed completely, the first that was parsed partly, the first whose reply
+    was parsed once but is no longer cached, the first call.
     """
 
     def rank(call: JudgeCall) -> tuple[bool, bool, bool]:
@@ -136,7 +136,7 @@ def counting(calls: Sequence[JudgeCall]) -> list[JudgeCall]:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A question's value on a measure: a number; or the reason why it is missing; or neither, if it is unscorable."""
+    """Value of a judged measure on one question: a number, or the reason why it is missing, or neither if the question is unscorable."""
 
     value: float | None
     unscored: str | None = None
@@ -144,14 +144,14 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that a judge gives a question.
+    """Measure that a point judge computes per question.
 
     Attributes:
-        name: As in metric ids (`accuracy`).
-        definition: One paragraph.
-        low, high: Its range.
-        higher_is_better: Direction.
-        ranks: Whether it says how good an answer is, so that controls have a known place on it.
+        name: Name in metric ids, for example `accuracy`.
+        definition: Definition in one paragraph.
+        low, high: Smallest and largest value.
+        higher_is_better: False if lower is better.
+        ranks: Whether it measures answer quality, so that controls (gold answer, empty answer) have an expected rank.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Measure:
 
 
 class JudgeConfig(FrozenModel):
-    """Base of every judge's options: frozen, and unknown keys are errors."""
+    """Base class of judges' options. Instances are frozen; unknown options are errors."""
 
     policy: ClassVar[frozenset[str]] = frozenset()
     """Options that affect the use of replies but not the prompts: a replay may change them."""
@@ -174,70 +174,72 @@ class JudgeConfig(FrozenModel):
 
     @property
     def label(self) -> str:
-        """Return the model's name in ids."""
+        """Return the model's name as it appears in metric ids."""
         return RULE
 
     @property
     def weights(self) -> str:
-        """Return the hash of the weights of a local model, "" if there is none."""
+        """Return the hash of a local model's weights; "" if the judge uses no local weights."""
         return ""
 
     def deciding(self) -> dict[str, Any]:
-        """Return the options that are part of the judge's identity, as JSON has them."""
+        """Return the options that are part of the judge's identity, as a JSON object."""
         return self.model_dump(mode="json", exclude=dict(self.alongside))
 
     def preflight(self) -> None:
-        """Check, without calling anything, that these options can work here.
+        """Check that the judge can run with these options (packages, keys, files), without calling a model.
 
         Raises:
-            UserError: Something is missing; the message says how to get it.
+            UserError: A requirement is missing; the message explains how to provide it.
         """
 
     def reach(self, cache: Path | None) -> None:
-        """Make one short call to the judge's endpoint, unless replies of its model are kept.
+        """Test the judge's endpoint with one short call; skipped if the cache has replies of its model.
 
         Raises:
-            Broke: It does not answer; the message says why.
+            Broke: The endpoint does not answer; the message explains why.
         """
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
-        """Return the work of a number of judgments, one call each.
+        """Estimate the model calls and tokens of a number of judgments, one call each.
 
         Args:
-            lengths: Of the data.
-            judgments: Answers, or pairs of them in one order.
-            answer: Tokens of an answer at most.
-            shown: Answers in a prompt.
+            lengths: Typical text lengths of the dataset.
+            judgments: Number of judged answers, or of pairs in one presentation order.
+            answer: Maximum length of an answer, in tokens.
+            shown: Number of answers per prompt.
         """
         return Work() if self.label == RULE else unknown(f"judging by {self.label}: the judge states no work")
 
     @property
     def needs(self) -> Needs:
-        """Return the model of the judge, None without a model."""
+        """Return what the judge needs to run, such as its model; None without a model."""
         return Needs()
 
 
 class PointJudge(Protocol):
-    """A judge of single answers; it has one form of `ask` too."""
+    """Interface of judges that score single answers. Implementations also have `ask` (a batch, for rules) or `ask_one` (one
+    item, for models).
+    """
 
     def parse(self, part: str, reply: str) -> Parsed:
-        """Read a raw reply to one of the judge's prompts."""
+        """Parse a raw reply to the prompt named `part`."""
         ...
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """Return a score for each of the judge's measures from the calls made for an item; repetitions are averaged."""
+        """Compute the score on each of the judge's measures from the calls about an item, averaging repetitions."""
         ...
 
 
 class PairJudge(Protocol):
-    """A judge of two answers to one question, in both orders of presentation; it has one form of `ask` too."""
+    """Interface of judges that compare two answers in both presentation orders. Implementations also have `ask` or `ask_one`."""
 
     def parse(self, part: str, reply: str) -> Parsed:
-        """Read a raw reply."""
+        """Parse a raw reply."""
         ...
 
     def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
-        """Return `FIRST`, `SECOND`, `TIE` or `NONE` per criterion, by the displayed order; None if the criterion is unscored."""
+        """Return the verdict per criterion in terms of the displayed order: `FIRST`, `SECOND`, `TIE` or `NONE`; None if unscored."""
         ...
 
 
@@ -246,22 +248,23 @@ JudgeKind = Literal["point", "pair"]
 
 @dataclass(frozen=True)
 class JudgeEntry:
-    """A registered judge.
+    """Registration of a judge.
 
     Attributes:
-        id: The name in experiment files.
+        id: Name of the judge in experiment files.
         kind: `point` judges give every answer a number, `pair` judges compare two answers.
-        version: Of parser, policy and arithmetic; the prompts are hashed on their own.
-        summary: One line.
-        definition: One paragraph: what is asked, what counts, what is unscored.
-        factory: From options and services to a `PointJudge` or `PairJudge`.
-        config: The class of its options.
-        measures: Measures of a point judge, main one first.
-        criteria: Criteria of a pair judge, main one first.
-        needs: Fields of a question and answer that it reads.
+        version: Version of parser, scoring rules and arithmetic; prompts are hashed separately.
+        summary: Summary in one line.
+        definition: Definition in one paragraph: what the judge is asked, how verdicts count, and what is unscored.
+        factory: Creates a `PointJudge` or `PairJudge` from options and services.
+        config: Class of its options.
+        measures: Measures of a point judge, the main one first.
+        criteria: Criteria of a pair judge, the main one first.
+        needs: Fields of question and answer that it reads.
         source: Paper or library that defines it.
-        also: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
-        code: Of a plug-in; None for shipped judges.
+        also: Returns, for given options, further parts of the judge's identity, such as hashes of prompts and versions of
+            libraries.
+        code: Code identity of a plug-in; None for shipped judges.
     """
 
     id: str
@@ -298,9 +301,10 @@ def register_judge(
     identity: Identity = "code",
     also: Callable[[Any], Mapping[str, str]] = lambda config: {},
 ) -> Callable[[F], F]:
-    """Declare a judge; decorates its factory `(config, services)`, whose docstring is the definition.
+    """Register a judge: a decorator for its factory `(config, services)`, whose docstring becomes the judge's definition.
 
-    Of a plug-in, `identity` says whether its id covers its `code`, or only the `version` that its author raises.
+    For a plug-in, `identity` sets what its id depends on: "code" (a hash of its code) or "version" (a number that its author
+    raises).
     """
 
     def decorate(factory: F) -> F:
@@ -330,7 +334,7 @@ def register_judge(
 
 @dataclass(frozen=True)
 class Judge:
-    """A registered judge with its options: what can be named, described and built."""
+    """Registered judge with its options; it can be described, identified and built."""
 
     entry: JudgeEntry
     config: JudgeConfig
@@ -338,10 +342,10 @@ class Judge:
 
     @classmethod
     def of(cls, identifier: str, config: Mapping[str, Any] | None = None, *, where: str | None = None) -> Judge:
-        """Look a judge up and validate its options.
+        """Look up a judge by id and validate its options.
 
         Raises:
-            UserError: There is no such judge.
+            UserError: The judge is unknown.
             pydantic.ValidationError: An option is unknown or of the wrong type.
         """
         entry = JUDGES.get(identifier, where=where)
@@ -349,12 +353,12 @@ class Judge:
 
     @property
     def rule(self) -> bool:
-        """Return whether the judge is a rule without a model."""
+        """Return whether the judge is rule-based, without a model."""
         return self.config.label == RULE
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Return the settings that determine the judge's verdicts."""
+        """Return everything that determines the judge's verdicts, as a JSON object."""
         weights = {"weights": self.config.weights} if self.config.weights else {}
         return {
             "judge": self.entry.id,
@@ -366,7 +370,7 @@ class Judge:
 
     @property
     def short(self) -> str:
-        """Return eight hex digits of the identity: what tells two judges with the same model apart."""
+        """Return the first eight hex digits of the identity's hash, which distinguish judges with the same model."""
         if "short" not in self._made:
             self._made["short"] = fingerprint(self.identity)[:8]
         return self._made["short"]
@@ -383,20 +387,20 @@ class Judge:
         return hash(str(self))
 
     def metric(self, measure: str) -> str:
-        """Return the metric id of one of its measures: `accuracy(model=gpt-4.1,as=3fa9c1d2)#v1`."""
+        """Return the metric id of one of the judge's measures, for example `accuracy(model=gpt-4.1,as=3fa9c1d2)#v1`."""
         return self._named(measure)
 
     @property
     def metrics(self) -> dict[str, str]:
-        """Return metric ids by measure."""
+        """Return the metric ids of all measures, by measure name."""
         return {measure.name: self.metric(measure.name) for measure in self.entry.measures}
 
     def build(self, services: Services) -> Any:
-        """Make the judge itself."""
+        """Create the judge object that makes calls."""
         return self.entry.factory(self.config, services)
 
     def describe(self) -> dict[str, Any]:
-        """Return the card as the store keeps it."""
+        """Return the judge's card for the store, as a JSON object."""
         entry = self.entry
         return {
             **self.identity,

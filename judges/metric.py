@@ -27,10 +27,10 @@ from methods.api import Prediction
 
 @dataclass(frozen=True)
 class QuestionGraphs:
-    """The graphs of a benchmark's questions.
+    """Knowledge graphs of a benchmark's questions, for metrics that need them.
 
     Attributes:
-        graphs: Each question's own graph, by question id; a question that is not there has none.
+        graphs: Graph of each question, by question id; questions without a graph are missing.
         corpus: Triples by id; None if no question has a graph.
     """
 
@@ -39,22 +39,22 @@ class QuestionGraphs:
 
     @classmethod
     def of(cls, benchmark: Benchmark) -> QuestionGraphs:
-        """Return those that a benchmark brings, in whatever setting it is asked; without graphs an object without any."""
+        """Collect the graphs that a benchmark provides, in any retrieval setting; the result is empty without graphs."""
         graphs = benchmark.extra.get("graphs")
         if not graphs or not isinstance(benchmark.corpus, TripleCorpus):
             return cls()
         return cls(graphs, benchmark.corpus)
 
     def nodes(self, question_id: str) -> set[str]:
-        """Return heads and tails of a question's own graph; none if it has no graph."""
+        """Return the nodes (heads and tails) of a question's graph; empty if it has no graph."""
         graph = self.graphs.get(question_id, ())
         return {name for head, _, tail in graph for name in (head, tail)}
 
     def triples(self, identifiers: Sequence[str]) -> list[Triple]:
-        """Return the triples with these ids, in their order.
+        """Look up triples by id, in the given order.
 
         Raises:
-            UserError: There is no such triple.
+            UserError: A triple is unknown.
         """
         if self.corpus is None:
             return []
@@ -101,16 +101,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Batch:
-    """Questions with their predictions, row by row: the input of every metric.
+    """Questions with their predictions, row by row: the input of every metric. Shared intermediate results are cached (`once`).
 
     Attributes:
-        questions, predictions: One of each a row.
-        passage: From the id of a passage (or triple) to it, None if texts are not available.
+        questions, predictions: One of each per row.
+        passage: Looks up a passage (or triple) by id; None if texts are not available.
         memo: The cache of `once`.
-        graphs: The questions' graphs, None if it is not known whether they have any.
+        graphs: Graphs of the questions; None if unknown.
 
-    Work that several metrics need (which ranks hold positives, normalized texts, a model's reading) is done once per
-    batch: see `once`.
+    Work that several metrics share, such as normalized texts, is done once per batch (`once`).
     """
 
     questions: Sequence[Question]
@@ -123,7 +122,7 @@ class Batch:
         return len(self.questions)
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what `make` returns, made by the first metric that asks under this key and kept for the others."""
+        """Return the value cached under `key`; call `make` to compute it on first use."""
         if key not in self.memo:
             self.memo[key] = make()
         result: T = self.memo[key]
@@ -131,17 +130,17 @@ class Batch:
 
     @cached_property
     def answers(self) -> list[str]:
-        """Return predicted answers."""
+        """Return the predicted answers."""
         return [prediction.answer for prediction in self.predictions]
 
     @cached_property
     def golds(self) -> list[tuple[str, ...]]:
-        """Return accepted strings per question."""
+        """Return the accepted answers of each question."""
         return [question.golds for question in self.questions]
 
     @cached_property
     def rankings(self) -> list[list[str]]:
-        """Return ranked passage (or triple) ids per question, the first mention of each, without those that the question excludes."""
+        """Return the ranked passage (or triple) ids of each question, without repetitions and without ids that the question excludes."""
         return list(map(_ranking, self.questions, self.predictions))
 
 
@@ -154,17 +153,16 @@ def _ranking(question: Question, prediction: Prediction) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a metric.
+    """Parameter of a metric.
 
     Attributes:
-        name: As written in the id; `k` is written `@k`.
-        kind: `int`, `float`, `str` or `bool`, which is written `true` or `false`.
-        default: Used if the id does not state it; None makes it required.
-        choices: Allowed values, empty for any.
+        name: Name in the metric id; `k` is written `@k`.
+        kind: Type: `int`, `float`, `str` or `bool` (written `true` or `false`).
+        default: Default value; None makes the parameter required.
+        choices: Allowed values; empty allows any.
         help: Its meaning.
-        quiet: Whether an id leaves it out where it has its default: for parameters that came later, so that the ids
-            in people's stores stay what they are.
-        check: From a value to what is wrong with it, None if nothing is.
+        quiet: Whether ids omit the default value. Set it for parameters added later, so that ids in existing stores stay valid.
+        check: Returns what is wrong with a value, or None.
     """
 
     name: str
@@ -181,36 +179,36 @@ Language = Callable[[Mapping[str, Any]], str | None]
 
 
 def no_language(values: Mapping[str, Any]) -> str | None:
-    """Return None, for metrics that do not split text into words."""
+    """Return None as the language, for metrics that do not split text into words."""
     return None
 
 
 def english(values: Mapping[str, Any]) -> str | None:
-    """Return English, for metrics that split text at white space."""
+    """Return "en" as the language, for metrics that split text at white space."""
     return "en"
 
 
 @dataclass(frozen=True)
 class MetricEntry:
-    """A registered metric: its definition for people and its function for batches.
+    """Registration of a metric.
 
     Attributes:
-        id: The bare name.
-        version: Part of every printed id; a changed definition is a new version.
-        definition: One paragraph: normalization, aggregation over golds, what is unscorable.
-        compute: From a batch and the parameters to scores.
-        parameters: In the order in which they print.
-        low, high: The declared range; None is unbounded.
-        higher_is_better: Direction.
-        needs: Its inputs, as named in `NEEDS`.
+        id: Name without parameters.
+        version: Version in every printed id; a changed definition needs a new version.
+        definition: Definition in one paragraph: normalization, aggregation over gold answers, and what is unscorable.
+        compute: Computes the scores of a batch with given parameters.
+        parameters: Parameters in the order in which ids print them.
+        low, high: Smallest and largest value; None if unbounded.
+        higher_is_better: False if lower is better.
+        needs: Inputs, from `NEEDS`.
         source: Paper, official script or library that defines it.
-        group: "answer", "retrieval", "support", … for listing.
-        missing: Score of a question without prediction.
-        exact: Whether the value is exact (fit for invariants) or a model's opinion.
+        group: Group for listings: "answer", "retrieval", "support", …
+        missing: Score of a question without a prediction.
+        exact: Whether the value is exact (usable for invariants), not a model's estimate.
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
-        language: From the parameters to the language whose words it cuts a text into; None if it knows none.
-        zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
-        code: Of a plug-in; None for shipped metrics.
+        language: Returns, for given parameters, the language that its word splitting assumes; None if it does not split words.
+        zero_under: Values of `rules` whose official scripts count unscorable questions as 0.
+        code: Code identity of a plug-in; None for shipped metrics.
     """
 
     id: str
@@ -233,13 +231,13 @@ class MetricEntry:
 
     @property
     def edition(self) -> str:
-        """Return what follows `#` in ids: the version, and of a plug-in the hash of its code (`v1-3fa2c1d0`)."""
+        """Return the part of ids after `#`: the version and, for a plug-in, the hash of its code (`v1-3fa2c1d0`)."""
         return f"v{self.version}{self.code.suffix if self.code else ''}"
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its parameters: what an id such as `recall@5#v2` denotes."""
+    """Metric with parameter values, as an id such as `recall@5#v2` denotes it."""
 
     entry: MetricEntry
     values: Mapping[str, Any]
@@ -259,17 +257,17 @@ class Metric:
 
     @property
     def zero_elsewhere(self) -> bool:
-        """Return whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
+        """Return whether the official script with these rules counts unscorable questions as 0 in its mean."""
         return self.values.get("rules") in self.entry.zero_under
 
     def compute(self, batch: Batch) -> Scores:
-        """Score a batch.
+        """Compute the scores of a batch.
 
         Returns:
             Shape (len(batch),), NaN if unscorable.
 
         Raises:
-            ValueError: The metric returned something else.
+            ValueError: The metric returned an array of another shape or type.
         """
         scores = np.asarray(self.entry.compute(batch, **self.values))
         if scores.dtype.kind not in "biuf":  # None would become NaN, and "0.7" a number
@@ -285,15 +283,15 @@ UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my"))
 
 
 def require_language(metric: Metric, languages: Collection[str], *, where: str | None = None) -> None:
-    """Refuse a metric that splits words by another language's rules, which would turn a clause into one word.
+    """Refuse a metric whose word splitting does not fit the language of the texts (a sentence would be one word).
 
     Args:
         metric: The metric.
-        languages: Those of the texts; empty if unknown.
-        where: The setting that requests it.
+        languages: Languages of the texts; empty if unknown.
+        where: Place that requests the metric, for the error.
 
     Raises:
-        UserError: It does.
+        UserError: The languages do not fit.
     """
     needed = metric.entry.language(metric.values)
     known = set(languages)
@@ -309,7 +307,7 @@ def require_language(metric: Metric, languages: Collection[str], *, where: str |
 
 
 def written(value: Any) -> str:
-    """Return a parameter's value as ids write it."""
+    """Format a parameter value as metric ids write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -321,7 +319,7 @@ _ID = re.compile(r"(?P<name>\w+)(?:@(?P<k>\d+))?(?:\((?P<parameters>[^()]*)\))?(
 
 
 def definition_of(docstring: str) -> str:
-    """Return a docstring on one line, without the verb that docstrings of functions begin with."""
+    """Turn a docstring into a definition: one line, without the verb at its beginning."""
     text = re.sub(r"^(?:Return|Compute) ", "", " ".join(docstring.split()))
     return text[:1].upper() + text[1:]
 
@@ -344,13 +342,13 @@ def register(
     zero_under: Sequence[str] = (),
     identity: Identity = "code",
 ) -> Callable[[F], F]:
-    """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
+    """Register a metric: a decorator for its function `(batch, **parameters) -> Scores`, whose docstring becomes the definition.
 
-    Of a plug-in, `identity` says what its ids depend on: `code` puts the hash of its code into them, so that scores of
-    other code are never mistaken for these; `version` puts only the version, which the author raises by hand.
+    For a plug-in, `identity` sets what its ids contain: "code" adds a hash of its code, so that scores of other code are never
+    mixed up; "version" only the version, which its author raises.
 
     Raises:
-        ValueError: There is no definition, or `needs` is empty or says something that is not in `NEEDS`.
+        ValueError: The docstring is missing, or `needs` is empty or not a subset of `NEEDS`.
     """
     unknown = [need for need in needs if need not in NEEDS]
     if unknown or not needs:
@@ -387,10 +385,10 @@ def register(
 
 
 def parse(text: str, *, where: str | None = None) -> Metric:
-    """Return the metric that an id denotes; parameters and version may be left out if they have defaults.
+    """Parse a metric id; parameters and version may be omitted if they have defaults.
 
     Raises:
-        UserError: The id does not parse, or names a metric, parameter, value or version that does not exist.
+        UserError: The id is malformed, or names an unknown metric, parameter, value or version.
     """
     match = _ID.fullmatch(text.strip())
     if not match:

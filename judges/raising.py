@@ -15,18 +15,18 @@ RAISED = "raised: "
 
 
 def call_that_raised(error: BaseException) -> JudgeCall:
-    """Return the record of an item whose call raised an error."""
+    """Record an error that a judge raised on an item, in the form of a judge call."""
     return JudgeCall(AS_GIVEN, 0, None, Parsed(None, f"{RAISED}{raised(error)}"))
 
 
 def why_raised(calls: Sequence[JudgeCall]) -> str | None:
-    """Return the reason if asking about an item raised, None if it did not."""
+    """Return the error that a judge raised on an item, from its calls; None if it raised none."""
     reasons = [call.parsed.unscored for call in calls if call.parsed.unscored]
     return next((reason for reason in reasons if reason.startswith(RAISED)), None)
 
 
 def scores_of(judge: Any, entry: JudgeEntry, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-    """Return a score for each measure of a point judge; unscored if its code raises or returns something else."""
+    """Compute a point judge's scores of an item; they are unscored if its code raises an error or returns the wrong type."""
     why = why_raised(calls)
     if why is None:
         try:
@@ -50,7 +50,7 @@ def _checked(score: Score, low: float | None, high: float | None) -> Score:
 
 
 def verdicts_of(judge: Any, entry: JudgeEntry, call: JudgeCall) -> tuple[JudgeCall, Mapping[str, str | None]]:
-    """Return a call with a pair judge's verdict by criterion; unscored if its code raises or returns something else."""
+    """Compute a pair judge's verdicts from a call; they are unscored if its code raises an error or returns the wrong type."""
     nothing = dict.fromkeys(entry.criteria)
     if why_raised([call]) is not None:
         return call, nothing

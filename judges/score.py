@@ -27,23 +27,23 @@ def score(
     graphs: QuestionGraphs | None = None,
     faults: dict[Metric, BaseException] | None = None,
 ) -> dict[str, Scores]:
-    """Score predictions under several metrics; shared values are computed once.
+    """Score predictions on several metrics; values that metrics share are computed once.
 
-    Every question counts. One without prediction, and for metrics that read the answer also one whose prediction says
-    that it failed (`notes["failed"]`), scores what the metric declares as `missing`, unless its gold makes it
-    unscorable. The answer of a failed prediction is not read; evidence that it did return is scored.
+    Every question counts. A question without a prediction gets the metric's `missing` value, unless its gold makes it
+    unscorable; for metrics that read the answer, so does a failed prediction (`notes["failed"]`). Evidence that a failed
+    prediction returned is scored.
 
     Args:
         questions: The questions of the task.
-        predictions: One per question in the same order, None if there is none; or by question id (as methods know
-            it, or the dataset's own).
+        predictions: One per question in the same order, None if missing; or a mapping by question id (the one that methods see,
+            or the dataset's own).
         metrics: Metrics or their ids.
-        passage: From the id of a passage (or triple) to it, for metrics that read texts.
-        graphs: The questions' graphs, for metrics that look at them (`QuestionGraphs.of(benchmark)`).
-        faults: Takes what metrics raised, which then are left out; None: the first error is raised.
+        passage: Looks up a passage (or triple) by id, for metrics that read texts.
+        graphs: Graphs of the questions, for metrics that need them (`QuestionGraphs.of(benchmark)`).
+        faults: Collects the errors that metrics raise; these metrics are left out. None raises the first error.
 
     Returns:
-        By canonical metric id, shape (questions,), NaN if unscorable.
+        Scores by canonical metric id, shape (questions,); NaN if unscorable.
 
     Raises:
         UserError: A metric id is unknown, or a prediction belongs to another question.
@@ -94,9 +94,9 @@ def _require_values(metric: Metric, batch: Batch, scores: Scores) -> None:
 
 
 def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGraphs | None = None) -> bool:
-    """Return whether a metric gives a value to any of these questions, whatever is answered.
+    """Return whether a metric can give a value to any of these questions, whatever the answers are.
 
-    A metric that needs a model is taken to: nothing is loaded to find out.
+    For a metric that needs a model, return True without loading it.
     """
     if "model" in metric.entry.needs:
         return True
@@ -149,7 +149,7 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
 
 
 def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, float] | None = None) -> list[str]:
-    """Check the relations that must hold between the scores of one run, over its scorable questions.
+    """Check the invariants that must hold between the scores of one run, over its scorable questions.
 
     - Every value is finite and within its metric's declared range.
     - What is the same by definition is equal: mrr@1, precision@1 and hit@1; has_answer_mrr@1 and
@@ -163,7 +163,7 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
 
     Args:
         scores: Shape (questions,) per metric, NaN if unscorable.
-        reported: The value that is shown for a metric, where there is one.
+        reported: The displayed mean of each metric, to compare with the mean over questions.
 
     Returns:
         One sentence per violation, with the number of questions and the first of them; empty if all is well.
@@ -194,7 +194,7 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
 
 
 def mean_of(values: Scores) -> float:
-    """Return the mean over scorable questions, NaN if there are none."""
+    """Return the mean over scorable questions; NaN if there are none."""
     scorable = values[~np.isnan(values)]
     return float(scorable.mean()) if scorable.size else float("nan")
 

@@ -50,11 +50,11 @@ REACH = 2
 
 
 def polarity(text: str) -> float:
-    """Return (positive − negative) / (positive + negative) words of a text, in [-1, 1]; 0 if there are none.
+    """Compute the sentiment polarity of a text: (positive − negative) / (positive + negative) words, from -1 to 1; 0 without such words.
 
-    A word counts by fixed lists of English words, with the other sign where one of the two words before it is a
-    negation (not, never, no, …, anything that ends in n't). Case does not count. This is not TextBlob's polarity, which
-    SARK reports: only shifts can be compared, and only roughly.
+    Words are looked up in fixed English lists, regardless of case; the sign is reversed if one of the two preceding words is a
+    negation (not, never, no, … or a word ending in n't). SARK reports TextBlob's polarity, with which only shifts can be
+    compared roughly.
     """
     positive = negative = 0
     negated = 0
@@ -72,12 +72,12 @@ def polarity(text: str) -> float:
 
 
 def polarities(texts: Sequence[str]) -> Scores:
-    """Return `polarity` of every text. Shape (texts,)."""
+    """Compute `polarity` for every text; shape (texts,)."""
     return np.array([polarity(text) for text in texts], dtype=np.float64)
 
 
 def textblob_polarities(texts: Sequence[str]) -> Scores:
-    """Return TextBlob's polarity of every text, which SARK reports (appendix C.2). Shape (texts,).
+    """Compute TextBlob's sentiment polarity for every text, which SARK reports (appendix C.2); shape (texts,).
 
     Raises:
         UserError: TextBlob is not installed.
@@ -91,17 +91,17 @@ def textblob_polarities(texts: Sequence[str]) -> Scores:
 
 
 def text_item(text: str, source: str = "") -> Item:
-    """Return a text as judges take it: the answer to no question, read from its source."""
+    """Wrap a text as an item for judges: the answer to an empty question, with `source` as its passage."""
     return Item(Question("", "", ()), Prediction("", text), (Passage("", "", source),))
 
 
 class StyleValidator:
-    """Reject informal texts that are not judged Informal; other styles are not checked.
+    """Validator for rewritings: rejects informal texts that a style judge does not call Informal; other styles are not checked.
 
     Args:
-        judge: `style` or `rule_style`, built.
-        id: The judge's identity.
-        styles: The styles that must read as Informal.
+        judge: A built `style` or `rule_style` judge.
+        id: Identity of the judge.
+        styles: The styles whose texts must be judged Informal.
     """
 
     def __init__(self, judge: PointJudge, id: str, styles: Sequence[str] = ("informal",)) -> None:
@@ -119,11 +119,11 @@ class StyleValidator:
 
 
 class ContentValidator:
-    """Reject texts that are not judged to keep all facts of their source.
+    """Validator for rewritings: rejects texts that do not keep all facts of their source, according to a judge.
 
     Args:
-        judge: `content`, built.
-        id: The judge's identity.
+        judge: A built `content` judge.
+        id: Identity of the judge.
     """
 
     def __init__(self, judge: PointJudge, id: str) -> None:
@@ -140,10 +140,10 @@ class ContentValidator:
 
 
 class EntityValidator:
-    """Objects to texts that keep too few of the names and numbers of their source; needs no model.
+    """Validator for rewritings: rejects texts that keep too few names and numbers of their source; needs no model.
 
     Args:
-        least: Smallest share that must be kept.
+        least: Minimum share of entities that must be kept.
         extractor: As in `entity_preservation`.
     """
 
@@ -158,12 +158,12 @@ class EntityValidator:
 
 
 def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
-    """Return what the calls made for one text say, those that could not be read left out."""
+    """Return the readable verdicts among the calls about one text."""
     return [str(call.parsed.value["verdict"]) for call in counting(calls) if call.parsed.value is not None]
 
 
 def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:
-    """Return, per text, the share of its verdicts that equal this one. Shape (texts,); NaN if no verdict could be parsed."""
+    """Compute, per text, the share of readable verdicts that equal `verdict`; shape (texts,), NaN without readable verdicts."""
     results = [verdicts(calls) for calls in queries]
     return np.array([row.count(verdict) / len(row) if row else np.nan for row in results], dtype=np.float64)
 
@@ -194,10 +194,10 @@ Sentiment = Callable[[Sequence[str]], Scores]
 
 @dataclass(frozen=True, slots=True)
 class StyleText:
-    """A text and its rewriting.
+    """Text and its rewriting in another style.
 
     Attributes:
-        style: The other style.
+        style: Style of the rewriting.
         source, styled: The two texts, without titles.
         golds: Gold answers of the question that the pair belongs to; () if it belongs to none.
     """
@@ -210,43 +210,43 @@ class StyleText:
 
 @dataclass(frozen=True)
 class Measured:
-    """Values of one measure over the pairs of one style.
+    """Values of one quality measure over the pairs of one style.
 
     Attributes:
-        values: Shape (pairs,); NaN if a pair has none.
+        values: One value per pair, shape (pairs,); NaN if missing.
     """
 
     values: Scores
 
     @property
     def n(self) -> int:
-        """Return how many pairs have a value."""
+        """Return the number of pairs with a value."""
         return int(np.isfinite(self.values).sum())
 
     @property
     def mean(self) -> float | None:
-        """Return the mean of the known values; None if there are none."""
+        """Return the mean over pairs with a value; None if there are none."""
         return float(np.nanmean(self.values)) if self.n else None
 
     @property
     def sd(self) -> float | None:
-        """Return standard deviation (n − 1); None if fewer than two pairs have a value."""
+        """Return the sample standard deviation (n − 1); None if fewer than two pairs have a value."""
         return float(np.nanstd(self.values, ddof=1)) if self.n > 1 else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return number, mean and spread; `missing`: pairs without a value."""
+        """Return number, mean and standard deviation as a JSON object; `missing` is the number of pairs without a value."""
         return {"n": self.n, "missing": len(self.values) - self.n, "mean": self.mean, "sd": self.sd}
 
 
 @dataclass(frozen=True)
 class StyleQuality:
-    """Quality of the texts in one style.
+    """Quality measures of the rewritten texts in one style.
 
     Attributes:
-        style: Which.
-        pairs: How many there are.
-        failed: Rewritings that were given up.
-        measures: By name, those that were asked for.
+        style: The style.
+        pairs: Number of pairs.
+        failed: Number of rewritings that failed.
+        measures: The requested measures, by name.
     """
 
     style: str
@@ -261,7 +261,7 @@ class StyleQuality:
 
 
 def texts_of(rewritings: Iterable[Rewriting], benchmark: Benchmark | None = None) -> list[StyleText]:
-    """Return pairs as texts, with the gold answers of their questions where the benchmark is given; failed ones left out."""
+    """Convert rewritings to text pairs, with the gold answers of their questions if the benchmark is given; failed ones are left out."""
     golds = {question.id: question.golds for question in benchmark.questions} if benchmark else {}
     return [
         StyleText(rewriting.style, rewriting.formal.text, rewriting.styled.text, golds.get(rewriting.question, ()))
@@ -282,26 +282,26 @@ def style_quality(
     failed: Mapping[str, int] | None = None,
     device: str | None = None,
 ) -> list[StyleQuality]:
-    """Measure rewritten texts, style by style.
+    """Measure the quality of rewritten texts, one result per style.
 
-    Measures that need a model are computed if one is named; it sees texts of several pairs once.
+    Measures that need a model are computed only if the model is named; texts that occur in several pairs are processed once.
 
     Args:
-        texts: The pairs.
-        strength: A judge of style: `style` or `rule_style`, built.
+        texts: The text pairs.
+        strength: A built `style` or `rule_style` judge; None: not measured.
         bertscore: An encoder (SARK: `bert-base-uncased`); None: not measured.
         layer: The encoder's layer (SARK: 12).
         extractor: As in `entity_preservation`.
         perplexity: A causal language model (SARK: `gpt2`); None: not measured.
-        sentiment: From texts to polarities; None: not measured.
-        failed: Rewritings that were given up, by style.
-        device: Device of the models; None chooses.
+        sentiment: Computes the polarities of texts; None: not measured.
+        failed: Number of failed rewritings, by style.
+        device: Device of the models; None chooses automatically.
 
     Returns:
         One per style, in the order of first appearance.
 
     Raises:
-        UserError: A model cannot be loaded, or there is no such extractor.
+        UserError: A model cannot be loaded, or the extractor is unknown.
     """
     work = _Work(texts, strength, bertscore, layer, extractor, perplexity, sentiment, device)
     measured = work.measured()
@@ -316,7 +316,7 @@ def style_quality(
 
 
 def rows(report: Iterable[StyleQuality]) -> list[dict[str, Any]]:
-    """Return the report as rows of a table: style, measure, n, missing, mean, sd."""
+    """Convert the report to table rows: style, measure, n, missing, mean, sd."""
     return [{"style": item.style, "measure": name, **measured.to_json()} for item in report for name, measured in item.measures.items()]
 
 

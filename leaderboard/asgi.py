@@ -26,12 +26,12 @@ _INDEX = _index()
 
 
 async def page(request: Request) -> Response:
-    """Answer the address of a page."""
+    """Serve Streamlit's page under the address of a leaderboard page, so that links to pages work."""
     return HTMLResponse(_INDEX, headers={"Cache-Control": "no-cache"})
 
 
 async def icon(request: Request) -> Response:
-    """Answer browsers that ask for an icon by its usual name."""
+    """Serve the leaderboard's icon to browsers that request `/favicon.ico`."""
     return FileResponse(_HERE / "assets" / "icon.svg")
 
 

@@ -48,7 +48,7 @@ _turn = threading.BoundedSemaphore(1)
 
 
 def submit_command() -> list[str] | None:
-    """Return the command that checks submissions; None if the server accepts none."""
+    """Return the command line that checks submissions; None if the server accepts none."""
     try:
         results = json.loads(os.environ.get(VARIABLE) or "null")
     except ValueError:
@@ -62,7 +62,7 @@ def waits_for_approval() -> bool:
 
 
 def token_hash(token: str) -> str:
-    """Return the stored hash of the owner's token.
+    """Hash the owner's token for storage.
 
     Raises:
         UserError: The token is too short to be secret.
@@ -78,7 +78,7 @@ def token_hash(token: str) -> str:
 
 
 def has_owner() -> bool:
-    """Return whether an owner can decide here."""
+    """Return whether the server has an owner who can review submissions."""
     return submit_command() is not None and bool(os.environ.get(OWNER_VARIABLE))
 
 
@@ -89,14 +89,14 @@ def is_owner(token: str) -> bool:
 
 
 class Draft:
-    """Files that a visitor sent, in a private folder that is removed with this object at the latest.
+    """Uploaded files of a submission, in a private temporary folder that is deleted with this object at the latest.
 
     Args:
-        predictions: The predictions, or a bundle.
-        card: The card; None next to a bundle.
+        predictions: The predictions file, or a bundle.
+        card: The card; None with a bundle.
 
     Raises:
-        UserError: A file is too large, or the card is missing or one too many.
+        UserError: A file is too large, the card is missing, or a card was sent with a bundle.
     """
 
     def __init__(self, predictions: bytes, card: bytes | None) -> None:
@@ -122,7 +122,7 @@ class Draft:
             (self.folder / _CARD).write_bytes(card)
 
     def discard(self) -> None:
-        """Remove the files now; a visitor who just leaves has theirs removed with the session."""
+        """Delete the files now instead of at the end of the session."""
         self._remove()
 
 
@@ -131,12 +131,12 @@ _ELSEWHERE = "send it to the owner of this board: ragmeter submit takes larger f
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Output of `ragmeter submit add` or `check` with --json.
+    """Result of checking an uploaded submission: the parsed output of `ragmeter submit add --json` or `check --json`.
 
     Attributes:
-        report: Of the validation: findings with lines, contamination, means.
-        notes: Further sentences.
-        preview: By metric, value, low, high, n, unscorable, insufficient_data; where nothing was to be stored.
+        report: The validation report: findings with lines, contamination, means.
+        notes: Further remarks.
+        preview: By metric: value, low, high, n, unscorable, insufficient_data; only if nothing was to be stored.
         run: Fingerprint of the stored run; None if nothing was stored.
     """
 
@@ -147,20 +147,20 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Return whether it may be stored."""
+        """Return whether the submission has no errors and may be stored."""
         return bool(self.report["ok"])
 
 
 def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
-    """Check a submission; store it if requested and valid.
+    """Check an uploaded submission in a subprocess, and store it if requested and valid.
 
     Args:
-        draft: The files.
-        store_folder: The store.
-        keep: Whether to store it.
+        draft: The uploaded files.
+        store_folder: Folder of the store.
+        keep: Whether to store the submission.
 
     Raises:
-        UserError: The server accepts none, is busy with another one, or the submission cannot be read.
+        UserError: The server accepts no submissions, is busy with another one, or the submission cannot be read.
     """
     start = submit_command()
     if start is None:
@@ -171,16 +171,16 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
 
 
 def decide(run: str, action: str, reason: str, store_folder: Path) -> str:
-    """Accept, hold, reject or withdraw a submission, as `ragmeter submit` does it; returns the new status.
+    """Accept, hold, reject or withdraw a submission by running `ragmeter submit`; return its new status.
 
     Args:
-        run: Its fingerprint.
+        run: Fingerprint of the submission's run.
         action: One of `results.submission.review.ACTIONS`.
-        reason: The text that visitors read.
-        store_folder: The store.
+        reason: Reason shown to visitors.
+        store_folder: Folder of the store.
 
     Raises:
-        UserError: The server takes no submissions or is busy, or the decision is refused.
+        UserError: The server accepts no submissions or is busy, or the decision is refused.
     """
     start = submit_command()
     if start is None:

@@ -9,13 +9,13 @@ from results.store.queries import NO_EXPERIMENT, RunRow
 
 
 def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: str, question: str) -> str:
-    """Return the address of a question's page with both runs chosen.
+    """Return the URL of a question's page, with baseline and candidate selected for comparison.
 
     Args:
         prefix: Address of the leaderboard, without a slash at its end.
         baseline, candidate: Runs on one benchmark.
-        metric: Its id, selected on the page.
-        question: Its id.
+        metric: Id of the metric to select.
+        question: Id of the question.
     """
     experiment = candidate.experiment if candidate.experiment == baseline.experiment != NO_EXPERIMENT else ALL_RUNS
     pair = ",".join(dict.fromkeys((baseline.run, candidate.run)))

@@ -55,14 +55,14 @@ DEPTH = 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A store as it is now: its folder, and what changes whenever something is written."""
+    """A store and the version of its file, used as a cache key: it changes with every write."""
 
     folder: str
     stamp: tuple[int, ...]
 
 
 def source() -> Source:
-    """Return the store that the server was started for."""
+    """Return the store that the server was started for, in its current version."""
     store = Store(Path(os.environ.get(STORE_VARIABLE) or DEFAULT_FOLDER).resolve())
     stamp: list[int] = []
     for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
@@ -76,7 +76,7 @@ def source() -> Source:
 
 @st.cache_resource(show_spinner=False, max_entries=4)
 def store_of(at: Source) -> Store:
-    """Return the store itself; of one state of its file it is opened and checked once."""
+    """Open the store; cached per version of its file."""
     return Store(Path(at.folder))
 
 
@@ -125,9 +125,9 @@ _all_runs = _kept(queries.runs, shared=True)
 
 
 def ordered_experiments(at: Source) -> list[str]:
-    """Return the names of experiments, the most substantial first; before them the one that the server was started for.
+    """List the experiments, largest first, after the one that the server was started for.
 
-    Substance is questions times methods, over all benchmarks, of what has finished. Ties are sorted newest first.
+    The size is the number of finished questions times methods over all benchmarks; ties are sorted newest first.
     """
     pinned = os.environ.get(EXPERIMENT_VARIABLE)
     known = sorted(experiments(at), key=lambda row: (row.name != pinned, -row.answered))
@@ -135,30 +135,29 @@ def ordered_experiments(at: Source) -> list[str]:
 
 
 def opens_with(at: Source) -> str | None:
-    """Return the experiment that pages open with, the first of `ordered_experiments`; None if there is none."""
+    """Return the experiment that pages show first, the first of `ordered_experiments`; None if there is none."""
     return next(iter(ordered_experiments(at)), None)
 
 
 def primary(at: Source, experiment: str | None) -> Primary | None:
-    """Return what an experiment declares as primary, if anything."""
+    """Return an experiment's declared primary metric, if any."""
     return next((primary_of(row) for row in experiments(at) if row.name == experiment), None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
-    """Return an experiment's runs (or all of the store's), split into those that may share a board; shared, not to be
-    changed."""
+    """Return the runs of an experiment (or of the whole store), grouped by board; the cached result must not be changed."""
     return groups(queries.runs(store_of(at), experiment))
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def executions(at: Source, experiment: str | None) -> list[RunRow]:
-    """Return the runs of an experiment (or all of the store's), earlier executions included, each once."""
+    """List the runs of an experiment (or of the whole store) including earlier executions."""
     return list({run.run: run for run in reversed(queries.runs(store_of(at), experiment))}.values())
 
 
 def index_cost(at: Source, run: str) -> IndexCost | None:
-    """Return the cost of preparing a run's questions; None if it is unknown."""
+    """Return the cost of indexing a run's corpus; None if unknown."""
     return queries.index_costs(store_of(at), [run]).get(run)
 
 
@@ -174,14 +173,14 @@ def _column(at: Source, experiment: str | None, group: int, reference: str | Non
 
 
 def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
-    """Return the board of one group of runs; each metric's column is computed once and kept.
+    """Build the board of one group of runs; each metric's column is computed once and cached.
 
     Args:
-        at: The store.
-        experiment: None for all runs.
+        at: The store and its version.
+        experiment: Name of the experiment; None for all runs.
         group: Position in `run_groups`.
-        reference: The method that differences are taken to.
-        metrics: At least one.
+        reference: Name of the method to compare with.
+        metrics: Metric ids, at least one.
     """
     columns = [_column(at, experiment, group, reference, metric) for metric in metrics]
     rows = tuple(
@@ -193,13 +192,13 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
-    """Return the intervals of the cost per question of a board's runs, by run."""
+    """Return the interval of the cost per question of each run on a board, by run id."""
     return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One board by one metric: the places of its runs, and the verdict."""
+    """Ranks of one board's runs by one metric, and the verdict."""
 
     bands: Mapping[str, Band]
     verdict: BoardVerdict | None
@@ -207,7 +206,7 @@ class Ranked:
 
 @st.cache_resource(show_spinner=False, max_entries=64)
 def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
-    """Rank the rows of `board_of` by one metric, repeats of a method as one; shared, not to be changed."""
+    """Rank the rows of a board by one metric, with repeats of a method averaged; the cached result must not be changed."""
     store, every = store_of(at), run_groups(at, experiment)[group]
     series = series_of(every, over_seeds=False)
     higher = bool(definitions(at).get(metric, {}).get("higher_is_better", True))
@@ -225,7 +224,7 @@ def ranked(at: Source, experiment: str | None, group: int, reference: str | None
 
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
-    """Return one metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
+    """Return each run's scores on one metric, shape (questions,), NaN without a score; the cached result must not be changed."""
     columns = queries.score_columns(store_of(at), dataset_fingerprint, runs, [metric]).values
     return {run: column for (run, _), column in columns.items()}
 
@@ -238,25 +237,25 @@ def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[An
 
 @st.cache_data(show_spinner=False, max_entries=128)
 def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) -> list[Verdict]:
-    """Return the judges' verdicts about one question of the board that `first` is on."""
+    """Return the judges' calls about one question of the board that the run `first` is on."""
     return judgments.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
 
 
 def conversation(at: Source, call: str) -> Conversation | None:
-    """Return a kept call of a model."""
+    """Return a stored model call by its key; None if it is no longer stored."""
     return judgments.conversations(store_of(at), [call]).get(call)
 
 
 @st.cache_data(show_spinner=_JUDGED, max_entries=16)
 def battles(at: Source, judge: str, length: bool) -> list[BattleBoard]:
-    """Return a pair judge's boards; `length`: strengths adjusted for the length of answers."""
+    """Return the win-rate boards of a pair judge; `length`: adjust strengths for the length of answers."""
     store = store_of(at)
     return battle_board.battle_boards(store, queries.runs(store), length=length, judge=judge)
 
 
 @st.cache_data(show_spinner=_JUDGED, max_entries=16)
 def judged_boards(at: Source, judge: str) -> list[Board]:
-    """Return boards of the runs that a point judge has judged, with its measures as columns."""
+    """Build the boards of all runs that a point judge has judged, with its measures as columns."""
     store = store_of(at)
     metrics = [measure["metric"] for measure in judges(at)[judge]["measures"]]
     runs = set(judgments.judged_runs(store, judge))
@@ -266,7 +265,7 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
 
 @st.cache_data(show_spinner=False, max_entries=8)
 def styled_experiments(at: Source) -> list[str]:
-    """Return experiments that ask about candidates in more than one style, newest first."""
+    """List the experiments with candidates in more than one style, newest first."""
     results = []
     for row in experiments(at):
         runs = [run for group in run_groups(at, row.name) for run in group]
@@ -278,7 +277,7 @@ def styled_experiments(at: Source) -> list[str]:
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
 def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
-    """Return curves of an experiment's methods; none if no method has two points."""
+    """Return the style curves of an experiment; None if no method has two points."""
     try:
         return style.style_curves(store_of(at), experiment, over)
     except UserError:
@@ -287,13 +286,13 @@ def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow, ...]) -> Comparison:
-    """Return a comparison; shared between readers, not to be changed. `ids` are those of the runs, which are not hashed."""
+    """Compare runs on one metric. `ids` are the cache key for the unhashable runs; the cached result must not be changed."""
     return compare.compare(store_of(at), _runs, metric)
 
 
 @st.cache_resource(show_spinner=False, max_entries=128)
 def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) -> Attribution:
-    """Return the losses of a run's stages. Do not change the shared result. `run` is the row's id; the row itself is not hashed."""
+    """Split a run's loss by stage. `run` is the cache key for the unhashable row; the cached result must not be changed."""
     among = _all_runs(at, dataset_fingerprint=_row.dataset_fingerprint)
     return provenance.attribution(store_of(at), _row, metric, ceiling=ceiling, among=among)
 
@@ -304,15 +303,15 @@ PAIRS = 1_600_000
 
 @dataclass(frozen=True)
 class Setting:
-    """The boards of an experiment in a setting.
+    """Boards of an experiment in one retrieval setting, for the matrix page.
 
     Attributes:
-        options: All settings that can be chosen.
-        groups: Runs by board.
-        metrics: That any of the runs has values of.
-        own: Those among them that the experiment shows.
-        series: By run, the runs of all training seeds of a method, for which it stands.
-        names: Name and small print of the boards' columns by key.
+        options: All settings that can be selected.
+        groups: Runs, grouped by board.
+        metrics: Metrics that any of the runs was scored on.
+        own: The metrics among them that the experiment shows.
+        series: By run, the runs of all training seeds that it represents.
+        names: Title and subtitle of each column, by key.
         running: Whether a run is in progress.
     """
 
@@ -327,7 +326,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Entrants:
-    """Columns with their metrics, all systems, and what these can be filtered by."""
+    """Columns, systems and available filters of the matrix page."""
 
     columns: list[Column]
     rows: list[System]
@@ -358,15 +357,15 @@ def _violations(at: Source, experiment: str | None) -> Mapping[str, Sequence[str
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def settings(at: Source, experiment: str | None) -> list[str]:
-    """Return settings that can be chosen."""
+    """List the retrieval settings that can be selected."""
     return settings_of(run_groups(at, experiment)) or [ALL_SETTINGS]
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
-    """Return the boards in one of the settings; all repeats of a method are one row, within an experiment also all its seeds.
+    """Return the boards in one retrieval setting; repeats of a method are averaged, and within an experiment also its seeds.
 
-    Over experiments seeds are not: trainings of other options may bear the same name there.
+    Without an experiment, seeds are not averaged, because other trainings may have the same name.
     """
     groups = [runs for runs in run_groups(at, experiment) if setting in (ALL_SETTINGS, runs[0].setting)]
     series: dict[str, tuple[str, ...]] = {}
@@ -384,7 +383,7 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
-    """Return who competes on what, in which metric."""
+    """Return the columns and systems of the matrix for the chosen metric."""
     groups = setting_of(at, experiment, setting).groups
     columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
@@ -454,16 +453,16 @@ def matrix_of(
     reference: str | None,
     correction: Correction,
 ) -> Matrix:
-    """Return the matrix of the ranked methods.
+    """Build the overview matrix of the selected systems.
 
     Args:
-        at: The store.
-        experiment, setting, family, measure: As chosen.
+        at: The store and its version.
+        experiment, setting, family, measure: The user's choices.
         datasets: Keys of the columns.
-        query: The filters' conditions, as a text.
-        _filters: The same, which is not part of what is remembered.
+        query: Cache key of the filters.
+        _filters: The filters, which are not hashed.
         reference: Name of the method to compare with.
-        correction: Of p-values.
+        correction: The family over which p-values are corrected.
     """
     left = _field(at, experiment, setting, family, measure, datasets, query, _filters)
     return matrix(
@@ -490,13 +489,13 @@ def verdicts_of(
     reference: str | None,
     correction: Correction,
 ) -> list[BoardVerdict]:
-    """Return the verdicts on the matrix of these arguments (`matrix_of`)."""
+    """Return the verdicts on the matrix; arguments as in `matrix_of`."""
     board = matrix_of(at, experiment, setting, family, measure, datasets, query, _filters, reference, correction)
     return matrix_verdicts(board, _figures(at, experiment, setting, family, measure), definitions(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
-    """Return the printed figure whose setting is the closest, by the column's key and the run."""
+    """Find the published figure with the closest setting for each cell, by (column key, run id)."""
     columns = entrants(at, experiment, setting, family, measure).columns
     return closest_printed(columns, _figures(at, experiment, setting, family, measure))

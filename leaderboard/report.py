@@ -49,12 +49,12 @@ MOST_APART, DEPTH = 5, 20
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
-    """Return the boards of an experiment.
+    """Build the JSON document of an experiment's results, for other programs.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        now: When the document is made.
+        experiment: Name of the experiment.
+        now: Time to write into the document.
 
     Returns:
         An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `verdicts`, those by the
@@ -76,7 +76,7 @@ def document_of(
     whole: Export | None,
     known: Sequence[BoardVerdict],
 ) -> dict[str, Any]:
-    """Return the report of boards that are computed already."""
+    """Build the JSON document (`board_document`) from boards that are computed already."""
     shown = {metric for board in results for metric in board.metrics}
     return dict(
         plain(
@@ -96,7 +96,7 @@ def document_of(
 
 
 def as_json(document: Any, *, indent: int | None = None) -> str:
-    """Return JSON that is safe inside a page's `script` element: no character in it begins a tag or a comment."""
+    """Serialize JSON so that it is safe inside an HTML `script` element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -107,14 +107,14 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def behind(store: Store, experiment: str, results: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
-    """Yield sections, each a heading and a table.
+    """Yield the report's sections behind the tables (style gaps, compression, win rates, provenance), each a heading and a table.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        results: Its boards.
-        definitions: Of metrics by id.
-        cards: Of datasets by fingerprint.
+        experiment: Name of the experiment.
+        results: Boards of the experiment.
+        definitions: Definitions of metrics by id.
+        cards: Cards of datasets by fingerprint.
     """
     yield from _styles(store, experiment, definitions)
     for board in results:
@@ -177,16 +177,18 @@ _AXES: dict[Axis, str] = {"tokens": "tokens", "seconds": "latency", "cost": "cos
 
 
 def report(store: Store, experiment: str, now: datetime) -> str:
-    """Return the report of an experiment: methods against benchmarks; for each board the table, the intervals, and quality
-    against what it costs; then what style costs, what compression saves, and who wins against whom.
+    """Render an experiment's results as one self-contained HTML page, with tables, charts and data to download.
+
+    It shows methods against benchmarks; for each board the table, the intervals, and quality against cost; then style gaps,
+    compression curves and win rates.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        now: When the report is made.
+        experiment: Name of the experiment.
+        now: Time to write into the report.
 
     Returns:
-        HTML, for a file in UTF-8.
+        The HTML text, to be written as UTF-8.
     """
     definitions, cards = queries.definitions(store), queries.datasets(store)
     results = boards(store, experiment)
@@ -211,7 +213,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """Return the file around the data."""
+    """Render the HTML file around the report's data."""
     assets = importlib.resources.files("leaderboard").joinpath("assets")
     view = assets.joinpath("view.js").read_text("utf-8")
     if _EXPORT not in view:
@@ -306,7 +308,7 @@ def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> s
 
 
 def offered(drawing: Picture, name: str) -> dict[str, Any]:
-    """Return a picture with its data, both of which the report offers as files."""
+    """Serialize a chart with its data, both of which readers can download."""
     return {"drawing": framed(drawing), "csv": drawing.csv(), "name": re.sub(r"[^\w.-]+", "-", name)}
 
 
@@ -324,16 +326,16 @@ def _section_head(board: Board) -> Node:
 
 
 def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node, Sequence[str]]]) -> dict[str, Any]:
-    """Return a table with what changes when it is sorted.
+    """Serialize a table with its other sort orders, so that readers can sort it without a server.
 
     Args:
-        tree: The table in its first order.
-        keys: Of its methods and controls, in that order.
-        orders: Each with its head row and the keys in this order.
+        tree: The table in its initial order.
+        keys: Keys of its methods and controls, in that order.
+        orders: For each sort order, its head row and the keys in this order.
 
     Returns:
-        `tree`, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and `rows`, the positions of the rows.
-        A row that divides controls from methods stays between them.
+        An object with `tree`, `rows` (the table's body) and `orders` by `column|direction`, each with `head` and `rows`
+        (positions of the rows). The divider row stays between methods and controls.
     """
     drawn = tree.to_json()
     rows = _find_table(drawn)[2][6]
@@ -352,7 +354,7 @@ def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node
 
 
 def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
-    """Return the table of one board with all of its orders."""
+    """Serialize the table of one board with all of its sort orders."""
 
     def keys(order: Order) -> list[str]:
         return [row.run.run for row in board_table.ordered(board, focus, order, definitions)]
@@ -364,7 +366,7 @@ def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Ma
 
 
 def sortable_matrix(whole: Export) -> dict[str, Any]:
-    """Return the table of all benchmarks with all of its orders."""
+    """Serialize the overview matrix with all of its sort orders."""
     board = whole.shown.board
 
     def keys(order: Order) -> list[str]:

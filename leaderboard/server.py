@@ -49,7 +49,7 @@ _DARK = {
 
 
 def theme_options() -> list[str]:
-    """Return the `--theme.…` options of `streamlit run`; the reader's system chooses between light and dark."""
+    """Return the `--theme.…` options of `streamlit run`, for light and dark mode."""
     named = {f"theme.{name}": value for name, value in _BOTH.items()}
     named |= {f"theme.light.{name}": value for name, value in _LIGHT.items()}
     named |= {f"theme.dark.{name}": value for name, value in _DARK.items()}
@@ -57,7 +57,7 @@ def theme_options() -> list[str]:
 
 
 def custom_properties() -> str:
-    """Return the same look as CSS, by the names that Streamlit gives its properties; for pages without it."""
+    """Return the theme as CSS custom properties with Streamlit's names, for pages without Streamlit."""
     both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
     names = {name: re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name) for name in _LIGHT}
     colors = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
@@ -81,18 +81,18 @@ def serve(
     hold: bool = False,
     owner: str | None = None,
 ) -> int:
-    """Serve the leaderboard of a store until it is interrupted.
+    """Serve the leaderboard of a store as a web page until it is interrupted.
 
     Args:
-        store_folder: The store; it may be written to, or first come to be, meanwhile.
+        store_folder: Folder of the store; it may be written to or created meanwhile.
         port: Port to listen on.
         host: The address to listen on; the default is reachable only from this machine.
         open_browser: Whether to open a browser window.
-        submit: The command that what visitors send in is handed to (`leaderboard.intake`); None: read-only.
-        on_start: Called with the address; what the server itself says then goes to standard error.
-        experiment: The one that pages open with; None: the most complete one.
-        hold: Whether submissions wait for approval.
-        owner: The hash of the token with which an owner decides about submissions (`intake.token_hash`); None: only on the command line.
+        submit: Command that checks visitors' submissions (`leaderboard.intake`); None: accept no submissions.
+        on_start: Called with the address; the server's own output then goes to standard error.
+        experiment: Experiment that pages show first; None: the largest one.
+        hold: Whether submissions need the owner's approval.
+        owner: Hash of the owner's token for reviewing submissions (`intake.token_hash`); None: review only on the command line.
 
     Returns:
         The server's exit code; 0 if it was interrupted.
@@ -120,7 +120,9 @@ def serve(
 
 
 def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) -> list[str]:
-    """Return the command line of the server: usage statistics, file watching, tracebacks and, but for `uploads`, these."""
+    """Return the command line that starts the Streamlit server, with statistics, file watching, tracebacks and (unless
+    `uploads`) uploads disabled.
+    """
     options = {
         "server.port": str(port),
         "server.address": host,
@@ -143,10 +145,10 @@ def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) 
 
 
 def require_free(host: str, port: int) -> None:
-    """Check that an address can be listened on.
+    """Check that the server can listen on an address.
 
     Raises:
-        UserError: It cannot; says why and what to do.
+        UserError: The address cannot be used; the message gives the reason and the remedy.
     """
     position = f"{host}:{port}"
     if not 1 <= port <= 65535:

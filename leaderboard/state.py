@@ -33,10 +33,10 @@ _NO_PAGES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Value in the URL that is not available.
+    """Value in the URL that is not available on this page.
 
     Attributes:
-        requested: As the URL has it.
+        requested: The value in the URL.
         shown: The value chosen instead; empty if there is none.
     """
 
@@ -45,7 +45,7 @@ class Miss:
 
 
 def begin(page: str) -> None:
-    """Start a page: where it was reached without parameters from another page, what they share is carried over."""
+    """Begin a page; if it was opened without parameters from another page, take over the shared ones."""
     opened = st.session_state.pop(_OPENED, None)
     if opened is not None:
         script, parameters = opened
@@ -66,24 +66,25 @@ def begin(page: str) -> None:
 
 
 def open_page(script: str, parameters: Mapping[str, str]) -> None:
-    """Have the next run open another page; in a click's handler, where pages cannot be switched."""
+    """Open another page at the next rerun; for click handlers, in which Streamlit cannot switch pages."""
     st.session_state[_OPENED] = (script, dict(parameters))
 
 
 def read(name: str, default: str = "") -> str:
-    """Return a parameter of the URL."""
+    """Read a parameter of the URL."""
     return str(st.query_params.get(name, default))[:_LONGEST]
 
 
 def settle(name: str, value: str) -> str:
-    """Record which value a parameter really has in this view."""
+    """Record and return the value that a parameter has on this page."""
     st.session_state[_VIEW][name] = value
     return value
 
 
 def pick(name: str, options: Sequence[str], default: str, show: Callable[[str], str] = str) -> str:
-    """Return a parameter that must be one of some options, or the name of just one of them without its parameters; anything
-    else is the default, as `show` has it."""
+    """Read a URL parameter that must be one of `options`, or the name of exactly one of them without its parameters; otherwise
+    return the default.
+    """
     query = read(name)
     results = [query] if query in options else [option for option in options if query and _shorten_option(option) == query]
     if query and len(results) != 1:
@@ -97,15 +98,16 @@ def _shorten_option(option: str) -> str | None:
 
 
 def miss(name: str, query: str, shown: str = "") -> None:
-    """Record that the URL names something that cannot be chosen, and what is shown instead."""
+    """Record that the URL requests a value that is not available, and which one is shown instead."""
     st.session_state[_MISSES][name] = Miss(query, shown)
 
 
 def corrected() -> dict[str, Miss]:
-    """Return, at a page's end, the values in the link that are not available here, by parameter, until something else is chosen.
+    """Correct the URL to the shown values, and return the requested values that are not available, by parameter. Call it at the
+    end of a page.
 
-    The URL then says what is shown. Choices that another choice made impossible are not misses, nor is what is in
-    the browser's history: there a second correction would lead the way back forward again.
+    Values that another choice made impossible are not reported. URLs from the browser's history are not corrected again,
+    because that would break the back button.
     """
     results, view = st.session_state.get(_MISSES, {}), st.session_state.get(_VIEW, {})
     if results and _here() not in _seen():
@@ -128,29 +130,29 @@ def _seen() -> set[str]:
 
 
 def view() -> dict[str, str]:
-    """Return the whole state of this view, as URL parameters."""
+    """Return the complete state of the page as URL parameters."""
     return {name: value for name, value in st.session_state[_VIEW].items() if value}
 
 
 def permalink() -> str | None:
-    """Return the address of this view with every choice spelled out; None if the server does not know its own."""
+    """Return the full URL of the page with every choice; None if the server does not know its own address."""
     address = st.context.url
     return f"{address.partition('?')[0]}?{urlencode(view())}" if address else None
 
 
 def write(**changes: str | None) -> None:
-    """Change parameters; None or "" removes one."""
+    """Change URL parameters; None or "" removes one."""
     merged = {**st.session_state.get(_VIEW, {}), **changes}
     st.query_params.from_dict({name: value for name, value in merged.items() if value})
     _seen().add(_here())
 
 
 def act(allowed: Sequence[str], pages: Mapping[str, str] = _NO_PAGES) -> Callable[[Mapping[str, str | None]], None]:
-    """Return a handler of clicks that may change these parameters and no others.
+    """Make a click handler that may change only these URL parameters.
 
     Args:
         allowed: Parameters of this page.
-        pages: By a parameter of another page, the script of that page: it is opened with it and with `_LINKED` of the action.
+        pages: Scripts of other pages, by the parameter whose change opens them.
     """
 
     def clicked(action: Mapping[str, str | None]) -> None:
@@ -173,16 +175,16 @@ def select(
     resets: Sequence[str] = (),
     help: str | None = None,
 ) -> str:
-    """Return a select box bound to a parameter.
+    """Draw a select box bound to a URL parameter, and return the selected value.
 
     Args:
         label: Name of the choice.
-        name: The parameter.
-        options: Its values.
-        default: Used if the URL has no value, or one that does not exist.
-        show: From a value to what is shown.
-        resets: Parameters that lose their meaning when this one changes.
-        help: Shown on hover; our own words only, it is read as Markdown.
+        name: Name of the URL parameter.
+        options: The allowed values.
+        default: Value if the URL has none, or an unknown one.
+        show: Converts a value to its display text.
+        resets: Parameters to reset when this one changes.
+        help: Hover text, rendered as Markdown; it must not contain untrusted text.
     """
     value = pick(name, options, default, show)
     st.selectbox(label, options, format_func=show, help=help, **bound(name, value, resets))
@@ -192,13 +194,13 @@ def select(
 def bound(
     name: str, value: Any, resets: Sequence[str] = (), write_as: Callable[[Any], str | None] = lambda chosen: chosen
 ) -> dict[str, Any]:
-    """Return options that bind a widget to a parameter: its key, which holds the value, and what a change writes.
+    """Return the options that bind a Streamlit widget to a URL parameter: its key, and a callback that writes changes.
 
     Args:
-        name: The parameter.
-        value: As the widget shows it.
-        resets: Parameters that lose their meaning when this one changes.
-        write_as: From what is chosen to the parameter's text.
+        name: Name of the URL parameter.
+        value: The widget's value.
+        resets: Parameters to reset when this one changes.
+        write_as: Converts the widget's value to the parameter's text.
     """
     key = f"choose-{name}"
     st.session_state[key] = value
@@ -206,20 +208,20 @@ def bound(
 
 
 def switch(label: str, name: str, *, resets: Sequence[str] = (), help: str | None = None) -> bool:
-    """Return a toggle bound to a parameter that is "1" or absent."""
+    """Draw a toggle bound to a URL parameter that is "1" or absent, and return whether it is on."""
     value = settle(name, "1" if read(name) == "1" else "") == "1"
     st.toggle(label, help=help, **bound(name, value, resets, lambda chosen: "1" if chosen else None))
     return value
 
 
 def number(name: str, default: int = 0) -> int:
-    """Return a parameter that is a whole number of at most eight digits; anything else is the default."""
+    """Read a URL parameter that is a whole number of at most eight digits; otherwise return the default."""
     text = read(name)
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else default
 
 
 def search(label: str, name: str, *, placeholder: str, resets: Sequence[str] = ()) -> str:
-    """Return a text field bound to a parameter."""
+    """Draw a search field bound to a URL parameter, and return its text."""
     value = settle(name, read(name)[:200])
     st.text_input(label, max_chars=200, placeholder=placeholder, **bound(name, value, resets, str.strip))
     return value

@@ -59,25 +59,25 @@ the table. Selected values would be white on our light blue in dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
-    """Return places for widgets side by side; on a phone they are folded.
+    """Make a row of containers for widgets; on a phone they are folded.
 
     Args:
-        key: Unique within the page.
-        shares: How many, or how wide each is among them.
-        align: Vertical alignment of lower widgets.
+        key: Key that is unique within the page.
+        shares: Number of containers, or their relative widths.
+        align: Vertical alignment of widgets of different heights.
     """
     with st.container(key=f"{_PREFIX}{key}"):
         return st.columns(shares, vertical_alignment=align)
 
 
 def split(key: str, shares: Sequence[float]) -> list[Any]:
-    """Return two places side by side; on a phone the second, which has the content, stands first."""
+    """Make two containers side by side; on a phone the second one, with the main content, comes first."""
     with st.container(key=f"split-{key}"):
         return st.columns(shares, gap="medium")
 
 
 def style() -> None:
-    """Add the style sheet of the bars, and the switch that unfolds them on a phone."""
+    """Add the style sheet of widget rows, and the button that unfolds them on a phone."""
     st.html(f"<style>{STYLE}</style>")
     st.toggle("Options and filters", key=_OPENER)
 
@@ -86,12 +86,12 @@ NAME = "ragmeter_view"
 
 
 def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] | None = None) -> None:
-    """Draw a tree.
+    """Render a tree of elements on the Streamlit page.
 
     Args:
-        node: The tree.
-        key: Unique within the page.
-        act: Called before the next run with the `action` of the element that was clicked.
+        node: The root element of the tree.
+        key: Key that is unique within the page.
+        act: Called before the next rerun with the `action` of the clicked element.
     """
 
     def clicked() -> None:
@@ -104,12 +104,12 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
 
 
 def draw(drawing: Picture | None, key: str, name: str = "") -> None:
-    """Draw a picture at full width; nothing without a picture.
+    """Render a chart at full width with download buttons; nothing without a chart.
 
     Args:
-        drawing: The picture.
-        key: Unique within the page.
-        name: Of its files without what follows the point, our own words; empty if they are offered elsewhere.
+        drawing: The chart; None draws nothing.
+        key: Key that is unique within the page.
+        name: Base name of its download files; empty if they are offered elsewhere.
     """
     if drawing is None:
         return
@@ -126,12 +126,12 @@ def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentR
 
 @cache
 def asset(name: str) -> str:
-    """Return a file of ours, read once: a page draws ten trees."""
+    """Read a static file of the leaderboard (script, style sheet); cached."""
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
 
 
 def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Callable[[], None]]:
-    """Make a page of a function that draws it if there is a store; why a store cannot be read is shown in its place.
+    """Decorate a function that draws a page: it is called only if the store can be read, otherwise an explanation is shown.
 
     Args:
         name: The page's name in the URL.
@@ -169,7 +169,7 @@ FILLING = (
 
 
 def without_store(at: Source) -> bool:
-    """Show a message and the remedy if there is no store."""
+    """Show a message with the remedy if there is no store; return whether it was shown."""
     if at.stamp:
         return False
     tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
@@ -177,12 +177,12 @@ def without_store(at: Source) -> bool:
 
 
 def tell(title: str, text: str, steps: tuple[str, ...] = ()) -> None:
-    """Draw a page's message: what is so, and what to do next, as commands to type."""
+    """Show a message on the page: the situation, and commands to run next."""
     show(message(title, text, steps), "message")
 
 
 def explain(error: UserError, title: str) -> None:
-    """Say why a page has nothing to show, and what to do."""
+    """Show an error on the page: why there is nothing to show, and the remedy."""
     position = f" ({error.where})" if error.where else ""
     text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
     tell(title, text, (error.try_this,) if error.try_this else ())
@@ -209,12 +209,12 @@ _OF_EXPERIMENT = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """Subject of a page.
+    """The user's choices that most pages share: experiment, board and metrics.
 
     Attributes:
-        at: The store.
-        experiment: None for all runs.
-        group: Position of the board among the experiment's.
+        at: The store and its version.
+        experiment: Name of the experiment; None for all runs.
+        group: Position of the board in `read.run_groups`.
         runs: The board's runs.
         families: Metrics by family.
         definitions: Metric definitions by id.
@@ -234,12 +234,12 @@ class Chosen:
 
     @property
     def methods(self) -> list[str]:
-        """Return names of the methods that can be a reference."""
+        """List the names of methods that can be the reference."""
         return list(dict.fromkeys(run.method for run in self.runs if run.kind != "control"))
 
 
 def choose() -> Chosen | None:
-    """Draw the shared choices; None if the store has nothing to show, which has then been said."""
+    """Draw the selectors that most pages share, and return the choices; None (with a message) if the store has nothing to show."""
     at = read.source()
     try:
         return _choose(at)
@@ -251,7 +251,7 @@ def choose() -> Chosen | None:
 
 
 def experiment_of(at: Source) -> str | None:
-    """Return the experiment that the URL names, None for all runs; nothing is drawn."""
+    """Return the experiment that the URL names, None for all runs, without drawing a selector."""
     name = state.pick("experiment", *_experiments(at))
     return None if name == ALL_RUNS else name
 
@@ -262,10 +262,10 @@ def _experiments(at: Source) -> tuple[list[str], str]:
 
 
 def experiment_box(at: Source) -> str | None:
-    """Draw the choice of an experiment; None for all runs.
+    """Draw the selector of the experiment, and return its value; None for all runs.
 
     Args:
-        at: A store that is not empty.
+        at: The store, which is not empty.
     """
     words = {ALL_RUNS: "All runs in the store"}
     name = state.select("Experiment", "experiment", *_experiments(at), resets=_OF_EXPERIMENT, show=lambda name: words.get(name, name))
@@ -273,7 +273,7 @@ def experiment_box(at: Source) -> str | None:
 
 
 def nothing(at: Source) -> bool:
-    """Show a message and the remedy if there is nothing to show; return False if there is something."""
+    """Show a message with the remedy if the store is empty; return whether it was shown."""
     if without_store(at):
         return True
     if not read.has_runs(at):
@@ -323,11 +323,11 @@ def _choose(at: Source) -> Chosen | None:
 
 
 def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
-    """Draw the control that adds metrics and judges of other experiments, if there are any; the metrics to show.
+    """Draw the selector that adds metrics of other experiments, if there are any; return the metrics to show.
 
     Args:
-        own: Metrics that the experiment shows.
-        scored: All that its runs were scored on.
+        own: Metrics of the experiment.
+        scored: All metrics that its runs were scored on.
     """
     others = [metric for metric in scored if metric not in own]
     if not others or not own:
@@ -337,20 +337,20 @@ def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
 
 
 def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
-    """Return the name of each run's method by id; a fingerprint distinguishes runs of the same name."""
+    """Return method names by run id; a fingerprint is added to runs of the same name."""
     called = [run.method for run in runs]
     return {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in runs}
 
 
 def permalink() -> None:
-    """Draw the link that reproduces this view."""
+    """Draw the link that reproduces this page."""
     address = state.permalink()
     if address:
         show(el("p", link("Permanent link to this view", address), cls="note"), "permalink")
 
 
 def default_reference(chosen: Chosen) -> str:
-    """Return the experiment's reference if it has a run here."""
+    """Return the experiment's reference method if it has a run on this board, else the choice "no reference"."""
     for row in read.experiments(chosen.at):
         if row.name == chosen.experiment and row.reference in chosen.methods:
             return row.reference
@@ -362,12 +362,12 @@ _LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
 
 
 def offer(name: str, texts: dict[str, Callable[[], str]], key: str = "export") -> None:
-    """Draw the menu of files, and the address of the view.
+    """Draw the menu of downloads with the link to the page.
 
     Args:
-        name: Of the files, without what follows the point; our own words.
-        texts: By the files' ending (csv, md, tex, svg), what writes them. An SVG can be had as PNG too.
-        key: Unique within the page.
+        name: Base name of the files.
+        texts: Functions that write the files, by extension (csv, md, tex, svg). An SVG is offered as PNG, too.
+        key: Key that is unique within the page.
     """
     whole = key == "export"
     with st.popover("Export" if whole else "Save picture", icon=":material/download:", width="stretch" if whole else "content"):
@@ -416,17 +416,17 @@ def several(
     show: Callable[[str], str] = str,
     resets: Sequence[str] = (),
 ) -> list[str]:
-    """Return a box in which several values are chosen, bound to a parameter.
+    """Draw a multi-select box bound to a URL parameter, and return the selected values.
 
     Args:
         label: Name of the choice.
-        name: The parameter.
-        options: Its values; none holds a comma.
-        default: Used if the URL names too few that exist.
-        least: Minimum number of a choice; while fewer are chosen, they are returned as they are.
-        most: No more can be chosen.
-        show: From a value to what is shown.
-        resets: Parameters that lose their meaning when this one changes.
+        name: Name of the URL parameter.
+        options: The allowed values, without commas.
+        default: Values if the URL names too few known ones.
+        least: Minimum number of values in the URL; a smaller selection in the box is returned unchanged.
+        most: Maximum number of values.
+        show: Converts a value to its display text.
+        resets: Parameters to reset when this one changes.
     """
     named = list(dict.fromkeys(filter(None, state.read(name).split(","))))
     queries = [value for value in named if value in options][:most]
@@ -453,7 +453,7 @@ _SORTED = ("first", "sort", "order")
 
 
 def choose_setting(options: Sequence[str]) -> str:
-    """Let the setting be chosen."""
+    """Draw the selector of the retrieval setting, and return its value."""
     return state.select(
         "Setting",
         "setting",
@@ -465,7 +465,7 @@ def choose_setting(options: Sequence[str]) -> str:
 
 
 def choose_family(metrics: Sequence[str], definitions: Definitions) -> str:
-    """Let the family of metrics be chosen."""
+    """Draw the selector of the metric family, and return its value."""
     options = known_families(metrics, definitions)
     return state.select(
         "Metrics",
@@ -478,7 +478,7 @@ def choose_family(metrics: Sequence[str], definitions: Definitions) -> str:
 
 
 def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions) -> str:
-    """Let the metric be chosen, one for all or each dataset's own."""
+    """Draw the selector of the metric (one for all datasets, or each dataset's own), and return its value."""
     options = metrics_in(family, metrics, definitions)
     if family == "cost":
         return state.select("Metric", "measure", options, options[0], resets=_SORTED)
@@ -493,7 +493,7 @@ def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions
 
 
 def choose_reference(methods: Sequence[str], default: str) -> str | None:
-    """Let the method be chosen that differences are taken to."""
+    """Draw the selector of the reference method, and return its value."""
     name = state.select(
         "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda item: "nothing" if item == NO_REFERENCE else item
     )
@@ -501,19 +501,19 @@ def choose_reference(methods: Sequence[str], default: str) -> str | None:
 
 
 def choose_papers() -> bool:
-    """Let published figures be shown in their cells."""
+    """Draw the switch that shows published figures in cells, and return whether it is on."""
     return state.switch("Published figures", "papers", help="The closest published figure, below ours")
 
 
 def choose_correction() -> Correction:
-    """Let it be chosen for how many tests p-values are corrected."""
+    """Draw the selector of the family over which p-values are corrected, and return its value."""
     words = {str(name): text for name, text in CORRECTIONS.items()}
     chosen = state.select("Tests corrected by", "correction", list(words), "column", show=lambda item: words[item])
     return next(name for name in CORRECTIONS if name == chosen)
 
 
 def filters_of_url(result: Choices) -> Filters:
-    """Return the URL's filters that exist here; nothing is drawn."""
+    """Read the filters from the URL, without drawing; unknown values are ignored."""
     return Filters(
         _keys("kinds", result.kinds),
         _keys("readers", result.readers),
@@ -526,7 +526,7 @@ def filters_of_url(result: Choices) -> Filters:
 
 
 def datasets_of_url(labels: Mapping[str, str]) -> list[str]:
-    """Return columns that the URL requests; all of them if it names none."""
+    """Read the selected columns from the URL; all of them if it names none."""
     return [key for key in labels if key in _keys("datasets", labels)] or list(labels)
 
 
@@ -543,10 +543,10 @@ def _day(name: str) -> date | None:
 
 
 def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
-    """Draw the filters; whether published figures are to be in the cells.
+    """Draw the filters of the matrix; return whether cells show published figures.
 
     Args:
-        labels: Of all columns, by key.
+        labels: Titles of all columns, by key.
         result: The available filters.
         active: Number of active filters.
     """
@@ -602,7 +602,7 @@ _NOUNS = {
 
 
 def tell_missing() -> None:
-    """At a page's end: say what the link names that is not here, and what is shown instead."""
+    """Show, at the end of a page, which values of the URL are not available and what is shown instead."""
     result = state.corrected()
     if result:
         show(el("div", *(el("p", _message(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")
@@ -626,12 +626,12 @@ def _sightings() -> Sightings:
 
 
 def show_running(folder: str, key: str, among: Collection[str] | None = None) -> int:
-    """Draw the runs in progress, as the store has them now; returns how many there are.
+    """Draw the table of running runs in its current state, and return their number.
 
     Args:
-        folder: Of the store.
-        key: Unique within the page.
-        among: Runs that are shown; None: all.
+        folder: Folder of the store.
+        key: Key that is unique within the page.
+        among: Ids of the runs to show; None shows all.
     """
     every = running(Store(Path(folder)))
     speeds = _sightings().look(every, now())
@@ -642,7 +642,7 @@ def show_running(folder: str, key: str, among: Collection[str] | None = None) ->
 
 
 def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
-    """Draw how far these runs are, and draw the page again if the store has changed, while any of them is in progress."""
+    """While any of these runs is in progress, draw their progress, and redraw the page when the store changes."""
     active = {run.run for run in runs if run.status == "running"}
     if not active:
         return
@@ -658,14 +658,14 @@ def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
 
 
 def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:
-    """Draw it.
+    """Draw a segmented control bound to a URL parameter, and return the selected value.
 
     Args:
-        label: Name of the choice; read aloud, not drawn.
-        name: The parameter.
-        options: Its values with our own words for them, which are read as Markdown.
-        default: Used if the URL has no value, or one that does not exist.
-        resets: Parameters that lose their meaning when this one changes.
+        label: Name of the choice for screen readers; not drawn.
+        name: Name of the URL parameter.
+        options: Display texts (Markdown) by value.
+        default: Value if the URL has none, or an unknown one.
+        resets: Parameters to reset when this one changes.
     """
     value = state.pick(name, list(options), default, lambda item: options[item])
     # A second click on what is chosen asks for nothing; it stays chosen.

@@ -23,7 +23,7 @@ REPEATS = 2
 
 
 def benchmarks() -> list[str]:
-    """Return the names of all benchmarks."""
+    """List the names of all performance benchmarks."""
     names = (path.stem for path in Path(__file__).parent.glob("[!_]*.py") if "\ndef main(" in path.read_text("utf-8"))
     return sorted(set(names) - NO_BENCHMARKS)
 
@@ -34,7 +34,7 @@ def _runs(name: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run performance benchmarks by name."""
     parser = argparse.ArgumentParser(prog="python -m perf", description=__doc__)
     parser.add_argument("names", nargs="*", help="benchmarks (default: all)")
     names = parser.parse_args(argv).names or benchmarks()

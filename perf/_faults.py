@@ -42,12 +42,12 @@ ASSERTED_BUSY_SHARE = 0.02
 
 
 def latency(prompt: str) -> float:
-    """Return half a second, and for one prompt in twenty two seconds."""
+    """Return the simulated latency of a prompt: half a second, and two seconds for one prompt in twenty."""
     return 2.0 if hashlib.blake2b(prompt.encode(), digest_size=1).digest()[0] % 20 == 0 else 0.5
 
 
 def answer(prompt: str) -> str:
-    """Return a reply that each role can read, and that depends on the prompt."""
+    """Return a reply that every role can parse and that depends on the prompt."""
     number = int.from_bytes(hashlib.blake2b(prompt.encode(), digest_size=2).digest(), "big")
     folded = prompt.casefold()
     if "conciseness" in folded:
@@ -63,12 +63,12 @@ def answer(prompt: str) -> str:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a question came to.
+    """Result of one question at a faulty endpoint.
 
     Attributes:
-        result: What is compared with the healthy run.
-        message: What tells why it may differ.
-        unread: Whether a reply could not be read, so that the cell would compare nothing.
+        result: The values to compare with the fault-free run.
+        message: Message that explains a difference.
+        unread: Whether a reply could not be parsed, which makes the comparison meaningless.
     """
 
     result: Any
@@ -134,7 +134,7 @@ RUN: dict[str, Callable[[Sequence[Question], Any, dict[str, Any]], list[Answered
 
 @dataclass
 class Cell:
-    """One role at an endpoint with one kind of fault."""
+    """One role with one kind of endpoint fault: results and wall time."""
 
     role: str
     fault: str
@@ -149,7 +149,7 @@ class Cell:
 
     @property
     def wrong(self) -> list[str]:
-        """Return what this cell does not keep."""
+        """List the requirements that this cell violates."""
         wrong = []
         if self.most > SLOTS:
             wrong.append(f"{self.most} calls in flight, {SLOTS} allowed")
@@ -164,7 +164,7 @@ class Cell:
 
 
 def cell(role: str, fault: str, share: float, questions: Sequence[Question], corpus: Any, healthy: Sequence[Answered] | None) -> Any:
-    """Run one cell; returns it with what every question came to."""
+    """Run one cell; return it with the result of every question."""
     weather = Weather(answer, latency, fault, share, whole=role == "program")
     url = f"http://{role.replace(' ', '-')}-{fault.replace('_', '-') or 'healthy'}-{int(1000 * share)}.test/v1"
     llm = {"model": "m", "base_url": url, "key_variable": None, "concurrency": SLOTS, "timeout_s": TIMEOUT_S}
@@ -198,7 +198,7 @@ def _summary(cells: Sequence[Cell], healthy: Cell) -> dict[str, Any]:
 
 
 def many() -> dict[str, Any]:
-    """Return wall time by the ideal of 2,000 calls of one model, by fault, share and slots."""
+    """Measure the wall time of 2,000 calls of one model relative to the ideal, by fault, share and slots."""
     figures: dict[str, Any] = {"calls": MANY, "target": TARGET}
     for fault, share, slots in product(("reset", "500", "503", "429_after"), (0.01, 0.05), (64, 256)):
         weather = Weather(answer, latency, fault, share)
@@ -212,12 +212,12 @@ def many() -> dict[str, Any]:
 
 
 async def gather(*calls: Any) -> None:
-    """Await all of them."""
+    """Await all calls concurrently."""
     await asyncio.gather(*calls)
 
 
 def main() -> int:
-    """Run the grid, print what is wrong, and write all of it to JSON; the exit code is 1 if anything is."""
+    """Run the grid of roles and faults, print violations, and write everything as JSON; exit code 1 if there are violations."""
     logging.disable(logging.WARNING)
     benchmark = registry.load("worlds/multihop:test", {"questions": QUESTIONS, "worlds": 1})
     missed = 0

@@ -128,7 +128,7 @@ def nq_reader(path: Path) -> Made:
 
 
 def documents(path: Path) -> Made:
-    """LongBench and UltraDomain, each document cut by the same function."""
+    """Load LongBench and UltraDomain with plain code, each document split by the same function."""
     config = LongDocumentConfig()
     questions, corpus, seen = [], {}, set()
     for row in _rows(path):
@@ -144,7 +144,7 @@ def documents(path: Path) -> Made:
 
 
 def graphs(path: Path) -> Made:
-    """RoG's rows; the graph stays with its question, as tuples."""
+    """Load RoG's rows with plain code; each question keeps its graph as tuples."""
     questions = []
     for row in _rows(path):
         question = Question(
@@ -160,7 +160,7 @@ def graphs(path: Path) -> Made:
 
 
 def beir(folder: Path) -> Made:
-    """A folder in BEIR's layout, held in memory: graded questions, and documents that are known by their own ids."""
+    """Load a folder in BEIR's layout into memory with plain code."""
     corpus, ids = {}, {}
     for row in _rows(folder / "corpus.jsonl"):
         title, text = row["title"], row["text"]

@@ -14,13 +14,13 @@ TEXT = "The old bridge was built by Ann in the year when the river rose."
 
 
 def serve(pipe: Any, totals: Any, log: Path, preflight: str) -> None:
-    """Serve until the process ends; sends the base URL through the pipe.
+    """Serve a test endpoint until the process ends; sends the base URL through the pipe.
 
     Args:
-        pipe: Takes the URL.
-        totals: Gets the number of calls at 0, and the time of the first at 3.
+        pipe: Receives the URL.
+        totals: Shared array; index 0 counts calls, index 3 holds the time of the first.
         log: File that prompts are appended to.
-        preflight: A prompt that does not count.
+        preflight: Prompt of the test call, which is not counted.
     """
     asyncio.run(_serve(pipe, totals, log, preflight))
 

@@ -32,7 +32,7 @@ SIDES = {
 
 
 def encoder(name: str) -> Encoder:
-    """Load an encoder; `torch int8` with its linear layers in eight bits."""
+    """Load an encoder; the name `torch int8` quantizes its linear layers to eight bits."""
     made = Encoder(SIDES[name], "cpu")
     if name == "torch int8":
         import torch
@@ -44,17 +44,17 @@ def encoder(name: str) -> Encoder:
 
 
 def nearest(made: Encoder, queries: list[str], passages: list[str]) -> NDArray[np.int64]:
-    """Return the rows of the nearest passages of each query."""
+    """Return the nearest passages of each query, as row numbers."""
     return np.argsort(-(made.queries(queries) @ made.passages(passages).T), axis=1, kind="stable")[:, :K]
 
 
 def overlap(ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> float:
-    """Return the mean share of rows that both rankings hold."""
+    """Return the mean share of passages that two rankings have in common."""
     return float(np.mean([len({*a.tolist()} & {*b.tolist()}) / K for a, b in zip(ours, theirs, strict=True)]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and record."""
+    """Measure the encoder backends and record the figures."""
     arguments = parser(__doc__)
     arguments.add_argument("--passages", type=int, default=1000)
     query = arguments.parse_args(argv)

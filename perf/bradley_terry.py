@@ -35,7 +35,7 @@ Columns = dict[str, Any]
 
 
 def battles(questions: int, seed: int = 0) -> Columns:
-    """Battles of random pairs under a judge with a lean to the first place and to longer answers; a tenth are ties."""
+    """Simulate battles of random pairs under a judge with position and length bias; a tenth are ties."""
     rng = np.random.default_rng(seed)
     rows = questions * PER_QUESTION
     strength = np.linspace(-1, 1, METHODS)
@@ -57,7 +57,7 @@ def ours(data: Columns, rounds: int, seed: int, *, covariates: bool) -> BradleyT
 
 
 def design(data: Columns, *, covariates: bool) -> np.ndarray:
-    """One row per battle: +1 and -1 for the methods, then the covariates."""
+    """Build the design matrix: one row per battle, +1 and -1 for the methods, then the covariates."""
     rows = np.arange(len(data["score"]))
     matrix = np.zeros((len(rows), METHODS + 2 * covariates))
     matrix[rows, data["first"]], matrix[rows, data["second"]] = 1.0, -1.0
@@ -68,12 +68,12 @@ def design(data: Columns, *, covariates: bool) -> np.ndarray:
 
 
 def rows_of(data: Columns, weights: np.ndarray) -> np.ndarray:
-    """Rows of the drawn questions, as often as they were drawn."""
+    """Return the rows of resampled questions, repeated as often as they were drawn."""
     return np.repeat(np.arange(len(data["score"])), weights.astype(np.int64)[data["question"]])
 
 
 def numpy_round(data: Columns, matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """One round in plain NumPy: Newton's method on the drawn rows."""
+    """Fit one bootstrap round in plain NumPy with Newton's method on the drawn rows."""
     drawn = rows_of(data, weights)
     x, y = matrix[drawn], data["score"][drawn]
     at = np.zeros(x.shape[1])
@@ -89,7 +89,7 @@ def numpy_round(data: Columns, matrix: np.ndarray, weights: np.ndarray) -> np.nd
 
 
 def sklearn_round(data: Columns, matrix: csr_array, weights: np.ndarray) -> np.ndarray:
-    """One round by scikit-learn; a tie is half a win and half a loss."""
+    """Fit one bootstrap round with scikit-learn; a tie is half a win and half a loss."""
     drawn = rows_of(data, weights)
     x, y = matrix[drawn], data["score"][drawn]
     tied = np.flatnonzero(y == 0.5)
@@ -101,10 +101,10 @@ def sklearn_round(data: Columns, matrix: csr_array, weights: np.ndarray) -> np.n
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Compare the Bradley–Terry fit with plain NumPy and scikit-learn.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     arguments = parser(__doc__)
     arguments.add_argument("--turns", type=int, default=3)

@@ -45,7 +45,7 @@ def _conversations(calls: int, tag: str) -> list[list[dict[str, str]]]:
 
 
 class Bare:
-    """The plain loop on an event loop of its own."""
+    """Minimal client for comparison: a plain loop on its own event loop."""
 
     def __init__(self, url: str) -> None:
         import openai
@@ -82,7 +82,7 @@ def _ours(model: ChatModel, conversations: Sequence[Any]) -> float:
 
 
 def measure(calls: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds per round: the bare loop, ours without and with the cache, ours from the cache alone."""
+    """Measure seconds per round: the plain loop, ragmeter without and with the cache, and ragmeter from the cache only."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     server = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
     server.start()

@@ -26,7 +26,7 @@ HEADS = ("", "ratio", "batch", "prompt", *PARTS, "decoding", "tokens/s", "KiB/do
 
 
 def line(name: str, rate: int | None, result: Timings, size: int) -> str:
-    """One row: milliseconds of a batch, the median."""
+    """Format one table row with the median milliseconds per batch."""
     prompt = result.tokens["prompt"]
     parts = "".join(f"{result.median_ms(part):>13.2f}" for part in PARTS)
     return (
@@ -41,7 +41,7 @@ def heading() -> str:
 
 
 def ratio(work: Workload, device: str) -> bool:
-    """Whether decoding from memory costs no more than decoding from text."""
+    """Measure decoding from memory and from text; return whether memory costs no more."""
     clara = random_clara("small", 16, "float32", device)
     best = {"memory": float("inf"), "text": float("inf")}
     for turn in range(TURNS):
@@ -58,7 +58,7 @@ def ratio(work: Workload, device: str) -> bool:
 
 
 def table(names: Sequence[str], rates: Sequence[int], batches: Sequence[int], work: Workload, dtype: str, device: str) -> None:
-    """Print the table."""
+    """Print the table of timings."""
     say(heading())
     for name in names:
         for number, rate in enumerate(rates):
@@ -84,10 +84,10 @@ def _forget(device: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Time CLaRa's compression and decoding.
 
     Returns:
-        1 where the target was missed, else 0.
+        1 if the target was missed, else 0.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--architectures", default="", help=f"of {', '.join(ARCHITECTURES)}; or all")

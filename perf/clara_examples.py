@@ -30,20 +30,20 @@ SEED = 0
 
 
 class Precision:
-    """What a stage takes of `accelerate`: its context of mixed precision."""
+    """Stand-in for the mixed-precision context of `accelerate` that a training stage uses."""
 
     def __init__(self, reduced: bool) -> None:
         self._reduced = reduced
 
     def autocast(self) -> Any:
-        """bfloat16, or nothing."""
+        """Return the context manager for bfloat16, or one that does nothing."""
         import torch
 
         return torch.autocast("cpu", torch.bfloat16) if self._reduced else nullcontext()
 
 
 def steps(stage: Any, reduced: bool) -> list[Callable[[int], float]]:
-    """A step with shared rows and one with a row for each question; both take the number of their batch."""
+    """Return two training steps as functions of the batch number: one with shared rows, one with a row per question."""
     from methods.clara.config import ClaraTrainingConfig
     from methods.clara.data import in_examples, training_rows
     from methods.clara.objective import Compression
@@ -81,7 +81,7 @@ def _never(*value: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 where every target is met and the losses are equal."""
+    """Measure and print; exit code 0 if every target is met and the losses are equal."""
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__)

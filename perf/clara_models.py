@@ -64,17 +64,17 @@ ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What one question is.
+    """Workload of one question.
 
     Attributes:
-        candidates: Documents compressed.
-        k: Documents answered from.
-        words: Words of a document; a checkpoint's tokenizer may make more tokens of them.
-        question: Words of a question.
-        reply: Tokens written.
-        batch: Questions at once.
-        queries: Questions that are timed.
-        warm_up: Batches that do not count.
+        candidates: Number of compressed documents.
+        k: Number of documents that the answer is generated from.
+        words: Number of words per document; a tokenizer may produce more tokens.
+        question: Number of words per question.
+        reply: Number of generated tokens.
+        batch: Number of questions per batch.
+        queries: Number of timed questions.
+        warm_up: Number of batches before timing starts.
     """
 
     candidates: int = 20
@@ -92,12 +92,12 @@ PARTS = ("compression", "query", "prefill", "decode")
 
 @dataclass
 class Timings:
-    """Seconds of each batch, by part.
+    """Seconds of each batch, by part of the work.
 
     Attributes:
-        seconds: As the clock said.
-        batch: Questions in each.
-        tokens: Document tokens that a batch compresses, and tokens of its longest prompt.
+        seconds: Seconds by part.
+        batch: Number of questions per batch.
+        tokens: Document tokens per batch, and tokens of its longest prompt.
     """
 
     batch: int
@@ -105,27 +105,27 @@ class Timings:
     tokens: dict[str, int] = field(default_factory=dict)
 
     def median_ms(self, part: str) -> float:
-        """Milliseconds of a batch, the median; 0 of a part that there is not."""
+        """Return the median milliseconds per batch of one part; 0 if the part does not exist."""
         result = self.seconds.get(part, [])
         return 1000 * float(np.median(result)) if result else 0.0
 
     @property
     def decoding_ms(self) -> float:
-        """Prefill and decoding together: what the paper calls decoding."""
+        """Return prefill and decoding together, which the paper calls decoding."""
         return self.median_ms("prefill") + self.median_ms("decode")
 
     @property
     def tokens_per_second(self) -> float:
-        """Document tokens compressed per second."""
+        """Return the document tokens compressed per second."""
         spent = self.median_ms("compression")
         return 1000 * self.tokens.get("compressed", 0) / spent if spent else 0.0
 
 
 def random_clara(name: str, rate: int, dtype: str = "bfloat16", device: str = "cuda", *, max_length: int = 256) -> Any:
-    """A `Clara` of random weights: one of `ARCHITECTURES`.
+    """Create a `Clara` with random weights, of one of `ARCHITECTURES`.
 
     Raises:
-        UserError: There is no such architecture.
+        UserError: The architecture is unknown.
     """
     import torch
     import transformers
@@ -178,11 +178,11 @@ def _batches(work: Workload, seed: int) -> list[_Batch]:
 
 
 class Stopwatch:
-    """Times parts of the work, the device synchronized at both ends.
+    """Times parts of the work, with the device synchronized at both ends.
 
     Args:
-        device: Where the work is done.
-        clock: Seconds.
+        device: Device of the work.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, device: str, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -199,7 +199,7 @@ class Stopwatch:
 
 
 def measure(clara: Any, work: Workload, seed: int = 0) -> Timings:
-    """Time CLaRa on drawn texts: every candidate compressed, k chosen, answered from their memory."""
+    """Time CLaRa on random texts: compress all candidates, select k, answer from their memory."""
     from methods.clara.generator import select
 
     def one(batch: _Batch, watch: Stopwatch) -> dict[str, int]:
@@ -217,7 +217,7 @@ def measure(clara: Any, work: Workload, seed: int = 0) -> Timings:
 
 
 def measure_text(clara: Any, work: Workload, seed: int = 0, adapter: Adapter | None = None) -> Timings:
-    """Time the same base, without adapters, on the text of k documents in the same prompt."""
+    """Time the same base model without adapters on the text of k documents in the same prompt."""
 
     def one(batch: _Batch, watch: Stopwatch) -> dict[str, int]:
         prompts = [

@@ -27,7 +27,7 @@ GROWTH_MB = 30
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 where the targets are met."""
+    """Measure and print; exit code 0 if the targets are met."""
     arguments = parser(__doc__)
     arguments.add_argument("--megabytes", type=int, default=200)
     query = arguments.parse_args(argv)
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def write(benchmark: Benchmark, path: Path, size: int) -> None:
-    """Prompts of passages, a question among every fifty."""
+    """Write training prompts made of passages, with a test question in every fiftieth."""
     passages = [passage.full_text for passage in benchmark.corpus]
     queries = [question.text for question in benchmark.questions]
     with path.open("w", encoding="utf-8") as file:
@@ -65,12 +65,12 @@ def write(benchmark: Benchmark, path: Path, size: int) -> None:
 
 
 def touched(benchmark: Benchmark, path: Path) -> int:
-    """Questions that were met, by the index."""
+    """Count the test questions that the index finds in the training file."""
     return sum(overlap.share > 0 for overlap in contamination([benchmark], [path]).overlaps)
 
 
 def plainly(benchmark: Benchmark, path: Path) -> int:
-    """The same by a set of tuples."""
+    """Count the test questions found with a plain set of tuples, for comparison."""
     words = [normalize(question.text).split() for question in benchmark.questions]
     wanted = {gram for own in words for gram in grams(own, min(N, len(own)))}
     sizes = sorted({len(gram) for gram in wanted})
@@ -83,12 +83,12 @@ def plainly(benchmark: Benchmark, path: Path) -> int:
 
 
 def grams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
-    """All tuples of so many consecutive words."""
+    """List all n-grams of consecutive words as tuples."""
     return [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
 def measure_near_duplicates(bench: Bench, benchmark: Benchmark) -> None:
-    """Two thousand questions against twenty thousand of other worlds."""
+    """Measure the near-duplicate search of 2,000 questions against 20,000 of other worlds."""
     first = [question.text for question in benchmark.questions]
     second = [q.text for q in load("worlds/multihop:train", {"questions": 20_000, "worlds": 40}).questions]
     seconds, pairs = timed(lambda: near_duplicates(first, second), time.perf_counter)

@@ -33,7 +33,7 @@ TEMPERATURE = 0.05
 
 
 def batches(rows: int, negatives: int, chunks: int, length: int) -> tuple[list[TrainRow], dict[str, str]]:
-    """Rows whose negatives are drawn from so many chunks; each positive is a row's own."""
+    """Make training rows whose negatives are drawn from a number of chunks; each row has its own positive."""
     rng = random.Random(5)
     known = words(400, 1)
     texts = {f"c{n}": " ".join(rng.choices(known, k=length)) for n in range(chunks)}
@@ -49,7 +49,7 @@ def batches(rows: int, negatives: int, chunks: int, length: int) -> tuple[list[T
 
 
 def stock(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: bool, micro: int) -> Callable[[], float]:
-    """A step with the library's loss."""
+    """Return a training step with sentence-transformers' loss."""
     import torch
     from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss, MultipleNegativesRankingLoss
 
@@ -78,7 +78,7 @@ def stock(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: b
 
 
 def ours(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: bool, micro: int) -> Callable[[], float]:
-    """A step of our trainer."""
+    """Return a training step with ragmeter's trainer."""
     import torch
 
     tower = Tower(model, Prompts("", ""), TrainConfig(micro_batch=micro, held=1 if cached else 1 << 20))
@@ -96,7 +96,7 @@ def ours(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: bo
 
 
 def without_dropout(model: Any) -> Any:
-    """Losses are compared, and dropout draws differ."""
+    """Disable dropout in a model, so that losses can be compared."""
     import torch
 
     for module in model.modules():
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison.
 
     Returns:
-        1 where the target was missed or losses differ, else 0.
+        1 if the target was missed or losses differ, else 0.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="minilm")

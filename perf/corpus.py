@@ -49,7 +49,7 @@ SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwxyz" for vowel
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print and record; 0 if every step keeps to its memory."""
+    """Measure, print and record; exit code 0 if every step stays within its memory limit."""
     parser = argparse.ArgumentParser(prog="python -m perf.corpus", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 300_000, MILLION, 3 * MILLION])
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="what to measure")
@@ -99,7 +99,7 @@ def _shown(values: dict[str, float]) -> str:
 
 
 def fitted_at(passages: int, by_size: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """Return the values at a size of least-squares lines through all measured sizes."""
+    """Extrapolate values to a size with least-squares lines through all measured sizes."""
     sizes = list(by_size)
     units = by_size[sizes[-1]]
     lines = {unit: np.polyfit(sizes, [by_size[size][unit] for size in sizes], 1) for unit in units}
@@ -108,13 +108,13 @@ def fitted_at(passages: int, by_size: Mapping[int, Mapping[str, float]]) -> dict
 
 @lru_cache(maxsize=200_000)
 def word(rank: int) -> str:
-    """Return the made-up word of a rank: its digits to the base of the number of syllables."""
+    """Return the invented word of a rank: its digits in the base of the number of syllables."""
     rank, last = divmod(rank, len(SYLLABLES))
     return (word(rank - 1) if rank else "") + SYLLABLES[last]
 
 
 def ranks(draw: np.random.Generator, count: int) -> NDArray[np.int64]:
-    """Draw the ranks of words: two regimes of Zipf's law, whose rarer one never runs out of new words."""
+    """Draw word ranks from two regimes of Zipf's law, so that new rare words keep appearing."""
     chance = draw.random(count)
     common = np.exp(draw.random(count) * np.log(COMMON))
     rare = COMMON * (1 - draw.random(count)) ** (-1 / TAIL)
@@ -122,7 +122,7 @@ def ranks(draw: np.random.Generator, count: int) -> NDArray[np.int64]:
 
 
 def write_dump(path: Path, size: int) -> None:
-    """Write a dump in DPR's layout, a hundred words a passage."""
+    """Write a dump in DPR's layout with a hundred words per passage."""
     draw = np.random.default_rng(0)
     passage = ("", "")
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -238,7 +238,7 @@ def _static_query(folder: Path, size: int) -> dict[str, float]:
 
 
 def static_encoder(folder: Path) -> None:
-    """Write a static encoder with 30,000 tokens, common words and syllables, and random vectors: as fast and large as a trained one."""
+    """Write a static encoder with 30,000 tokens and random vectors, as fast and large as a trained one."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer

@@ -28,7 +28,7 @@ AGREE = 2e-5
 
 
 def graph(kind: str, nodes: int, edges: int, seed: int) -> QuestionGraph:
-    """A graph of distinct pairs of entities, so that a pair names one edge."""
+    """Generate a graph of distinct pairs of entities, so that a pair identifies an edge."""
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, nodes + 1) if kind == "hubs" else np.ones(nodes)
     heads = rng.permutation(nodes)[rng.choice(nodes, edges, p=weights / weights.sum())]
@@ -37,7 +37,7 @@ def graph(kind: str, nodes: int, edges: int, seed: int) -> QuestionGraph:
 
 
 def marked(query: QuestionGraph, center: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which nodes are within reach of one, and which edges are between them."""
+    """Return which nodes are within reach of a node, and which edges are between them."""
     inside = np.zeros(len(query.nodes), bool)
     inside[center] = True
     for _ in range(HOPS):
@@ -65,10 +65,10 @@ def as_published(query: QuestionGraph, nodes: np.ndarray, edges: np.ndarray, cen
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Measure mean vectors of 2-hop ego graphs against a node-by-node loop.
 
     Returns:
-        1 where the target was missed or results differ, else 0.
+        1 if the target was missed or results differ, else 0.
     """
     arguments = parser(__doc__)
     arguments.add_argument("--turns", type=int, default=3)

@@ -37,7 +37,7 @@ PLAIN = "SentenceTransformer.encode"
 
 
 def encoders(texts: list[str], turns: int, device: str) -> bool:
-    """Whether targets were met and vectors agree."""
+    """Measure bi-encoders; return whether targets are met and vectors agree."""
     from sentence_transformers import SentenceTransformer
 
     plain = SentenceTransformer(locate("minilm"), device=device)
@@ -70,7 +70,7 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
 
 
 def compared(name: str, texts: int, seconds: dict[str, list[float]], results: dict[str, Any], least: float, target: float | None) -> bool:
-    """Print a side beside the plain one; whether its vectors agree and its target is met."""
+    """Print one variant next to the plain one; return whether its vectors agree and its target is met."""
     cosine = float((results[name] * results[PLAIN]).sum(axis=1).min())
     against = ratio_of(seconds[PLAIN], seconds[name])
     met = target is None or against >= target
@@ -84,7 +84,7 @@ def compared(name: str, texts: int, seconds: dict[str, list[float]], results: di
 
 
 def cross_encoders(queries: list[str], passages: list[str], turns: int, device: str) -> bool:
-    """MiniLM with a random head, saved as a cross-encoder: whether scores agree."""
+    """Measure a cross-encoder (MiniLM with a random head); return whether scores agree and targets are met."""
     import torch
     from sentence_transformers import CrossEncoder
     from transformers import AutoTokenizer, BertForSequenceClassification, logging
@@ -118,7 +118,7 @@ def cross_encoders(queries: list[str], passages: list[str], turns: int, device: 
 
 
 def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
-    """Top 100 for 64 queries: a plain product in float32, and ours in both types: whether all agree."""
+    """Measure top-100 search for 64 queries against a plain float32 product; return whether all agree."""
     import torch
 
     generator = np.random.default_rng(0)
@@ -155,10 +155,10 @@ def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmarks.
+    """Measure encoders, cross-encoders and vector search.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--texts", type=int, default=96)

@@ -34,13 +34,13 @@ metrics: [em, recall@5]
 
 
 def answer(request: ChatRequest) -> Written:
-    """Answer with the title of the first passage."""
+    """Answer a request with the title of the first passage."""
     title = re.search(r"\[1\] ([^:\n]{1,60}):", request.prompt)
     return Written(title[1] if title else "ok", 10, 2)
 
 
 def table(url: str) -> tuple[int, str]:
-    """Return the exit code of a first run, and its values by method and metric as JSON."""
+    """Run an experiment for the first time; return the exit code, and the values by method and metric as JSON."""
     with tempfile.TemporaryDirectory() as made:
         file = Path(made) / "x.yaml"
         file.write_text(EXPERIMENT.format(url=url))
@@ -54,7 +54,7 @@ def table(url: str) -> tuple[int, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, record and say whether all tables are equal; 1 if they are not."""
+    """Run repeatedly and record; exit code 1 if the tables are not all equal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS)
     runs = parser.parse_args(argv).runs

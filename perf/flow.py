@@ -60,7 +60,7 @@ CASES = {
 
 
 def latency(prompt: str) -> float:
-    """Seconds that a reply to a prompt takes."""
+    """Return the simulated latency of a prompt, in seconds."""
     return SLOW_S if hashlib.blake2b(prompt.encode(), digest_size=2).digest()[0] % SLOW_SHARE == 0 else FAST_S
 
 
@@ -89,10 +89,10 @@ def _serve(pipe: Any, mode: str, totals: Any, log: Path) -> None:
 
 
 class Endpoint:
-    """An endpoint in a process of its own; counts calls, seconds of latency, the longest, and when the first came.
+    """Test endpoint in its own process; counts calls, their total and longest latency, and the time of the first.
 
     Args:
-        mode: `real`, `slow`, `none`, `quick` (20 ms, on one event loop), or the seconds that each reply takes.
+        mode: Latencies: `real`, `slow`, `none`, `quick` (20 ms, on one event loop), or seconds per reply.
         log: File that prompts are appended to.
     """
 
@@ -120,7 +120,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Measured:
-    """One case: seconds from the first request to the last row, processor seconds of the command, the ideal, and memory."""
+    """Result of one case: seconds from the first request to the last row, CPU seconds, the ideal, and memory."""
 
     calls: int
     wall_s: float
@@ -148,7 +148,7 @@ def _command(path: Path, store: Path, *more: str) -> list[str]:
 
 
 def measure(case: str, questions: int, log: Path, mode: str = "real", slots: int = IN_FLIGHT, *more: str) -> Measured:
-    """Run one case at a fresh endpoint, whose prompts go to a file."""
+    """Measure one case at a new endpoint, which logs its prompts to a file."""
     with Endpoint(mode, log) as endpoint, tempfile.TemporaryDirectory() as folder:
         path = _experiment(Path(folder), case, questions, endpoint.url, slots)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -174,7 +174,7 @@ def _last_write(store: Path) -> float:
 
 
 def bare(log: Path, mode: str = "real", slots: int = IN_FLIGHT) -> tuple[float, float]:
-    """Seconds and processor seconds of a plain loop over the prompts of a file, which appends its replies to another."""
+    """Measure a plain loop over the prompts of a file; return seconds and CPU seconds."""
     import openai
 
     prompts = [json.loads(line) for line in log.read_text().splitlines()]
@@ -217,7 +217,7 @@ eval(Task(dataset=samples, solver=generate(), scorer=includes()), model=model, m
 
 
 def inspected(log: Path, python: str) -> float:
-    """Seconds from the first request until inspect_ai's command has ended."""
+    """Measure seconds from the first request to the end of inspect_ai's command."""
     with Endpoint("real") as endpoint:
         script = INSPECT.replace("SLOTS", str(IN_FLIGHT))
         subprocess.run([python, "-c", script, str(log), endpoint.url], check=True, stdout=subprocess.DEVNULL)
@@ -225,7 +225,7 @@ def inspected(log: Path, python: str) -> float:
 
 
 def many() -> bool:
-    """Print calls per second and memory of many questions at a quick endpoint; whether both bars are met."""
+    """Measure many questions at a fast endpoint; print calls per second and memory, and return whether both targets are met."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "prompts"
         result = measure("reader", MANY, log, "quick", MANY_IN_FLIGHT)
@@ -249,7 +249,7 @@ def many() -> bool:
 
 
 def start_up(case: str) -> float:
-    """Seconds of the whole command for one question at an endpoint without latency."""
+    """Measure the seconds of the whole command for one question at an endpoint without latency."""
     with Endpoint("none") as endpoint, tempfile.TemporaryDirectory() as folder:
         path = _experiment(Path(folder), case, 1000, endpoint.url)
         started = time.perf_counter()
@@ -258,7 +258,7 @@ def start_up(case: str) -> float:
 
 
 def killed(questions: int) -> int:
-    """How often a job that is killed 8 s after its first request has to be started until it ends."""
+    """Count how often a job must be restarted until it ends if it is killed 8 s after its first request each time."""
     with Endpoint("slow") as endpoint, tempfile.TemporaryDirectory() as folder:
         path = _experiment(Path(folder), "reader", questions, endpoint.url)
         for starts in range(1, 1000):

@@ -69,14 +69,14 @@ _QUICK = {"clara": Reading(4, 2, 20, 5, 4, queries=1, warm_up=1), "window": Work
 
 @dataclass
 class Sizes:
-    """How large each part is.
+    """Sizes of the parts of the benchmark.
 
     Attributes:
-        device: Where it runs.
-        quick: Tiny shapes, for a test of this script.
-        steps: Steps of the optimizer; the first does not count.
-        rows: Rows of ARK's training step; None: those of the preset.
-        chunk, triple, passage: Words of a text in ARK, GPR and SARK.
+        device: Device to run on.
+        quick: Use tiny shapes, to test this script.
+        steps: Number of optimizer steps; the first is not timed.
+        rows: Rows per training step of ARK; None uses the preset.
+        chunk, triple, passage: Number of words per text in ARK, GPR and SARK.
     """
 
     device: str
@@ -89,13 +89,13 @@ class Sizes:
 
     @classmethod
     def tiny(cls) -> Sizes:
-        """Return sizes that a CPU passes in seconds."""
+        """Return benchmark sizes so small that all parts take seconds on a CPU."""
         return cls("cpu", True, 2, 4, 12, 6, 12)
 
 
 @dataclass
 class Stamps(Silent):
-    """Notes the time of each step, with the device synchronized."""
+    """Progress receiver that records the time of each step, with the device synchronized."""
 
     device: str
     at: list[float] = field(default_factory=list)
@@ -112,17 +112,17 @@ class Stamps(Silent):
 
     @property
     def seconds(self) -> float:
-        """Return the median seconds of a step; the first warms up."""
+        """Return the median seconds per step, without the first."""
         return float(np.median(np.diff(self.at)[1:]))
 
 
 def words(draw: np.random.Generator, count: int) -> str:
-    """Return a text of so many words of the vocabulary."""
+    """Generate a text of random words from the vocabulary."""
     return " ".join(f"w{number}" for number in draw.integers(0, WORDS, count))
 
 
 def base_of(part: str, folder: Path, sizes: Sizes) -> Path:
-    """Write a base of random weights, with a tokenizer of one word a token, as a folder that trainings load."""
+    """Write a base model with random weights, and a tokenizer with one token per word, as a folder that trainings load."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -149,7 +149,7 @@ def base_of(part: str, folder: Path, sizes: Sizes) -> Path:
 
 @contextmanager
 def measured(device: str) -> Iterator[Callable[[], float]]:
-    """Yield a function that returns the most bytes of the device that were taken since; 0 on a CPU."""
+    """Provide a function that returns the device's peak memory in bytes; 0 on a CPU."""
     import gc
 
     import torch
@@ -163,7 +163,7 @@ def measured(device: str) -> Iterator[Callable[[], float]]:
 
 
 def planned(uses: Sequence[Use], sizes: Sequence[ModelSize], gpu: Gpu) -> tuple[float, float]:
-    """Return the seconds and bytes that a plan states for what models do; each model is on the device once."""
+    """Return the seconds and bytes that the planner estimates for this work; each model is on the device once."""
     every = list(zip(uses, sizes, strict=True))
     largest: dict[str, float] = {}
     for use, size in every:
@@ -173,13 +173,13 @@ def planned(uses: Sequence[Use], sizes: Sequence[ModelSize], gpu: Gpu) -> tuple[
 
 @dataclass
 class Report:
-    """Reports each part next to its plan."""
+    """Prints measured against planned values of each part."""
 
     bench: Bench
     gpu: Gpu
 
     def part(self, name: str, spent: float, taken: float, uses: Sequence[Use], models: Sequence[ModelSize]) -> None:
-        """Report seconds and bytes of a part."""
+        """Report the measured seconds and bytes of a part next to the plan."""
         plan_s, plan_bytes = planned(uses, models, self.gpu)
         remark = f" (plan {plan_s:.3g} s: {spent / plan_s:.2f} of it)"
         self.bench.figure(f"{name}: time", spent, "s", remark=remark, plan=plan_s, gpu=self.gpu.name)
@@ -189,7 +189,7 @@ class Report:
 
 
 def ark_step(folder: Path, sizes: Sizes, report: Report, name: str, **changed: Any) -> None:
-    """Take steps of stage 2: each row has its question, a positive and twenty negatives of 512 tokens."""
+    """Measure steps of ARK's stage 2: each row has a question, a positive and twenty negatives of 512 tokens."""
     from methods.ark.config import PRESETS, ArkTrainingConfig
     from methods.ark.data import TrainRow
     from methods.ark.planning import GRADIENT_CACHING
@@ -231,7 +231,7 @@ def ark_step(folder: Path, sizes: Sizes, report: Report, name: str, **changed: A
 
 
 class DrawnTriples:
-    """Rows of GPR with drawn texts: a question, its triple, a neighbor and a negative each, all distinct."""
+    """Synthetic training rows for GPR: a question, its triple, a neighbor and a negative, all distinct."""
 
     def __init__(self, rows: int, length: int) -> None:
         draw = np.random.default_rng(0)
@@ -242,7 +242,7 @@ class DrawnTriples:
         return len(self._questions)
 
     def rows(self, epoch: int) -> Any:
-        """Return the rows in their order."""
+        """Return the rows of an epoch in their order."""
         from methods.gpr.data import Rows
 
         numbers = np.arange(len(self))
@@ -259,7 +259,7 @@ class DrawnTriples:
 
 
 def gpr_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
-    """Take steps of 512 rows with two towers."""
+    """Measure steps of GPR with 512 rows and two encoders."""
     from methods.gpr.config import PRESETS, GprTrainingConfig
     from methods.gpr.train import GprTrainer, Towers
     from methods.training.loop import LoopPlace
@@ -283,7 +283,7 @@ def gpr_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
 
 
 def sark_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
-    """Take steps of eight rows: a labeled passage and a list of six, in both styles."""
+    """Measure steps of SARK with eight rows: a labeled passage and a list of six, in both styles."""
     from methods.sark.config import PRESETS, SarkTrainingConfig
     from methods.sark.model import new_reranker
     from methods.sark.objective import Objective
@@ -317,7 +317,7 @@ def sark_step(folder: Path, sizes: Sizes, report: Report, name: str) -> None:
 
 
 def clara_reading(sizes: Sizes, report: Report) -> None:
-    """Read memory and, with the same adapter, text: the model of CLaRa-7B's shape, five of twenty documents."""
+    """Measure reading from memory and, with the same adapter, from text: a model of CLaRa-7B's shape, five of twenty documents."""
     work = _QUICK["clara"] if sizes.quick else Reading(queries=3, warm_up=1)
     assert isinstance(work, Reading)
     shape, dtype = ("small", "float32") if sizes.quick else ("mistral-7b", "bfloat16")
@@ -342,7 +342,7 @@ def clara_reading(sizes: Sizes, report: Report) -> None:
 
 
 def rankzephyr_window(sizes: Sizes, report: Report) -> None:
-    """Order one window of twenty passages with a model of RankZephyr's shape."""
+    """Measure the ranking of one window of twenty passages with a model of RankZephyr's shape."""
     work = _QUICK["window"] if sizes.quick else Workload(candidates=20)
     assert isinstance(work, Workload)
     shape = ARCHITECTURES["small" if sizes.quick else "mistral-7b"][1]
@@ -359,7 +359,7 @@ def rankzephyr_window(sizes: Sizes, report: Report) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run all parts and record them."""
+    """Measure all parts and record them."""
     query = parser(__doc__).parse_args(argv)
     import torch
 

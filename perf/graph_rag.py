@@ -37,7 +37,7 @@ FASTER = 10.0
 
 
 class Drawn:
-    """An encoder that draws vectors."""
+    """Encoder that returns random vectors."""
 
     device = "cpu"
 
@@ -52,7 +52,7 @@ class Drawn:
 
 
 def building() -> bool:
-    """Steps per 100,000 tokens; whether the vectorized ones are fast enough."""
+    """Measure the indexing steps per 100,000 tokens; return whether the vectorized ones meet their targets."""
     texts = [passage.full_text for passage in datasets.load("worlds/long:validation", {"questions": 200}).corpus]
     tokens = sum(len(text) for text in texts) / 4
     texts = texts[: max(1, round(len(texts) * min(1.0, 100_000 / tokens)))]
@@ -85,7 +85,7 @@ def building() -> bool:
 
 
 def asking() -> bool:
-    """Milliseconds of a question; whether that is fast enough."""
+    """Measure milliseconds per question; return whether the target is met."""
     draws = np.random.default_rng(1)
     ends = draws.integers(0, PHRASES, (FACTS, 2))
     reads: list[list[RelationRecord]] = [[] for _ in range(PASSAGES)]
@@ -106,7 +106,7 @@ def asking() -> bool:
 
 
 def found_by_rule(rows: Sequence[dict[str, Any]]) -> None:
-    """Prints which of the published names and triples the rules find: letter by letter, and up to a name that holds the other."""
+    """Print which published names and triples the rules find, exactly, and up to a name that contains the other."""
 
     def held(name: str, names: Iterable[str]) -> bool:
         return any(name in other or other in name for other in names)
@@ -129,7 +129,7 @@ def found_by_rule(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def earning(folder: Path) -> bool:
-    """Recall on passages with published triples; whether the walk earns what it should."""
+    """Measure recall on passages with published triples; return whether the graph walk improves it as required."""
     rows = [json.loads(line) for line in (folder / "passages.jsonl").read_text().splitlines()]
     questions = [json.loads(line) for line in (folder / "questions.jsonl").read_text().splitlines()]
     found_by_rule(rows)
@@ -157,7 +157,7 @@ def earning(folder: Path) -> bool:
 
 
 def restart_alone(index: HippoIndex, query: Query) -> Ranking:
-    """HippoRAG's ranking with the restart in the place of the walk."""
+    """Compute HippoRAG's ranking from the restart vector only, without the graph walk."""
     group = index.group(query)
     chi, _ = index.restart(group, list(NounPhrases().names(query.text)))
     scores = index.passage_scores(group, chi) if chi.any() else index.dense(group, index.query_vector(query.text))
@@ -165,10 +165,10 @@ def restart_alone(index: HippoIndex, query: Query) -> Ranking:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Measure graph RAG: building, asking and recall.
 
     Returns:
-        1 where a target was missed, else 0.
+        1 if a target was missed, else 0.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passages", type=Path, help="folder of passages.jsonl and questions.jsonl")

@@ -25,24 +25,24 @@ TURNS = 3
 
 
 def exponent(by_size: Mapping[int, float]) -> float:
-    """Return b of the power law a · size^b fitted by least squares to the logarithms."""
+    """Fit the exponent b of the power law a · size^b by least squares on logarithms."""
     return float(np.polyfit(np.log(list(by_size)), np.log(list(by_size.values())), 1)[0])
 
 
 def questions_s(size: int) -> float:
-    """Return CPU seconds of answering and scoring so many questions with a method that answers at once."""
+    """Measure CPU seconds of answering and scoring `size` questions with a method that answers instantly."""
     return overhead.seconds(size, time.process_time)[0]
 
 
 def graph_s(nodes: int) -> float:
-    """Return CPU seconds of personalized PageRank for ten questions on a graph with four edges per node."""
+    """Measure CPU seconds of personalized PageRank for ten questions on a graph with four edges per node."""
     matrix = pagerank.graph("uniform", nodes, 4 * nodes)
     starts = pagerank.restarts(matrix, 10)
     return timed(lambda: personalized_pagerank(matrix, starts))[0]
 
 
 def rows_s(size: int) -> float:
-    """Return CPU seconds of appending so many score rows in one transaction to an empty store."""
+    """Measure CPU seconds of appending `size` score rows to an empty store in one transaction."""
     with tempfile.TemporaryDirectory() as folder:
         return store.append(Store(Path(folder)), "run", np.random.default_rng(0), size // store.METRICS, time.process_time)
 

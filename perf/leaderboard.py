@@ -55,7 +55,7 @@ return app && app.dataset.testScriptState === 'notRunning' && performance.now() 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 where every target is met, and where there is no browser."""
+    """Measure and print; exit code 0 if every target is met, or if there is no browser."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", type=int, default=100)
     parser.add_argument("--datasets", type=int, default=20)

@@ -39,14 +39,14 @@ TEMPLATE = ScoringTemplate(
 
 
 def words(count: int, seed: int) -> list[str]:
-    """Made-up words of one to four syllables."""
+    """Generate invented words of one to four syllables."""
     rng = random.Random(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "an", "er", "il")]
     return ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(count)]
 
 
 def random_llama(folder: Path, vocabulary: int) -> str:
-    """A Llama of random weights with a BPE tokenizer trained on made-up text."""
+    """Write a Llama with random weights, and a BPE tokenizer trained on invented text."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -96,7 +96,7 @@ class Work:
 
 
 def text_of(model: CausalModel, tokens: int, rng: random.Random, vocabulary: Sequence[str]) -> str:
-    """Random words that come to about this many tokens."""
+    """Generate random words with about this many tokens."""
     kept: list[str] = []
     while len(model.text_encoder.prompts([" ".join(kept)])[0]) < tokens:
         kept += rng.choices(vocabulary, k=max(1, tokens // 16))
@@ -129,7 +129,7 @@ def workloads(model: CausalModel, chunk: int, quick: bool, few: bool) -> list[Wo
 
 
 def loop(model: CausalModel, pairs: Sequence[ScoredText]) -> list[list[float]]:
-    """The straightforward way: one pair at a time, logits at every position."""
+    """Score in the straightforward way: one pair at a time, logits at every position."""
     import torch
 
     scores = []
@@ -146,7 +146,7 @@ def loop(model: CausalModel, pairs: Sequence[ScoredText]) -> list[list[float]]:
 
 
 def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = False) -> bool:
-    """Print a line per workload; True where one fell short."""
+    """Measure each workload and print a line; return whether a target was missed."""
     failed = False
     scorer = LikelihoodScorer(model)
     for work in workloads(model, chunk, quick, few):
@@ -175,10 +175,10 @@ def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks.
+    """Measure log-likelihood scoring against the plain loop.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")

@@ -37,7 +37,7 @@ TOGETHER = {"generation": 128, "likelihood": 8}
 
 
 def candidates(queries: int) -> tuple[list[Query], list[Ranking], Corpus]:
-    """Queries with passages of their own, all different: no reply is the same as another."""
+    """Make queries with distinct passages, so that no two replies are equal."""
     texts = [[f"Bridge {number} of town {query} is of stone." for number in range(CANDIDATES)] for query in range(queries)]
     corpus = Corpus.of(Passage(passage_id("", text), "", text) for own in texts for text in own)
     requests = [Query(f"q{query}", f"Which bridge of town {query} is old?") for query in range(queries)]
@@ -53,11 +53,10 @@ def reranker(llm: dict[str, Any], **options: Any) -> Any:
 
 
 def local(queries: int, score: str) -> bool:
-    """Whether queries together are as much faster as they should be; the results must be the same.
+    """Measure local reranking of queries together against one by one; return whether the speed-up is reached with equal results.
 
-    One comparison after another: in batches of one, siblings of a heap too. Sides take turns, so that other work on the
-    machine strikes both: a part of the queries one after another, then all of them together; the median of the turns'
-    ratios counts.
+    One by one means batches of one comparison. The two sides alternate, so that other load on the machine affects both; the
+    median of the ratios counts.
     """
     requests, rankings, corpus = candidates(queries)
     turns, same = [], 0
@@ -89,7 +88,7 @@ def local(queries: int, score: str) -> bool:
 
 
 def endpoint(queries: int, latency_s: float) -> bool:
-    """Whether the wall time at an endpoint is near the ideal."""
+    """Measure reranking at an endpoint; return whether the wall time is near the ideal."""
     requests, rankings, corpus = candidates(queries)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "prompts"

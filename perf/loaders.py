@@ -41,7 +41,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A loader with a file: reference to load, and the native format in which worlds are written."""
+    """Loader with a test file: the data reference to load, and the native format in which worlds are written."""
 
     reference: str
     format: str
@@ -64,7 +64,7 @@ CASES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 where every target is met."""
+    """Measure and print; exit code 0 if every target is met."""
     parser = argparse.ArgumentParser(prog="python -m perf.loaders", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer questions and rounds, and 50 MB")
     parser.add_argument("--only", choices=sorted({*CASES, *LARGE}), help="this one alone")

@@ -29,20 +29,20 @@ T = TypeVar("T")
 
 
 def parser(document: str | None) -> ArgumentParser:
-    """Return a parser whose help is a module's docstring, with `--quick`."""
+    """Make a command-line parser with `--quick`, whose help is the module's docstring."""
     result = ArgumentParser(description=(document or "").splitlines()[0])
     result.add_argument("--quick", action="store_true", help="small sizes, no targets: only that the sides agree")
     return result
 
 
 def say(text: str) -> None:
-    """Print a line at once, also into a pipe."""
+    """Print a line immediately, also into a pipe."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def timed(work: Callable[[], T], clock: Callable[[], float] = time.process_time) -> tuple[float, T]:
-    """Return the seconds that work takes, and its result."""
+    """Measure the seconds of a function call; return them with its result."""
     start = clock()
     result = work()
     return clock() - start, result
@@ -51,16 +51,16 @@ def timed(work: Callable[[], T], clock: Callable[[], float] = time.process_time)
 def in_turns(
     turns: int, sides: Mapping[str, Callable[[], Any]], *, warm: bool = True, clock: Callable[[], float] = time.process_time
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Run sides in turns, so that what else the machine does falls on all of them alike.
+    """Time several functions alternately, so that other load on the machine affects all of them equally.
 
     Args:
-        turns: How often each is timed.
-        sides: By name.
-        warm: Run each once before, as the first call imports and compiles.
-        clock: Processor time, or another.
+        turns: Number of timed calls per function.
+        sides: Functions by name.
+        warm: Call each function once before timing, because the first call imports and compiles.
+        clock: Returns the time; CPU seconds by default.
 
     Returns:
-        Seconds of every turn, and the last result, of each side.
+        By name, the seconds of every call, and the last result.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     results: dict[str, Any] = {name: side() for name, side in sides.items()} if warm else {}
@@ -76,23 +76,23 @@ def in_turns(
 def medians(
     turns: int, *sides: Callable[[], Any], warm: bool = False, clock: Callable[[], float] = time.process_time
 ) -> tuple[list[float], list[Any]]:
-    """Run sides in turns (see `in_turns`); return the median seconds and the last result of each."""
+    """Time functions alternately (`in_turns`); return their median seconds and last results."""
     seconds, results = in_turns(turns, {str(number): side for number, side in enumerate(sides)}, warm=warm, clock=clock)
     return [median(spent) for spent in seconds.values()], [results[name] for name in seconds]
 
 
 def ratio_of(theirs: Sequence[float], ours: Sequence[float]) -> float:
-    """Return the median over turns of their seconds to ours."""
+    """Return the median ratio of their seconds to ours, over turns."""
     return median(a / b for a, b in zip(theirs, ours, strict=True))
 
 
 def compiling() -> dict[str, str]:
-    """Return this process's environment without PYTHONDONTWRITEBYTECODE, with which each command would compile every module."""
+    """Return this process's environment without PYTHONDONTWRITEBYTECODE, so that subprocesses can use compiled modules."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def command_seconds(command: Sequence[str], **options: Any) -> float:
-    """Return the processor seconds of a command."""
+    """Measure the CPU seconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -100,18 +100,18 @@ def command_seconds(command: Sequence[str], **options: Any) -> float:
 
 
 def peak_megabytes() -> float:
-    """Return the highest resident memory of this process; `getrusage` has at least the parent's after a fork."""
+    """Return the peak resident memory of this process in MB; after a fork it is at least the parent's."""
     lines = Path("/proc/self/status").read_text().splitlines()
     (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     return kilobytes / 1024
 
 
 class Bench:
-    """Figures of one benchmark: each is printed with its target, and all go into one record.
+    """Collects the figures of one benchmark: prints each with its target, and writes one record.
 
     Args:
-        name: Of the benchmark.
-        quick: Without targets, and nothing is recorded.
+        name: Name of the benchmark.
+        quick: Whether to ignore targets and record nothing.
     """
 
     def __init__(self, name: str, *, quick: bool = False) -> None:
@@ -119,7 +119,10 @@ class Bench:
         self.figures: dict[str, dict[str, Any]] = {}
 
     def ratio(self, name: str, ours: float, theirs: float, target: float | None = None, *, equal: bool = True, remark: str = "") -> None:
-        """Report seconds of ours and of an alternative; `target`: least of theirs to ours. `equal`: whether their results agree."""
+        """Report the seconds of ragmeter and of an alternative.
+
+        `target` is the minimum ratio of theirs to ours; `equal` states whether the results agree.
+        """
         self.figure(
             name,
             theirs / ours,
@@ -153,7 +156,7 @@ class Bench:
         self.figures[name] = {"value": float(value), "unit": unit, "equal": bool(equal), **bounds, **more}
 
     def finish(self) -> int:
-        """Record the figures; returns the exit code: 1 if a target was missed or results differ."""
+        """Write the record; return the exit code: 1 if a target was missed or results differ."""
         if not self.quick:
             record(self.name, self.figures)
         return int(self.failed)
@@ -161,11 +164,11 @@ class Bench:
 
 @contextmanager
 def made_as(dtype: str, device: str) -> Iterator[None]:
-    """Within this block models are made in this type and place: 28 GB of float32 need not pass through the CPU.
+    """Create models of the block directly with this type on this device, which avoids 28 GB of float32 on the CPU.
 
     Args:
-        dtype: float32, bfloat16, float16.
-        device: cpu, cuda …; meta: nothing is allocated.
+        dtype: "float32", "bfloat16" or "float16".
+        device: "cpu", "cuda" …; "meta" allocates nothing.
     """
     import torch
 
@@ -179,7 +182,7 @@ def made_as(dtype: str, device: str) -> Iterator[None]:
 
 
 def synchronizer(device: str) -> Callable[[], None]:
-    """What waits for a device; nothing has to wait for a CPU."""
+    """Return a function that waits until a device has finished; it does nothing for a CPU."""
     if not device.startswith("cuda"):
         return lambda: None
     import torch
@@ -188,9 +191,9 @@ def synchronizer(device: str) -> Callable[[], None]:
 
 
 def record(name: str, value: Mapping[str, Any], folder: Path = Path(__file__).parent / "measured") -> Path:
-    """Write what was measured to `measured/NAME.json`, with the command, the commit, the date and the machine.
+    """Write figures to `measured/NAME.json`, with command, commit, date and machine.
 
-    A benchmark that measures several parts adds to the file: parts that are not measured now stay as they are.
+    Parts of a benchmark that were not measured this time are kept in the file.
     """
     root = Path(__file__).parents[1]
     git = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)

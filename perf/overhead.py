@@ -50,7 +50,7 @@ class Quiet:
 
 
 def seconds(questions: int, clock: Callable[[], float] = time.perf_counter) -> tuple[float, int, int]:
-    """Return seconds of answering and scoring so many questions, how many were answered, and the number of metrics."""
+    """Measure answering and scoring; return the seconds, the number of answered questions and the number of metrics."""
     text = f"""
 name: overhead
 benchmarks:

@@ -56,7 +56,7 @@ a line (Heaps' law), so the line overstates it. A query to vectors is for exact 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step takes at a number of passages: CPU hours, bytes on disk, peak MB; None: not measured."""
+    """Cost of one step at a number of passages: CPU hours, bytes on disk, peak MB; None if not measured."""
 
     name: str
     command: str
@@ -65,14 +65,14 @@ class Step:
     memory: float | None
 
     def row(self) -> list[str]:
-        """Return the cells of the table."""
+        """Return the step's table cells."""
         disk, memory = (None if value is None else value / 1024 for value in (self.disk, self.memory))
         cells = ["–" if value is None else f"{number(value)} GiB" for value in (disk, memory)]
         return [self.name, f"`{self.command}`", number(self.hours), number(self.hours * USD_PER_HOUR), *cells]
 
 
 def steps(records: Mapping[str, Any], passages: int) -> Iterator[Step]:
-    """Yield the steps of building and encoding a corpus."""
+    """Yield the steps of building and encoding a corpus, with their cost."""
     for name, title in (("build", "build the corpus"), ("bm25", "build the BM25 index")):
         part = records["corpus"][name]
         at = fitted_at(passages, _by_size(part))
@@ -95,10 +95,10 @@ def _by_size(part: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 
 
 def page(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page.
+    """Render the documentation page on speed.
 
     Args:
-        records: As `table.stored` returns them, `corpus`, `backends` and `growth` among them.
+        records: Records from `table.stored`, including `corpus`, `backends` and `growth`.
     """
     corpus = records["corpus"]
     bm25 = _by_size(corpus["bm25"])

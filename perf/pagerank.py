@@ -30,7 +30,7 @@ TARGETS = {"networkx": 50.0, "scikit-network": 4.0}
 
 
 def graph(kind: str, nodes: int, edges: int) -> csr_array:
-    """An undirected graph: `hubs` as preferential attachment makes them, or `uniform`."""
+    """Generate an undirected graph, `hubs` (preferential attachment) or `uniform`."""
     rng = np.random.default_rng(0)
     if kind == "hubs":
         pairs = np.array(networkx.barabasi_albert_graph(nodes, edges // nodes, seed=1).edges)
@@ -45,7 +45,7 @@ def graph(kind: str, nodes: int, edges: int) -> csr_array:
 
 
 def restarts(matrix: csr_array, questions: int) -> np.ndarray:
-    """Some seeds per question, none without an edge: on those the libraries differ."""
+    """Draw restart nodes per question, none of them isolated (for which libraries differ)."""
     rng = np.random.default_rng(1)
     able = np.flatnonzero(np.diff(matrix.indptr))
     chi = np.zeros((matrix.shape[0], questions))
@@ -66,10 +66,10 @@ def by_sknetwork(matrix: csr_matrix, tolerance: float, start: np.ndarray) -> np.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Compare personalized PageRank with networkx and scikit-network.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     arguments = parser(__doc__)
     arguments.add_argument("--turns", type=int, default=3)

@@ -25,22 +25,22 @@ Family = Literal["encoder", "sark", "llm_pointwise", "llm_listwise"]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of each query. ms/query is their mean, so that ms/query × queries/s = 1000."""
+    """Seconds of each query."""
 
     seconds: tuple[float, ...]
 
     @property
     def ms_per_query(self) -> float:
-        """Mean."""
+        """Return the mean milliseconds per query."""
         return 1000 * sum(self.seconds) / len(self.seconds)
 
     @property
     def queries_per_second(self) -> float:
-        """One query after the other."""
+        """Return queries per second if they run one after another."""
         return len(self.seconds) / sum(self.seconds)
 
     def percentile(self, share: float) -> float:
-        """Milliseconds within which this share of queries was done, in percent."""
+        """Return the milliseconds within which this share of the queries finished."""
         return float(np.percentile(np.array(self.seconds) * 1000, share))
 
 
@@ -52,14 +52,14 @@ def measure(
     synchronize: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Timing:
-    """Time each query by itself.
+    """Time each query separately.
 
     Args:
-        work: Reranks the query of this number.
-        queries: How many.
-        warm_up: Queries done before, which do not count.
-        synchronize: Waits until the device has done what it was given.
-        clock: Seconds.
+        work: Reranks the query with this number.
+        queries: Number of timed queries.
+        warm_up: Number of queries before timing starts.
+        synchronize: Waits until the device has finished.
+        clock: Returns the time in seconds.
     """
     for number in range(warm_up):
         work(number % queries)
@@ -74,7 +74,7 @@ def measure(
 
 
 def measure_reranker(reranker: Reranker, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, device: str) -> Timing:
-    """Time a reranker as a pipeline calls it, one query at a time: tokenizing and sorting are part of it."""
+    """Time a reranker as a pipeline calls it, one query at a time, including tokenizing and sorting."""
     return measure(
         lambda number: reranker.rerank([queries[number]], [rankings[number]], corpus), len(queries), synchronize=synchronizer(device)
     )
@@ -82,7 +82,7 @@ def measure_reranker(reranker: Reranker, queries: Sequence[Query], rankings: Seq
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A reranker without its weights.
+    """Reranker architecture without weights.
 
     Attributes:
         family: How it ranks: `encoder` and `llm_pointwise` score a pair with their own class's head, `sark` with the
@@ -145,13 +145,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What one query is.
+    """Workload of one query.
 
     Attributes:
-        candidates: Passages to rerank.
+        candidates: Number of passages to rerank.
         pair_tokens: Tokens of query and passage together: a passage of 100 words has about 150.
         passage_tokens: Of a passage alone, for prompts that hold many.
-        batch: Pairs at once.
+        batch: Number of pairs per batch.
         answer_tokens: Tokens that a language model writes to order a window of 20.
     """
 
@@ -163,7 +163,7 @@ class Workload:
 
 
 def windows(candidates: int, size: int = 20, step: int = 10) -> list[tuple[int, int]]:
-    """The windows in which a list is ordered from its tail to its head, as (start, end).
+    """Return the windows in which listwise reranking goes through a list from tail to head, as (start, end).
 
     Source: rank_llm's rule: the start is clamped at 0, and the window that touches it is the last.
     """
@@ -179,13 +179,13 @@ def windows(candidates: int, size: int = 20, step: int = 10) -> list[tuple[int, 
 
 
 class StandIn:
-    """A reranker of random weights.
+    """Reranker with random weights, for timing.
 
     Args:
-        architecture: What it is.
-        dtype: A name of torch's.
-        device: Where it computes.
-        seed: Of weights and token ids.
+        architecture: The architecture.
+        dtype: Name of a torch type.
+        device: Device to run on.
+        seed: Random seed of weights and token ids.
     """
 
     def __init__(self, architecture: Architecture, dtype: str, device: str, seed: int = 0) -> None:
@@ -198,7 +198,7 @@ class StandIn:
         self.model.eval()
 
     def rerank(self, number: int, work: Workload) -> list[int]:
-        """The order in which it puts the candidates of the query of this number, best first."""
+        """Return the order of the candidates of the query with this number, best first."""
         import torch
 
         with torch.inference_mode():
@@ -248,10 +248,10 @@ class StandIn:
 
 
 def stand_in(name: str, dtype: str, device: str) -> StandIn:
-    """One of `ARCHITECTURES` with random weights.
+    """Create a reranker of one of `ARCHITECTURES` with random weights.
 
     Raises:
-        UserError: There is no such architecture.
+        UserError: The architecture is unknown.
     """
     if name not in ARCHITECTURES:
         raise unknown_name("architecture", name, ARCHITECTURES)
@@ -259,12 +259,12 @@ def stand_in(name: str, dtype: str, device: str) -> StandIn:
 
 
 def measure_stand_in(model: StandIn, queries: int, work: Workload) -> Timing:
-    """Time a reranker of random weights."""
+    """Time a reranker with random weights."""
     return measure(lambda number: model.rerank(number, work), queries, synchronize=synchronizer(model.device))
 
 
 def parameters(architecture: Architecture) -> int:
-    """How many weights it has; nothing is allocated."""
+    """Count an architecture's weights without allocating them."""
     with made_as("float32", "meta"):
         return sum(weights.numel() for weights in _made(architecture).parameters())
 

@@ -49,7 +49,7 @@ FIXED = "–"
 
 
 def heads(work: Workload, device: str) -> bool:
-    """Whether SARK's head costs no more than the encoder's own."""
+    """Measure SARK's head against the encoder's own; return whether it costs no more."""
     models = {name: stand_in(name, "float32", device) for name in SIDES}
     turns: dict[str, list[float]] = {name: [] for name in SIDES}
     for _ in range(TURNS):
@@ -67,12 +67,12 @@ def heads(work: Workload, device: str) -> bool:
 
 
 def head(width: int) -> str:
-    """What stands above the rows."""
+    """Return the head of the table."""
     return f"{'reranker':<{width}}{'type':<10}{'batch':>6}{'ms/query':>12}{'queries/s':>12}{'p50 ms':>12}{'p95 ms':>12}"
 
 
 def line(name: str, dtype: str, batch: int | str, timing: Timing, width: int) -> str:
-    """One row of the figure."""
+    """Format one row of the table."""
     return (
         f"{name:<{width}}{dtype:<10}{batch:>6}{timing.ms_per_query:>12.2f}{timing.queries_per_second:>12.2f}"
         f"{timing.percentile(50):>12.2f}{timing.percentile(95):>12.2f}"
@@ -80,7 +80,7 @@ def line(name: str, dtype: str, batch: int | str, timing: Timing, width: int) ->
 
 
 def figure(names: Sequence[str], dtypes: Sequence[str], work: Workload, batches: Sequence[int], queries: int, device: str) -> None:
-    """Print the figure on random weights; what ranks lists has no batch of pairs and stands once for each type."""
+    """Print timings of rerankers with random weights; listwise rerankers have one row per type."""
     say(head(14))
     for name in names:
         for dtype in dtypes:
@@ -103,11 +103,11 @@ def _forget(device: str) -> None:
 
 @dataclass(frozen=True)
 class Variant:
-    """A reranker in one type and batch.
+    """Reranker in one type with one batch size.
 
     Attributes:
-        dtype, batch: As they are shown.
-        component: What is built.
+        dtype, batch: Type and batch size, as displayed.
+        component: The component to build.
     """
 
     dtype: str
@@ -116,10 +116,10 @@ class Variant:
 
 
 def json_object(text: str, what: str, where: str) -> dict[str, Any]:
-    """Options written as JSON.
+    """Parse options written as a JSON object.
 
     Raises:
-        UserError: The text is no JSON object.
+        UserError: The text is not a JSON object.
     """
     try:
         options = json.loads(text)
@@ -131,10 +131,10 @@ def json_object(text: str, what: str, where: str) -> dict[str, Any]:
 
 
 def named(text: str) -> tuple[str, str, dict[str, Any]]:
-    """What `ID[=JSON]` names: a label for the row, the id and the options.
+    """Parse `ID[=JSON]` into a label for the row, the id and the options.
 
     Raises:
-        UserError: The options are no JSON object, or there is no such reranker.
+        UserError: The options are not a JSON object, or the reranker is unknown.
     """
     identifier, _, value = text.partition("=")
     options = json_object(value or "{}", f"the options of {identifier}", "--reranker")
@@ -151,13 +151,12 @@ def named(text: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def variants(identifier: str, options: dict[str, Any], dtypes: Sequence[str], batches: Sequence[int]) -> Iterator[Variant]:
-    """A reranker in every type and batch that its options leave open.
+    """Yield a reranker in every type and batch size that its options leave open.
 
-    Cross-encoders batch under a budget of tokens: theirs is so many pairs of the longest length that they read, of
-    shorter ones more.
+    Cross-encoders batch by a token budget, which holds this many pairs of maximum length, and more shorter ones.
 
     Raises:
-        UserError: An option is not right.
+        UserError: An option is invalid.
     """
     fields = METHODS.get(identifier).config.model_fields
     sized = next((name for name in ("token_budget", "batch_size") if name in fields and name not in options), None)
@@ -175,10 +174,10 @@ def variants(identifier: str, options: dict[str, Any], dtypes: Sequence[str], ba
 
 
 def questions_of(reference: str, config: str | None, setting: str | None, queries: int, candidates: int) -> Benchmark:
-    """The first questions of a benchmark, each with exactly so many candidates.
+    """Load the first questions of a benchmark, each with exactly this many candidates.
 
     Raises:
-        UserError: A question has fewer.
+        UserError: A question has fewer candidates.
     """
     options = json_object(config or "{}", "the benchmark's options", "--config")
     if reference == WORLDS:
@@ -202,7 +201,7 @@ def questions_of(reference: str, config: str | None, setting: str | None, querie
 def real(
     rerankers: Sequence[str], dtypes: Sequence[str], batches: Sequence[int], benchmark: Benchmark, candidates: int, device: str
 ) -> None:
-    """Print the figure on rerankers with their weights."""
+    """Print timings of rerankers with their real weights."""
     rows = [named(text) for text in rerankers]
     width = max(14, *(len(label) + 2 for label, _, _ in rows))
     queries = [question.query() for question in benchmark.questions]
@@ -221,13 +220,13 @@ def real(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Time rerankers.
 
     Returns:
-        1 where the target was missed, else 0.
+        1 if the target was missed, else 0.
 
     Raises:
-        UserError: A reranker, an architecture or the benchmark is not right.
+        UserError: A reranker, an architecture or the benchmark is invalid.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(

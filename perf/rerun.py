@@ -30,7 +30,7 @@ metrics: [em, recall@5, ndcg@10]
 
 
 def run(checkout: Path, folder: Path, *options: str) -> float:
-    """Return the processor seconds of `ragmeter run` with the code of a checkout."""
+    """Measure the CPU seconds of `ragmeter run` with the code of a checkout."""
     command = [sys.executable, "-m", "ragmeter.cli", "run", str(folder / "x.yaml"), "--store", str(folder / "store"), "-q", *options]
     return command_seconds(command, cwd=folder, env={**compiling(), "PYTHONPATH": str(checkout)})
 

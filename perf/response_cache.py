@@ -48,7 +48,7 @@ def _work(path: Path, kind: str, first: int, count: int, barrier: Any, seconds: 
 
 
 def together(path: Path, kind: str, replies: int, processes: int) -> float:
-    """Operations per second of all processes, by the slowest."""
+    """Return the operations per second of all processes together, limited by the slowest."""
     context = multiprocessing.get_context("spawn")
     barrier, seconds = context.Barrier(processes), context.Queue()
     share = replies // processes
@@ -62,7 +62,7 @@ def together(path: Path, kind: str, replies: int, processes: int) -> float:
 
 
 def bare(path: Path, replies: int) -> dict[str, float]:
-    """Operations per second of a plain table in one process."""
+    """Return the operations per second of a plain SQLite table in one process."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")

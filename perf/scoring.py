@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def normalize_answer(s: str) -> str:
-    """Lower text and remove punctuation, articles and extra whitespace."""
+    """Normalize an answer like SQuAD's script: lower-case, without punctuation, articles and extra white space."""
 
     def remove_articles(text: str) -> str:
         return re.sub(r"\b(a|an|the)\b", " ", text)
@@ -78,7 +78,7 @@ def script_cover_em(prediction: str, gold: str) -> float:
 
 
 def script_way(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[list[float], ...]:
-    """Each metric by itself, the maximum over the golds by itself: what one gets by importing the script."""
+    """Compute each metric as an imported official script would: separately, with its own maximum over the gold answers."""
     return tuple(
         [max(metric(prediction, gold) for gold in row) for prediction, row in zip(predictions, golds, strict=True)]
         for metric in (script_em, script_f1, script_cover_em)
@@ -86,7 +86,7 @@ def script_way(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tu
 
 
 def script_once(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[list[float], ...]:
-    """The same with every text normalized only once, a rewriting that the script itself does not have."""
+    """Compute the metrics like the script, but with every text normalized only once."""
     em, f1, cover = [], [], []
     for prediction, row in zip(predictions, golds, strict=True):
         normal = normalize_answer(prediction)
@@ -113,7 +113,7 @@ def our_way(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple
 
 
 def real_texts() -> tuple[list[str], list[str]]:
-    """Answers and sentences of the real samples; nothing where they are missing."""
+    """Return answers and sentences of the real samples; empty lists if they are missing."""
     folder = Path(os.environ.get("RAGMETER_DATA") or ROOT.parent / "shared" / "data")
     answers: list[str] = []
     sentences: list[str] = []
@@ -131,7 +131,7 @@ def real_texts() -> tuple[list[str], list[str]]:
 
 
 def made_up_texts(rng: random.Random) -> tuple[list[str], list[str]]:
-    """Answers and sentences of invented words with the punctuation, articles and accents of real ones."""
+    """Generate answers and sentences of invented words, with realistic punctuation, articles and accents."""
     syllables = ["ka", "ri", "ton", "mel", "os", "vé", "dra", "lin", "BA", "sho", "Ün", "te", "gar", "ny", "ul", "fo"]
     words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(5000)]
     words += ["the", "The", "a", "an", "of", "in", "and", "U.S.", "1984", "(born", "19 May", "–", "it's"] * 100
@@ -140,9 +140,9 @@ def made_up_texts(rng: random.Random) -> tuple[list[str], list[str]]:
 
 
 def answer_pairs(size: int, most_golds: int, seed: int) -> tuple[list[str], list[list[str]]]:
-    """Predictions from a word to three sentences long, about half of them holding a gold.
+    """Generate predictions from one word to three sentences long; about half contain a gold answer.
 
-    Golds are real answers where there are some (a tenth of the rows) and else runs of words of the sentences.
+    Gold answers are real ones for a tenth of the rows, and else runs of words from the sentences.
     """
     rng = random.Random(seed)
     answers, sentences = real_texts()
@@ -172,7 +172,7 @@ def answer_pairs(size: int, most_golds: int, seed: int) -> tuple[list[str], list
 
 
 def rankings(size: int, depth: int, corpus: int, seed: int) -> tuple[list[list[str]], list[list[str]]]:
-    """Rankings of `depth` out of `corpus` passage ids, with one to five positives, most of them retrieved."""
+    """Generate rankings of `depth` out of `corpus` passage ids, with one to five positives, most of them retrieved."""
     rng = np.random.default_rng(seed)
     ids = np.array([f"p{number:016x}" for number in rng.integers(1 << 62, size=corpus)], dtype=object)
     result, positives = [], []
@@ -210,7 +210,7 @@ ROUGE_SAMPLE = 20
 
 
 def rouge_against_rouge_score(report: Bench, size: int, turns: int) -> None:
-    """Each type with and without stems: short answers of a word to a sentence, and paragraphs."""
+    """Compare ROUGE with the package rouge_score, with and without stemming, on short answers and paragraphs."""
     from rouge_score.rouge_scorer import RougeScorer
 
     short_texts, golds = answer_pairs(size, 1, seed=7)
@@ -255,7 +255,7 @@ CUTS = (1, 3, 5, 10, 20, 100)
 
 
 def our_rankings(results: list[list[str]], positives: list[list[str]]) -> dict[str, Any]:
-    """From lists of string ids to every measure of the comparison."""
+    """Compute every compared measure from lists of string ids."""
     hits = find_positives(results, positives, distinct=True)
     scores = {}
     for k in CUTS:
@@ -307,10 +307,10 @@ def rankings_against_pytrec_eval(report: Bench, size: int, depth: int, turns: in
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks.
+    """Compare metrics with official scripts and packages.
 
     Returns:
-        1 where a target was missed or results differ, else 0.
+        1 if a target was missed or results differ, else 0.
     """
     arguments_parser = parser(__doc__)
     options = arguments_parser.parse_args(arguments)

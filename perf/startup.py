@@ -39,7 +39,7 @@ AutoModel.from_pretrained({folder!r})(**AutoTokenizer.from_pretrained({folder!r}
 
 
 def seconds(*arguments: str) -> float:
-    """Return the processor seconds of a command."""
+    """Measure the CPU seconds of a command."""
     return command_seconds([sys.executable, "-m", "ragmeter.cli", *arguments], env=compiling())
 
 
@@ -51,7 +51,7 @@ def _run(experiment: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the least of a few rounds, since whatever else the machine does only adds to it; 1 if a target is missed."""
+    """Measure the minimum over a few rounds, and print it; exit code 1 if a target is missed."""
     helps = {name: round(min(seconds(name, "--help") for _ in range(ROUNDS)), 3) for name in NAMES}
     small, minilm = (round(min(_run(experiment) for _ in range(ROUNDS)), 3) for experiment in (SMALL, MINILM))
     code = {"minilm_libraries": LIBRARIES.format(folder=locate("minilm")), "minilm_torch": "import torch"}

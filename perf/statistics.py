@@ -25,7 +25,7 @@ TIMED_PAIRS = ((0, 1), (3, 17), (8, 12))
 
 
 def scores(methods: int, questions: int, seed: int = 0) -> np.ndarray:
-    """F1-like scores of methods a little different in strength on questions of different difficulty."""
+    """Simulate F1-like scores of methods of slightly different strength, on questions of different difficulty."""
     rng = np.random.default_rng(seed)
     ease = rng.beta(1, 1, questions)
     strength = np.linspace(-0.05, 0.05, methods)[:, None]
@@ -34,10 +34,10 @@ def scores(methods: int, questions: int, seed: int = 0) -> np.ndarray:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Compare intervals of all pairs of methods with SciPy.
 
     Returns:
-        1 where the target was missed or results differ, else 0.
+        1 if the target was missed or results differ, else 0.
     """
     quick = parser(__doc__).parse_args(argv).quick
     columns, pairs = scores(METHODS, 500 if quick else QUESTIONS), METHODS * (METHODS - 1) // 2

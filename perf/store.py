@@ -27,7 +27,7 @@ _OVER_ROWS = "SELECT run, metric FROM scores GROUP BY run, metric HAVING count(v
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print; 0 where every target is met."""
+    """Measure and print; exit code 0 if every target is met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--millions", type=int, default=10, help="score rows in the larger store, in millions")
     query = parser.parse_args(argv)
@@ -59,7 +59,7 @@ def _run(name: str) -> Run:
 
 
 def append(store: Store, name: str, rng: np.random.Generator, count: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Append a run's scores as a resumed scoring does; seconds."""
+    """Append a run's scores as a resumed scoring does; return the seconds."""
     store.start(_run(name))
     questions = [f"question-{number:08}" for number in range(count)]
     scores = {f"metric{number}@5(rules=perf)#v1": rng.random(count) for number in range(METRICS)}

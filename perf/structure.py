@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parents[1]
 
 
 def measured(checkout: Path) -> dict[str, Any]:
-    """Return the figures of a checkout (see `_structure.py`), and its commit."""
+    """Measure the structure figures of a checkout (`_structure.py`), and return them with its commit."""
     source = (HERE / "perf" / "_structure.py").read_text("utf-8")
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     done = subprocess.run([sys.executable, "-c", source], cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE, text=True)

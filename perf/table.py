@@ -40,10 +40,10 @@ class Figure:
     """A measured value.
 
     Attributes:
-        name: The record, the parts within it, and the unit if the parts do not contain it.
+        name: Names of the record and its parts, and the unit if the parts do not contain it.
         better: `HIGHER` or `LOWER`.
-        carries_over: Whether it can be compared with the same figure of other hardware.
-        target: The value that it must reach or not exceed, None if there is none.
+        carries_over: Whether it is comparable across hardware.
+        target: Target value; None without one.
         about: The record's command, commit, date, hardware and Python.
     """
 
@@ -57,13 +57,13 @@ class Figure:
 
     @property
     def benchmark(self) -> str:
-        """The name of the benchmark that measured it, empty if another command did."""
+        """Return the name of the benchmark that measured it; empty if another command did."""
         words = self.about["command"].split()
         return words[2].removeprefix("perf.") if words[:2] == ["python", "-m"] else ""
 
     @property
     def missed(self) -> bool:
-        """Whether the target is missed."""
+        """Return whether the target is missed."""
         return self.target is not None and self.better * (self.value - self.target) < 0
 
     def worse_than(self, before: Figure) -> float:
@@ -72,10 +72,10 @@ class Figure:
 
 
 def figures(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
-    """Return the figures of records by name.
+    """Extract the figures of records, by name.
 
     Args:
-        records: By name, as `measuring.record` wrote them.
+        records: Records by name, as written by `measuring.record`.
     """
     every = (figure for record, parts in records.items() for part, value in parts.items() for figure in _within((record, part), value))
     return {figure.name: figure for figure in every}
@@ -116,12 +116,12 @@ def _leaves(part: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def stored(folder: Path = MEASURED) -> dict[str, dict[str, Any]]:
-    """Return the records in a folder by name."""
+    """Read the records of a folder, by name."""
     return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
 def committed() -> dict[str, dict[str, Any]]:
-    """Return the records of the checked-out commit; those in the folder if this is not a git checkout."""
+    """Read the records of the checked-out commit; without a git checkout, those of the folder."""
     git = ["git", "-C", str(ROOT)]
     tree = subprocess.run([*git, "ls-tree", "--name-only", "HEAD", "perf/measured/"], capture_output=True, text=True, check=False)
     if tree.returncode:
@@ -134,7 +134,7 @@ def committed() -> dict[str, dict[str, Any]]:
 
 
 def regressed(before: Mapping[str, Figure], rounds: Sequence[Mapping[str, Figure]]) -> dict[str, str]:
-    """Return the figures that are worse than before by more than their noise, with the change.
+    """Find the figures that are worse than before by more than their noise, with a description of the change.
 
     The median of the rounds is compared. Noise is their spread as a share of the earlier value, at least `MARGIN`. A
     figure that depends on the machine is compared with one of the same hardware and Python only.
@@ -160,7 +160,7 @@ def _machine(figure: Figure) -> tuple[str, str]:
 
 
 def table(now: Iterable[Figure], before: Mapping[str, Figure], flags: Mapping[str, str]) -> str:
-    """Return the table of figures with targets, earlier values and regressions."""
+    """Render the table of figures with targets, earlier values and regressions."""
     rows = []
     for figure in now:
         old = before.get(figure.name)
@@ -174,17 +174,17 @@ def table(now: Iterable[Figure], before: Mapping[str, Figure], flags: Mapping[st
 
 
 def number(value: float) -> str:
-    """Return a value with three significant digits."""
+    """Format a value with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def target_text(figure: Figure) -> str:
-    """Return a figure's target with its direction."""
+    """Format a figure's target with its direction."""
     return "–" if figure.target is None else f"{'≥' if figure.better == HIGHER else '≤'} {figure.target:g}"
 
 
 def markdown(shown: Iterable[Figure], *, command: bool = False) -> str:
-    """Return figures as a Markdown table; `command`: with record and command, else of one record and command."""
+    """Render figures as a Markdown table; with `command`, including record and command."""
     rows = [
         (
             markdown_text(figure.name if command else figure.name.partition(": ")[2]),
@@ -199,7 +199,7 @@ def markdown(shown: Iterable[Figure], *, command: bool = False) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of the stored figures or write the page; 1 if a figure regressed."""
+    """Print the table of stored figures, or write the page; exit code 1 if a figure regressed."""
     from perf.page import PAGE, page
 
     parser = argparse.ArgumentParser(prog="python -m perf.table", description=__doc__)

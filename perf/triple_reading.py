@@ -23,7 +23,7 @@ TYPES = ("single", "bridge", "comparison", "multi")
 
 
 def reading(questions: int = 300) -> dict[tuple[str, bool], dict[str, float]]:
-    """Mean F1 by form and `by_head`: of all questions, and of each type."""
+    """Compute the mean F1 of GPR's reading of triples, by form and `by_head`, over all questions and per type."""
     benchmark = load("worlds/graph:validation", {"questions": questions, "worlds": 3})
     kinds = np.array([question.type for question in benchmark.questions])
     results = {}
@@ -42,7 +42,7 @@ def reading(questions: int = 300) -> dict[tuple[str, bool], dict[str, float]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=300)
     value = parser.parse_args(arguments)

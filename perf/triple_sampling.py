@@ -33,7 +33,7 @@ Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
 
 def graph(kind: str, triples: int) -> Columns:
-    """Heads, relations and tails."""
+    """Generate a graph as columns of heads, relations and tails."""
     rng = np.random.default_rng(0)
     entities = int(triples * ENTITIES_SHARE)
     tails = rng.zipf(1.5, triples) % entities if kind == "hubs" else rng.integers(0, entities, triples)
@@ -42,7 +42,7 @@ def graph(kind: str, triples: int) -> Columns:
 
 
 class Loop:
-    """One row after another."""
+    """Plain sampler for comparison, which draws one row after another."""
 
     def __init__(self, columns: Columns) -> None:
         self.heads, _, self.tails = (column.tolist() for column in columns)
@@ -68,10 +68,10 @@ class Loop:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Measure the sampling of triples against a plain loop.
 
     Returns:
-        1 where a target was missed or something wrong was drawn, else 0.
+        1 if a target was missed or something wrong was drawn, else 0.
     """
     arguments = parser(__doc__)
     arguments.add_argument("--turns", type=int, default=3)
@@ -99,13 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rows_per_s(index: TripleIndex, options: SamplingConfig, epoch: int) -> float:
-    """Rows that an epoch's draws give in a second."""
+    """Measure how many rows an epoch's draws give per second."""
     seconds, drawn = timed(lambda: index.draw(epoch, 0, options))
     return len(drawn.anchor) / seconds
 
 
 def right(index: TripleIndex, columns: Columns) -> bool:
-    """Whether every neighbor shares an entity with its anchor, is another triple, and every negative shares none."""
+    """Check that every neighbor shares an entity with its anchor and differs from it, and that every negative shares none."""
     heads, _, tails = columns
     drawn = index.draw(0, 1)
 

@@ -41,7 +41,7 @@ PLAIN = "encoding for each question"
 
 
 def graph(triples: int) -> TripleCorpus:
-    """Entities of two words, relations as Freebase names them."""
+    """Generate a triple corpus with entities of two words and relations named as in Freebase."""
     rng = np.random.default_rng(4)
     known = words(2000, 3)
     relations = [f"{a}.{b}.{c}_of_{d}" for a, b, c, d in rng.choice(known, (400, 4)).tolist()]

@@ -40,7 +40,7 @@ class _Answer(BaseModel):
 
 
 def results_s(folder: Path, failed: int, letters: int) -> float:
-    """Return the processor seconds of `results` with a submission of which so many questions failed, for long reasons."""
+    """Measure the CPU seconds of `ragmeter results` with a submission in which many questions failed with long reasons."""
     from benchmarks import registry
 
     questions = registry.load("worlds/multihop:test", {"questions": QUESTIONS, "worlds": 1}).questions
@@ -55,7 +55,7 @@ def results_s(folder: Path, failed: int, letters: int) -> float:
 
 
 def braces_s() -> dict[str, float]:
-    """Return the seconds of each reader of JSON for a reply of braces."""
+    """Measure the seconds of each JSON parser on a reply of braces."""
     readers = {"parse": lambda text: parse(text, _Answer), "read_criteria": lambda text: read_criteria(text, ("a",), ("Yes", "No"))}
     spent = {}
     for name, read in readers.items():

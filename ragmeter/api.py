@@ -49,8 +49,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def speaking_python(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function's errors name its arguments where the code below it, made for commands too, names options."""
+def with_argument_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate an API function so that its errors name Python arguments instead of command-line options (`limit=…`, not `--limit`)."""
     names = {name.replace("_", "-"): name for name in inspect.signature(function).parameters}
     option = re.compile(rf"--({'|'.join(names)})(?![\w-])(?: [A-Z]+\b)?")
 
@@ -71,7 +71,7 @@ def speaking_python(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def folder(value: Any, name: str) -> Path | None:
-    """Return a folder, as text or path."""
+    """Validate an argument that is a folder (text or path); None stays None."""
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
@@ -80,14 +80,14 @@ def folder(value: Any, name: str) -> Path | None:
 
 
 def text(value: Any, name: str) -> str | None:
-    """Return a text, or nothing."""
+    """Validate an argument that is a text; None stays None."""
     if value is None or isinstance(value, str):
         return value
     raise _wanted("a text", value, name)
 
 
 def texts(value: Any, name: str) -> list[str] | None:
-    """Text a single one is a list of one."""
+    """Validate an argument that is one text or a list of texts, and return a list; None stays None."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -98,7 +98,7 @@ def texts(value: Any, name: str) -> list[str] | None:
 
 
 def at_least_one(value: Any, name: str) -> int | None:
-    """Return a whole number from 1 on, or nothing."""
+    """Validate an argument that is a whole number of at least 1; None stays None."""
     if value is None:
         return None
     # True is a number to Python, and hardly meant as one.
@@ -110,7 +110,7 @@ def at_least_one(value: Any, name: str) -> int | None:
 
 
 def flag(value: Any, name: str) -> bool:
-    """Return true or false; a text such as "no" would be true to Python."""
+    """Validate a boolean argument; texts such as "no" are refused, because Python would treat them as true."""
     if isinstance(value, bool):
         return value
     raise _wanted("True or False", value, name)
@@ -125,10 +125,10 @@ ANSWER_COLUMNS = ("method", "dataset", "setting", "seed", "question", "text", "g
 
 
 def frame(columns: Sequence[str], values: Any) -> DataFrame:
-    """Return a data frame.
+    """Make a pandas data frame.
 
     Args:
-        columns: Their names.
+        columns: Names of the columns.
         values: A list of rows, or a mapping from column names to sequences.
 
     Raises:
@@ -142,14 +142,14 @@ def frame(columns: Sequence[str], values: Any) -> DataFrame:
 
 
 def table_frame(boards: Sequence[Board]) -> DataFrame:
-    """Return one row for each run and metric, the columns of `ragmeter results --format csv` (`results.boards.tables.CSV_COLUMNS`)."""
+    """Convert boards to a data frame with one row per run and metric, and the columns of `ragmeter results --format csv`."""
     return frame(CSV_COLUMNS, [line for board in boards for line in tidy(board)])
 
 
 def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
-    """Return one row for each run, question and metric of some boards, in the boards' order.
+    """Read per-question scores: a data frame with one row per run, question and metric, in the boards' order.
 
-    A value is NaN if the question is not answered yet, unscorable, or was given no value by a judge.
+    A value is NaN if the question is not answered yet, unscorable, or a judge gave it no value.
     """
     parts: list[dict[str, Any]] = []
     for board in boards:
@@ -173,7 +173,7 @@ def _repeated(shared: Sequence[Any], questions: Sequence[str], metric: str, valu
 
 
 def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
-    """Return one row for each run and answered question: its text, gold answers, the answer, and why it failed (or None)."""
+    """Read answers: a data frame with one row per run and answered question (text, gold answers, answer, reason of a failure or None)."""
     rows = []
     for board in boards:
         questions = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
@@ -198,15 +198,15 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 
 @dataclass(frozen=True)
 class Results:
-    """Results of an experiment, or of every run of a store, at the time of the call.
+    """Results of an experiment, or of all runs in a store, at the time of the call.
 
     A notebook shows it as tables of value × 100 ± half its 95 % interval; `print` shows them as the command line does.
 
     Attributes:
         store: The store that it was read from.
         experiment: The experiment's name; None for every run in the store.
-        boards: One for each group of runs that may be compared: same data, setting and seed. Values are fractions.
-        battles: Results of pair judges, if there are any.
+        boards: Results tables, one per group of comparable runs (same data, setting and seed). Values are fractions.
+        battles: Win rates according to pair judges, if there are any.
     """
 
     store: Store
@@ -216,16 +216,16 @@ class Results:
 
     @property
     def runs(self) -> tuple[RunRow, ...]:
-        """Return the runs, in the order of the tables."""
+        """Return all runs, in the order of the tables."""
         return tuple(row.run for board in self.boards for row in board.rows)
 
     @property
     def failed(self) -> tuple[RunRow, ...]:
-        """Return runs that broke, or of whose questions too many failed; `error` of each says why."""
+        """Return the runs that crashed or in which too many questions failed; their `error` gives the reason."""
         return tuple(run for run in self.runs if run.status in (FAILED_RUN, INCOMPLETE))
 
     def table(self) -> DataFrame:
-        """Return one row for each run and metric: value, 95 % interval, n, paired difference to the reference, p, cost.
+        """Return a data frame with one row per run and metric: value, 95 % interval, n, paired difference from the reference, p, cost.
 
         Columns are those of `ragmeter results --format csv` (`results.boards.tables.CSV_COLUMNS`); values are fractions.
 
@@ -235,9 +235,9 @@ class Results:
         return table_frame(self.boards)
 
     def scores(self) -> DataFrame:
-        """Return one row for each run, question and metric: method, dataset, setting, seed, question, metric, value, run.
+        """Return a data frame with one row per run, question and metric: method, dataset, setting, seed, question, metric, value, run.
 
-        `value` is a fraction; NaN if the question is not answered yet, unscorable, or got no value from a judge.
+        `value` is a fraction; NaN if the question is not answered yet, unscorable, or a judge gave it no value.
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -245,7 +245,7 @@ class Results:
         return scores_frame(self.store, self.boards)
 
     def answers(self) -> DataFrame:
-        """Return one row for each run and answered question: its text, gold answers, the answer, why it failed (or None).
+        """Return a data frame with one row per run and answered question: text, gold answers, answer, reason of a failure (or None).
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -272,7 +272,7 @@ class Results:
         return "\n".join(map(board_html, self.boards)) or "<p>no run yet</p>"
 
 
-@speaking_python
+@with_argument_names
 def run(
     experiment: str | os.PathLike[str] | Mapping[str, Any] | Experiment,
     *,
@@ -293,32 +293,33 @@ def run(
 ) -> Results:
     """Run an experiment: answer and score its questions that are not in the store yet (as `ragmeter run`).
 
-    Stopped at any moment, the same call resumes where it was. A failed task does not affect the others: it causes a
-    warning, and is in `Results.failed`.
+    If it is interrupted, the same call resumes it. A failed task does not affect the others: it causes a warning and is listed
+    in `Results.failed`.
 
     Args:
         experiment: A YAML file, the name of a shipped experiment, the content of such a file as a dictionary, or an
             experiment that `ragmeter.experiment.load` read (for the same store).
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
-        profile: One of the file's profiles, laid over it.
-        limit: Only the first questions of every benchmark.
-        fresh: Begin a new run of every task next to the stored ones, and ask models again.
+        profile: Name of one of the file's profiles to apply.
+        limit: Maximum number of questions per benchmark.
+        fresh: Start a new run of every task in addition to the stored ones, and call models again.
         reuse_replies: With `fresh`: use cached replies of models.
-        retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
-        accept_failures: Count questions that our code or a plug-in failed as wrong, and do not ask them again.
-        device: cpu, cuda, cuda:1 …; None: the best there is.
-        calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
+        retry_failed: Ask failed questions again; for a finished run, in a new run that keeps the other answers.
+        accept_failures: Count failures in ragmeter's or a plug-in's code as wrong answers, and do not ask these questions
+            again.
+        device: cpu, cuda, cuda:1 …; None: the best available.
+        calls: Store the model calls of each question (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
-        revisions: By row, the revision of the system that it asks, such as `{"my_app": "3f2c1a7"}`.
+        revisions: Revision of the system behind each row, such as `{"my_app": "3f2c1a7"}`.
         max_usd, max_hours, max_calls: Limits on the cost of all models and apps in this call; the rest stays pending.
 
     Returns:
         The experiment's results, those of earlier calls included.
 
     Raises:
-        UserError: The experiment says something wrong, or cannot be run here; nothing was run.
-        Broke: An endpoint that it needs is not there, or the disk is full.
-        Interrupted: The user stopped it; everything finished is in the store.
+        UserError: The experiment is invalid, or cannot run here; nothing was run.
+        Broke: A required endpoint does not answer, or the disk is full.
+        Interrupted: The user interrupted it; everything finished is in the store.
     """
     home = store_folder(folder(store, "store"))
     again = (
@@ -350,7 +351,7 @@ def run(
     return _results(opened, read.name)
 
 
-@speaking_python
+@with_argument_names
 def load_results(
     store: str | os.PathLike[str] | None = None,
     experiment: str | None = None,
@@ -359,18 +360,17 @@ def load_results(
     reference: str | None = None,
     every: bool = False,
 ) -> Results:
-    """Return what a store holds of an experiment (as `ragmeter results`).
+    """Load the stored results of an experiment (as `ragmeter results`).
 
     Args:
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
-        experiment: Its name; None: the newest.
-        metrics: Ids to show, or their beginnings (`f1`, `recall@5`), or one of them; None shows those that the
-            experiment names.
-        reference: Method that differences are taken to; None: the experiment's.
-        every: Every run in the store, whatever its experiment.
+        experiment: Name of the experiment; None: the newest.
+        metrics: One or more metric ids or their beginnings (`f1`, `recall@5`); None uses the experiment's metrics.
+        reference: Method to compare with; None: the experiment's.
+        every: Load all runs in the store, whatever their experiment.
 
     Raises:
-        UserError: There is no such store, experiment, metric or reference.
+        UserError: The store, experiment, metric or reference is unknown.
     """
     opened = Store(store_folder(folder(store, "store")))
     wanted, shown = text(experiment, "experiment"), texts(metrics, "metrics")
@@ -434,17 +434,17 @@ QUESTION_COLUMNS = ("question", "text", "first", "second", "difference")
 
 @dataclass(frozen=True)
 class Compared:
-    """A paired comparison; values and differences are fractions, as the store has them.
+    """Paired comparison of two runs on one metric; values and differences are fractions.
 
     Attributes:
         store: The store that it was read from.
-        a, b: The runs; differences are b minus a.
-        metric: The metric's id.
-        higher_is_better: Its direction.
-        first, second: Value of a and of b, each with its 95 % interval, over the questions it has a value on.
-        paired: b minus a over the questions that both have a value on, with interval, p-value and counts.
-        settings: Differences in how the two were made.
-        read: Questions that the trainings of a or b (first or second) read, or a note that they are unknown.
+        a, b: The two runs; differences are b minus a.
+        metric: Id of the metric.
+        higher_is_better: False if lower is better.
+        first, second: Mean of a and of b with 95 % interval, over the questions that each was scored on.
+        paired: b minus a over the questions that both were scored on, with interval, p-value and counts.
+        settings: Keys on which the configurations of the two runs differ.
+        read: Sentences about test questions in the training data of a (first) or b (second), or that this is unknown.
         scale: Factor for displaying values.
     """
 
@@ -477,7 +477,7 @@ class Compared:
 
     @property
     def n(self) -> int:
-        """Return the number of questions on which both have a value."""
+        """Return the number of questions that both were scored on."""
         return self.paired.n
 
     @property
@@ -496,7 +496,8 @@ class Compared:
         return self.paired.losses if self.higher_is_better else self.paired.wins
 
     def questions(self) -> DataFrame:
-        """Return one row per question that both have a value on: question, text, first, second, difference (second - first).
+        """Return a data frame with one row per question that both were scored on: question, text, first, second, difference
+        (second - first).
 
         Raises:
             MissingPackage: pandas is not installed.
@@ -539,18 +540,18 @@ class Compared:
         )
 
 
-@speaking_python
+@with_argument_names
 def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, store: str | os.PathLike[str] | None = None) -> Compared:
-    """Return is run b better than run a? The paired difference on one metric (as `ragmeter results compare A B`).
+    """Compare two runs on one metric, with the paired difference b minus a (as `ragmeter results compare A B`).
 
     Args:
         a, b: Runs: a tag, the beginning of a fingerprint, a path (`experiment/method/dataset/setting/seed`, or
             a part of it that only one run has), or one of `Results.runs`.
-        metric: Its id or the beginning of it (`f1`); None: the first that both were scored on.
+        metric: Metric id or its beginning (`f1`); None: the first metric that both were scored on.
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
 
     Raises:
-        UserError: There is no such run or metric, the two are about different questions, or share no scored one.
+        UserError: The run or metric is unknown, or the two runs have different questions, or no scored question in common.
     """
     opened = Store(store_folder(folder(store, "store")))
     for name, value in (("a", a), ("b", b)):

@@ -47,7 +47,7 @@ SCORE_TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Check:
-    """One question about the contract and its answer."""
+    """Result of one conformance check: its name, whether it passed, and a detail."""
 
     name: str
     passed: bool
@@ -55,7 +55,7 @@ class Check:
 
 
 def show_checks(what: str, checks: Sequence[Check]) -> None:
-    """Print checks, and how many passed."""
+    """Print the checks and the number of passed ones."""
     for check in checks:
         mark = Text("✓ ", style="green") if check.passed else Text("✗ ", style="red")
         out.print(mark + Text(check.name) + Text(f"  {check.detail}" if check.detail else "", style="red"))
@@ -63,9 +63,9 @@ def show_checks(what: str, checks: Sequence[Check]) -> None:
 
 
 def check_method(component: Component) -> list[Check]:
-    """Run every check on a method over a small validation world, or over graphs of one if it ranks triples.
+    """Run all conformance checks on a method, over a small validation world (over its graphs, if the method ranks triples).
 
-    A retriever, reranker, compressor or reader is completed to a pipeline with the offline defaults.
+    A retriever, reranker, compressor or reader is completed to a pipeline with offline default parts.
     """
     try:
         return _method_checks(component)
@@ -128,7 +128,7 @@ def _method_checks(component: Component) -> list[Check]:
 
 
 def alone(method: Method, queries: Iterable[Query], corpus: Corpus) -> Iterator[Prediction]:
-    """Yield each query asked of a corpus that holds its candidates and no more, in another order: nothing else is there to learn from."""
+    """Answer each query separately, with a corpus of only its candidates (sorted by id), so that nothing else can influence the answer."""
     for query in queries:
         ids = sorted(query.candidates or ())
         if isinstance(corpus, TripleCorpus):
@@ -222,9 +222,9 @@ def _json_change(prediction: Prediction) -> str | None:
 
 
 def same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
-    """Return whether predictions are equal to those expected, and else what differs; `what` names them.
+    """Return whether predictions equal the expected ones, and a description of the first difference.
 
-    Scores may differ by `SCORE_TOLERANCE`, their order may not.
+    Scores may differ by `SCORE_TOLERANCE`, but not the order. `what` names the predictions in the description.
     """
     answers = list(again)
     if len(answers) != len(expected):
@@ -244,10 +244,10 @@ def same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str
 
 
 def check_dataset(reference: str, config: dict[str, Any] | None = None) -> list[Check]:
-    """Run every check on a dataset as loaded.
+    """Load a dataset and run all conformance checks on it.
 
     Raises:
-        UserError: It cannot be loaded at all.
+        UserError: The dataset cannot be loaded.
     """
     benchmark = datasets.load(reference, config)
     again = datasets.load(reference, config)
@@ -256,7 +256,7 @@ def check_dataset(reference: str, config: dict[str, Any] | None = None) -> list[
 
 
 def check_benchmark(benchmark: Benchmark) -> list[Check]:
-    """Run the checks that look at what was loaded."""
+    """Run the conformance checks on a loaded benchmark."""
     questions, corpus = benchmark.questions, benchmark.corpus
     checks = [
         Check("it has questions", bool(questions)),
@@ -280,7 +280,7 @@ def check_benchmark(benchmark: Benchmark) -> list[Check]:
 
 
 def check_settings(benchmark: Benchmark) -> list[Check]:
-    """Return whether what was loaded can be asked in each of the settings that its card names."""
+    """Check that a benchmark can be put into each retrieval setting that its card lists."""
     return [_setting(name, benchmark) for name in benchmark.card.settings_of(benchmark.reference.subset)]
 
 
@@ -312,7 +312,7 @@ def _absent(benchmark: Benchmark) -> int:
 
 
 def gold_prediction(question: Question) -> Prediction:
-    """Return what an all-knowing method would say: the gold answer, evidence, support and triples."""
+    """Make the perfect prediction for a question: the gold answer, evidence, support and triples."""
     sentences: list[Any] = [list(sentence_of(fact)) for fact in question.supporting_facts]
     notes = {SUPPORT: sentences or list(question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))

@@ -22,14 +22,14 @@ _LLM = "llm"
 
 
 class EndpointSpec(FrozenModel):
-    """Address at which a model is served."""
+    """Named endpoint of an experiment file (`endpoints:`): the address at which a model is served."""
 
     base_url: str = Field(description="e.g. http://localhost:8000/v1")
     key_variable: str | None = Field(None, description="environment variable that holds the key; null: the endpoint needs none")
 
 
 def addressed(source: Source) -> Source:
-    """Return a file whose models have the addresses of its table; unchanged if it has no table."""
+    """Insert the addresses of the file's `endpoints` table into its models; return the file unchanged without a table."""
     table = source.value.get(KEY)
     if not isinstance(table, Mapping):
         return source

@@ -45,7 +45,7 @@ from results.store.failures import MAX_RATE
 
 
 def candidate_retriever(setting: Setting) -> Component | None:
-    """Return the retriever that a setting takes candidates from: an id, or `dense[dpr-nq]` with a preset in brackets."""
+    """Return the retriever named in a retrieval setting, an id or `dense[dpr-nq]` with a preset in brackets; None if there is none."""
     name = _retriever_of(setting)
     return _find_component(name) if name else None
 
@@ -67,10 +67,10 @@ def _retriever_of(setting: Setting) -> str | None:
 
 
 def read_setting(text: str, where: str | None) -> Setting:
-    """Return a setting whose candidates, where a retriever finds them, come from a registered one that needs no reader's help.
+    """Parse a retrieval setting, and check that its retriever is registered and works without a reader.
 
     Raises:
-        UserError: There is no such setting, or what it names is not a retriever.
+        UserError: The setting is unknown, or it names something that is not a retriever.
     """
     setting = Setting.parse(text, where=where)
     name = _retriever_of(setting)
@@ -85,10 +85,10 @@ def read_setting(text: str, where: str | None) -> Setting:
 
 
 def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Benchmark:
-    """Return a benchmark as it is asked in a setting, drawn by the seed of the services.
+    """Put a benchmark into a retrieval setting: choose each question's candidates, with the seed of the services.
 
     Raises:
-        UserError: It cannot be asked so.
+        UserError: The setting is impossible for the benchmark.
     """
 
     def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
@@ -104,14 +104,14 @@ MOST_REPEATS = 100
 
 
 class ComponentSpec(FrozenModel):
-    """A reader, reranker or compressor; a bare string means `{id: …}`."""
+    """Reader, reranker or compressor in an experiment file; a bare string means `{id: …}`."""
 
     id: str = Field(description="its registered name")
     config: dict[str, Any] = Field(default_factory=dict, description="its options")
 
 
 class BenchmarkSpec(FrozenModel):
-    """One benchmark in one setting."""
+    """Benchmark in an experiment file, in one retrieval setting."""
 
     id: str = Field(description="name[/subset]")
     split: str | None = Field(None, description="default: the dataset's own default; a+b joins two")
@@ -127,7 +127,7 @@ class BenchmarkSpec(FrozenModel):
 
 
 class MethodSpec(FrozenModel):
-    """One method; a retriever is completed to a pipeline by a reader (and rerankers, a compressor)."""
+    """Method in an experiment file; a retriever becomes a pipeline with a reader (and rerankers, a compressor)."""
 
     id: str = Field(description="its registered name; `ragmeter list methods` lists them")
     name: str | None = Field(None, description="shown in tables; default: id, with the reader if it is not the default")
@@ -151,7 +151,7 @@ class MethodSpec(FrozenModel):
 
 
 class JudgeSpec(ComponentSpec):
-    """A judge; a bare string means `{id: …}`."""
+    """Judge in an experiment file; a bare string means `{id: …}`."""
 
     opponents: Literal["reference", "all"] | None = Field(
         default=None, description="pairs that a pair judge compares: every method with the reference (default), or all pairs"
@@ -160,14 +160,14 @@ class JudgeSpec(ComponentSpec):
 
 
 class PrimarySpec(FrozenModel):
-    """Primary outcome of the experiment; results of other metrics and methods are secondary."""
+    """Primary outcome declared in an experiment file; results on other metrics and methods are secondary."""
 
     metric: str = Field(description="one of the experiment's metrics, as `metrics` names it")
     method: str | None = Field(None, description="the row (or its method's id) whose difference decides; default: all methods")
 
 
 class ExperimentSpec(FrozenModel):
-    """The file."""
+    """Content of an experiment file (YAML)."""
 
     name: str = Field(pattern=r"^[\w][\w.-]*$", description="the experiment's name in the store")
     description: str = Field("", description="one line for `ragmeter list experiments`")
@@ -210,7 +210,7 @@ class ExperimentSpec(FrozenModel):
 
 @dataclass(frozen=True)
 class BenchmarkPlan:
-    """A benchmark that exists, with options that are valid."""
+    """Validated benchmark of an experiment."""
 
     reference: DataReference
     entry: DatasetEntry
@@ -226,7 +226,7 @@ class BenchmarkPlan:
 
 @dataclass(frozen=True)
 class MethodPlan:
-    """A method that exists, with its parts, all options valid; `name` is unique within the experiment."""
+    """Validated method of an experiment with its parts; `name` is unique within the experiment."""
 
     name: str
     composition: Composition
@@ -245,14 +245,14 @@ class MethodPlan:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """Return its revision as a description has it; empty if none is stated."""
+        """Return the stated revision in the form of a run's description; empty if none is stated."""
         if self.revision is None:
             return {}
         return {"revision": self.revision if isinstance(self.revision, str) else self.revision.model_dump(mode="json")}
 
     @property
     def components(self) -> Iterator[Component]:
-        """Yield the method and its parts, the default reader included."""
+        """Yield the method and all of its parts, including the default reader."""
         made_of = self.composition
         yield made_of.method
         yield from made_of.rerankers
@@ -261,11 +261,11 @@ class MethodPlan:
 
 @dataclass(frozen=True)
 class JudgePlan:
-    """A judge that exists, with options that are valid.
+    """Validated judge of an experiment.
 
     Attributes:
         judge: The judge.
-        everyone: Whether a pair judge compares all methods with each other, not only with the reference.
+        everyone: Whether a pair judge compares all pairs of methods, not only each method with the reference.
     """
 
     judge: Judge
@@ -293,16 +293,16 @@ class Experiment:
 
 
 def load(argument: str, *, profile: str | None = None, store: Path | None = None, settings: Sequence[Override] = ()) -> Experiment:
-    """Read and validate an experiment.
+    """Find, read and validate an experiment.
 
     Args:
         argument: A YAML file, or the name of a shipped experiment.
-        profile: One of the file's profiles, laid over it.
-        store: Folder of the store in which checkpoints of its trainings lie; None: the default one.
-        settings: Values laid over the file, see `ragmeter.overrides`.
+        profile: Name of one of the file's profiles to apply.
+        store: Folder of the store that holds the checkpoints of its trainings; None: the default store.
+        settings: Values that override the file's (`ragmeter.overrides`).
 
     Raises:
-        UserError: It cannot be found or says something wrong.
+        UserError: The experiment is not found or invalid.
     """
     path = Path(argument)
     if path.is_file():
@@ -345,17 +345,17 @@ def parse(
     store: Path | None = None,
     settings: Sequence[Override] = (),
 ) -> Experiment:
-    """Validate an experiment's text.
+    """Validate the YAML text of an experiment.
 
     Args:
-        text: The YAML.
-        name: The file, as shown in errors.
-        path: Where it lies, remembered for `resume`.
-        profile: One of the file's profiles.
+        text: The YAML text.
+        name: Name of the file for errors.
+        path: Path of the file, stored for `--resume`.
+        profile: Name of one of the file's profiles to apply.
         store, settings: As in `load`.
 
     Raises:
-        UserError: It is invalid; the message names file, line and key.
+        UserError: The text is invalid; the message names file, line and key.
     """
     source = yaml_source.read(text, name)
     if not isinstance(source.value, Mapping):
@@ -380,17 +380,17 @@ def parse(
 
 
 def skipping_bad(experiment: Experiment) -> Experiment:
-    """Return the experiment with the option `skip_bad` of every benchmark."""
+    """Return the experiment with the option `skip_bad` set for every benchmark."""
     benchmarks = tuple(replace(b, config=b.config.model_copy(update={"skip_bad": True})) for b in experiment.benchmarks)
     return replace(experiment, benchmarks=benchmarks)
 
 
 def place_of_data(experiment: Experiment, index: int) -> str:
-    """Return file and line at which an experiment names the data of a benchmark: its path, else the benchmark.
+    """Return the file and line at which an experiment names the data of a benchmark.
 
     Args:
         experiment: The experiment.
-        index: The benchmark's place in its list.
+        index: Position of the benchmark in the experiment's list.
     """
     at = ("benchmarks", index)
     named = (*at, "config", "path")

@@ -40,10 +40,10 @@ class _Placeholders(string.Template):
 
 
 def expand(source: Source) -> Source:
-    """Return the file with ordinary rows in place of grids; errors in an expanded row still name its line in the file.
+    """Expand the grids of an experiment file to one row per combination; errors in a row still name the line of its grid.
 
     Raises:
-        UserError: A grid has no axis, an axis no value, or the row names an axis that is not there or does not use one.
+        UserError: A grid has no axis, an axis has no values, or the row uses an unknown axis or leaves one unused.
     """
     lists = {key: source.value[key] for key in LISTS if isinstance(source.value.get(key), list)}
     gridded = any(isinstance(row, Mapping) and GRID in row for rows in lists.values() for row in rows)

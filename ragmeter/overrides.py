@@ -22,15 +22,15 @@ Override = tuple[Sequence[str], Any]
 
 
 def laid_over(source: Source, settings: Sequence[Override], profile: str | None) -> Source:
-    """Return an experiment file with other values.
+    """Apply `--set` values to an experiment file.
 
     Args:
-        source: The file; a mapping.
-        settings: Paths and values.
-        profile: If it replaces a key, its own value is changed.
+        source: The experiment file.
+        settings: (Path, value) pairs.
+        profile: Name of the applied profile; a key that the profile replaces is changed in the profile.
 
     Raises:
-        UserError: A list has no such item.
+        UserError: A path names a missing list item.
     """
     if not settings:
         return source

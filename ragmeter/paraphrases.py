@@ -27,7 +27,7 @@ Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Paraphrase:
-    """An evaluated question and the most similar text that was trained on."""
+    """Test question with the most similar training text."""
 
     benchmark: str
     question: str
@@ -36,18 +36,18 @@ class Paraphrase:
     similarity: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return question, training text and similarity as a JSON object."""
         return asdict(self)
 
 
 def paraphrases(benchmarks: Sequence[Benchmark], trained: Sequence[str], encode: Encode, threshold: float = THRESHOLD) -> list[Paraphrase]:
-    """Return evaluated questions with a training text above the threshold, the most similar pair first.
+    """Find test questions with a similar training text (possible paraphrases), most similar pair first.
 
     Args:
-        benchmarks: The evaluated data.
-        trained: Texts that were trained on.
-        encode: The encoder.
-        threshold: Lowest cosine.
+        benchmarks: The evaluated benchmarks.
+        trained: The training texts.
+        encode: Encodes texts as vectors.
+        threshold: Minimum cosine similarity.
     """
     unique = list(dict.fromkeys(filter(str.strip, trained)))
     evaluated = [(str(benchmark.reference), question) for benchmark in benchmarks for question in benchmark.questions]
@@ -67,14 +67,14 @@ def paraphrases(benchmarks: Sequence[Benchmark], trained: Sequence[str], encode:
 
 
 def encoder_of(model: str, device: str | None = None) -> Encode:
-    """Return an encoder of questions.
+    """Load an encoder for questions.
 
     Args:
-        model: A folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2.
-        device: None to choose.
+        model: Folder or hub id of a SentenceTransformer; `minilm` stands for all-MiniLM-L6-v2.
+        device: Device of the model; None chooses automatically.
 
     Raises:
-        UserError: It is not on this machine and cannot be fetched.
+        UserError: The model is not on this machine and cannot be downloaded.
     """
     from methods.models.encoder import Encoder, EncoderConfig
 
@@ -83,10 +83,10 @@ def encoder_of(model: str, device: str | None = None) -> Encode:
 
 
 def trained_texts(checkpoint: Checkpoint) -> list[str]:
-    """Load the questions that a checkpoint was trained on and validated with, as far as its card names them.
+    """Load the training and validation questions that a checkpoint's card names.
 
     Raises:
-        UserError: They are not on this machine.
+        UserError: The data are not on this machine.
     """
     validation = checkpoint.config.get("validation")
     named = [*references_of(checkpoint), *(validation if isinstance(validation, list) else ())]

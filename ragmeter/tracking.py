@@ -27,16 +27,16 @@ _LONGEST = 500
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """Hold what a tracker receives of one row.
+    """Data that are logged to an experiment tracker for one row.
 
     Attributes:
-        run: The run's id in the store; also identifies the tracker's run.
-        name: Shown in lists.
-        params: Settings and identity, flat.
-        metrics: Per metric its value, low, high, n, unscored and unscorable; without what is not a number.
-        tags: Short facts to filter by.
-        table: The benchmark's whole table as CSV, with intervals, marks and notes.
-        notes: Everything to know of the row, then what stands below the table.
+        run: Id of the run in the store, which also identifies the tracker's run.
+        name: Display name.
+        params: Settings and identity, as a flat mapping.
+        metrics: For each metric value, low, high, n, unscored and unscorable; missing numbers are left out.
+        tags: Short texts to filter by.
+        table: The benchmark's complete table as CSV, with intervals, stars and notes.
+        notes: Remarks on the row, then the notes below the table.
     """
 
     run: str
@@ -49,20 +49,20 @@ class Logged:
 
 
 def log(store: Store, boards: Sequence[Board], to: str, project: str) -> list[str]:
-    """Log rows to a tracker.
+    """Log all rows of boards to an experiment tracker.
 
     Args:
-        store: Where the results are.
-        boards: Their tables.
-        to: wandb or mlflow; each reads its own environment variables (`WANDB_MODE`, `MLFLOW_TRACKING_URI` …).
-        project: The tracker's project or experiment.
+        store: The store that holds the results.
+        boards: The boards to log.
+        to: "wandb" or "mlflow"; each reads its own environment variables (`WANDB_MODE`, `MLFLOW_TRACKING_URI` …).
+        project: Name of the tracker's project or experiment.
 
     Returns:
         The ids of the runs that were logged.
 
     Raises:
         MissingPackage: The tracker is not installed.
-        Broke: It failed; results stay in the store.
+        Broke: The tracker failed; results are still in the store.
     """
     send = {"wandb": _wandb, "mlflow": _mlflow}[to]
     done: list[str] = []
@@ -83,7 +83,7 @@ def log(store: Store, boards: Sequence[Board], to: str, project: str) -> list[st
 
 
 def logged(store: Store, board: Board, row: Row) -> Logged:
-    """Return what a tracker is given of a row."""
+    """Collect the data to log for one row."""
     run = row.run
     identity = {
         "method": run.method, "method_id": run.method_id, "kind": run.kind, "dataset": run.dataset, "setting": run.setting,

@@ -30,7 +30,7 @@ Reference = tuple[str, str | None]
 
 
 class TrainingSpec(FrozenModel):
-    """One training, of one seed or several."""
+    """Training in an experiment file, with one seed or several."""
 
     id: str = Field(description="`ragmeter list trainings` lists them")
     name: str | None = Field(None, description="name that methods refer to it by; default: id")
@@ -41,15 +41,15 @@ class TrainingSpec(FrozenModel):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A training with options that are valid.
+    """Validated training with one seed.
 
     Attributes:
-        name: What methods call it.
-        entry, config: What is trained, and how.
-        options: What `config` was validated from. Another process validates it again: a dump of `config` lacks the fields that
-            identities leave out.
-        needs: Trainings whose checkpoints it begins from or uses.
-        where: File and line.
+        name: Name by which methods refer to it.
+        entry, config: The registered training and its options.
+        options: The options before validation, for other processes (a dump of `config` lacks the fields that identities leave
+            out).
+        needs: Trainings whose checkpoints it starts from or uses.
+        where: File and line, for errors.
     """
 
     name: str
@@ -61,37 +61,37 @@ class TrainingPlan:
 
     @property
     def name_and_seed(self) -> str:
-        """Return the name for people."""
+        """Return the display name with the seed."""
         return f"{self.name}, seed {self.config.seed}"
 
     @property
     def models(self) -> Needs | None:
-        """Return models that it needs; None: it does not say."""
+        """Return the models that the training needs; None if it does not declare them."""
         return self.entry.needs(self.config) if self.entry.needs else None
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Return stages that end in a checkpoint, in order."""
+        """Return the stages that end in a checkpoint, in order."""
         return self.config.stages_of(self.entry.stages)
 
     def folder(self, store: Path) -> Path:
-        """Return where the folders of its stages lie."""
+        """Return the folder of the stages' checkpoints."""
         return checkpoint_home(self.entry, self.config, store)
 
     def trained(self, store: Path) -> tuple[str, ...]:
-        """Return stages whose checkpoints are there."""
+        """Return the stages whose checkpoints exist."""
         home = self.folder(store)
         return tuple(stage for stage in self.stages if (home / stage / CHECKPOINT_CARD).is_file())
 
 
 def identity(entry: TrainingEntry, config: TrainingConfig) -> str:
-    """Return what a training is known by: its version, its options, and the code of plug-ins."""
+    """Return the identity of a training: its version, its options, and the code of plug-ins."""
     codes = codes_named(config) | ({} if entry.code is None else {entry.id: entry.code})
     return fingerprint(entry.id, entry.version, config.model_dump(mode="json"), *code_of_parts(codes).values())
 
 
 def checkpoint_home(entry: TrainingEntry, config: TrainingConfig, store: Path) -> Path:
-    """Return where a training puts the folders of its stages unless another place is given."""
+    """Return the default folder for a training's checkpoints."""
     return store / "checkpoints" / entry.id / identity(entry, config)[:12]
 
 
@@ -99,13 +99,13 @@ class Trainings:
     """An experiment's trainings by name and seed.
 
     Args:
-        specs: As in the file.
+        specs: The file's trainings.
         source: The file.
-        seed: Of trainings that name none.
-        store: Folder of the store, in which checkpoints lie.
+        seed: Seed of trainings without one.
+        store: Folder of the store that holds checkpoints.
 
     Raises:
-        UserError: One is unknown, has a wrong option, or refers to one that does not come before it.
+        UserError: A training is unknown, has an invalid option, or refers to one that is not declared before it.
     """
 
     def __init__(self, specs: Sequence[TrainingSpec], source: Source, seed: int, store: Path) -> None:
@@ -150,10 +150,10 @@ class Trainings:
         return TrainingPlan(name, entry, config, options, needs, where(at))
 
     def seeds(self, options: Any, at: tuple[str | int, ...]) -> tuple[int, ...]:
-        """Return seeds of the trainings that options refer to; () where they refer to none.
+        """Return the seeds of the trainings that options refer to; empty if they refer to none.
 
         Raises:
-            UserError: They refer to an unknown one, or to trainings of different seeds.
+            UserError: The options refer to an unknown training, or to trainings with different seeds.
         """
         results = {name: tuple(self._known(name, at)) for name, _ in references(options)}
         several = [seeds for seeds in results.values() if len(seeds) > 1]
@@ -167,12 +167,12 @@ class Trainings:
         return several[0] if several else next(iter(results.values()), ())
 
     def filled(self, options: Any, seed: int, at: tuple[str | int, ...]) -> tuple[Any, tuple[TrainingPlan, ...]]:
-        """Return options with folders in place of references, and the trainings that make them.
+        """Replace references to trainings in options by checkpoint folders; return the options and the trainings.
 
         Args:
             options: Any YAML value.
-            seed: Which of a training's seeds is meant, where it has several.
-            at: Where they are in the file.
+            seed: Seed to use of a training with several seeds.
+            at: Position of the options in the file.
         """
         needed: dict[str, TrainingPlan] = {}
 
@@ -226,7 +226,7 @@ class Trainings:
 
 
 def references(options: Any) -> list[Reference]:
-    """Return the checkpoints that options refer to."""
+    """List the trained checkpoints that options refer to."""
     result = _reference(options)
     if result is not None:
         return [result]

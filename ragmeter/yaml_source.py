@@ -17,26 +17,26 @@ from results.store.redaction import echoed, without_secrets
 
 @dataclass(frozen=True)
 class Source(Located):
-    """A parsed YAML file with its text.
+    """Parsed YAML file with its text and line numbers.
 
     Attributes:
-        names: How errors name a list item that stands elsewhere in the file, by its path (see `ragmeter.grid`).
+        names: Names for errors of list items that are elsewhere in the file, by path (see `ragmeter.grid`).
     """
 
     text: str
     names: Mapping[Path, str] = field(default_factory=dict)
 
     def dotted(self, path: Sequence[str | int]) -> str:
-        """Return a path as errors show it, with the item's place in the file."""
+        """Format a path for errors, with the position of the item in the file."""
         name = self.names.get(tuple(path[:2]))
         return super().dotted(path) if name is None else super().dotted((name, *path[2:]))
 
 
 def read(text: str, name: str) -> Source:
-    """Parse a YAML document.
+    """Parse a YAML document with line numbers.
 
     Raises:
-        UserError: It is not YAML, is nested too deeply, or a mapping has a key twice.
+        UserError: The text is not YAML, is nested too deeply, or a mapping has a key twice.
     """
     try:
         require_shallow(text, name)
@@ -63,7 +63,7 @@ def _parse(text: str, name: str, loader: type[Any]) -> tuple[Any, dict[Path, int
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: Source, prefix: Path = ()) -> UserError:
-    """Return a pydantic error as a user's error: what, file and line, and the nearest valid key."""
+    """Convert a pydantic error to a user error with the problem, file and line, and the nearest valid key."""
     first = _most_specific(error)
     path: Path = tuple(part for part in first["loc"] if not _is_tag(part))
     where = without_secrets(source.where((*prefix, *path)))

@@ -14,5 +14,5 @@ DEFAULT_STORE = "ragmeter-store"
 
 
 def store_folder(option: Path | None) -> Path:
-    """Return the store folder that an option (or RAGMETER_STORE, or the default) means."""
+    """Return the folder of the run store: the `--store` option if it was given, else RAGMETER_STORE, else the default folder."""
     return (option or Path(os.environ.get("RAGMETER_STORE") or DEFAULT_STORE)).absolute()

@@ -48,7 +48,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def words(text: str) -> list[str]:
-    """Return the normalized words of a text."""
+    """Split a text into normalized words."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
@@ -67,15 +67,15 @@ def _runs(tokens: Sequence[str]) -> NDArray[np.uint64]:
 
 
 def outside(context: Shown) -> Passage:
-    """Return a context as a passage under an id of its own content, which is in no corpus."""
+    """Make a passage from a retrieved context that is in no corpus; its id is a hash of its content."""
     return Passage(content_id("x", context.text), context.url or context.id, context.text)
 
 
 class TextIndex:
-    """Index that finds the passages of a corpus by their text.
+    """Index that finds the corpus passages which match a text; the module explains when texts match.
 
     Args:
-        passages: The passages.
+        passages: The passages of the corpus.
 
     Raises:
         UserError: The corpus has more than `LARGEST` words.
@@ -109,7 +109,9 @@ class TextIndex:
         self._hashes, self._rows = every[order], rows[order]
 
     def find(self, text: str) -> tuple[str, ...]:
-        """Return the ids of the passages that a text matches, in the order in which they are in it."""
+        """Return the ids of the passages that match a text, in the order in which they occur in it; the module explains when
+        texts match.
+        """
         tokens = words(text)
         equal = self._equal.get(tuple(tokens), [])
         if len(tokens) < LEAST:
@@ -132,10 +134,10 @@ class TextIndex:
 
 
 class Matcher:
-    """Ranks the passages that contexts hold, for the questions of one benchmark.
+    """Maps the context texts that a system reports to passages of the corpus, for the questions of one benchmark.
 
     Args:
-        corpus: Searched for questions without candidates; indexed when the first of them comes.
+        corpus: The corpus to search for questions without candidates; indexed on first use.
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -146,7 +148,9 @@ class Matcher:
         return TextIndex(self._corpus)
 
     def place(self, question: Question, prediction: Prediction) -> Prediction:
-        """Return a prediction whose contexts name the passages that they match; they are its evidence if it has none."""
+        """Match each reported context to corpus passages (`Shown.matched`); the matches become the evidence if the prediction
+        lists none.
+        """
         if prediction.contexts is None:
             return prediction
         allowed = None if question.candidates is None else [name for name in question.candidates if name in self._corpus]
@@ -166,19 +170,19 @@ def _ranked(contexts: Sequence[Shown]) -> tuple[Evidence, ...]:
 
 
 def outsiders(predictions: Iterable[Prediction]) -> dict[str, Passage]:
-    """Return the contexts that matched no passage by their ids, for what reads or stores the texts of evidence."""
+    """Collect the reported contexts that match no corpus passage, as passages by id."""
     unmatched = (outside(item) for prediction in predictions for item in prediction.contexts or () if not item.matched)
     return {passage.id: passage for passage in unmatched}
 
 
 def named(corpus: Corpus, predictions: Sequence[Prediction]) -> list[Passage]:
-    """Return the passages that evidence names: those of the corpus, and contexts that matched none."""
+    """Return the passages that the predictions' evidence refers to: corpus passages, and contexts that match none."""
     ids = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
     others = outsiders(predictions)
     return [*corpus.get(name for name in ids if name in corpus), *(others[name] for name in ids if name in others)]
 
 
 def reading(corpus: Corpus, predictions: Sequence[Prediction]) -> Callable[[str], Passage]:
-    """Return what finds the text of an item of evidence by its id, for metrics."""
+    """Return a function that looks up an evidence id, in the corpus or among unmatched contexts, for metrics that read texts."""
     others = outsiders(predictions)
     return lambda name: others[name] if name in others else corpus.get([name])[0]

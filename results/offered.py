@@ -42,26 +42,26 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a submission; bytes are bytes of UTF-8.
+    """Limits on the size of a submission; sizes in bytes refer to UTF-8.
 
     Attributes:
-        file_bytes: A whole predictions file, unpacked.
-        line_bytes: One row; a longer line is skipped without being held.
-        chunk_bytes: What is read at a time.
-        rows: Rows of a file; `validate` lowers it to the number of questions and `spare_rows` more.
-        spare_rows: Rows beyond the number of questions after which reading stops.
-        evidence: Items of evidence per row.
-        answer_chars: Characters of an answer.
-        id_chars: Characters of an id.
-        notes_chars: Characters of a row's notes as JSON, its prompt apart.
-        contexts_chars: Characters of the texts of a row's contexts.
-        url_chars: Characters of a context's id or url.
-        depth: Nesting of a row's JSON.
-        card_bytes: A card.
-        card_depth: Nesting of a card.
-        bundle_bytes: A packed bundle.
-        bundle_ratio: Unpacked to packed size of a bundle's member; beyond it a member is taken for a zip bomb.
-        shown: Places listed per problem; all are counted.
+        file_bytes: Maximum size of an unpacked predictions file.
+        line_bytes: Maximum size of a row; longer lines are skipped without being loaded.
+        chunk_bytes: Size of the chunks in which files are read.
+        rows: Maximum number of rows; `validate` lowers it to the number of questions plus `spare_rows`.
+        spare_rows: Number of surplus rows after which reading stops.
+        evidence: Maximum number of evidence items per row.
+        answer_chars: Maximum length of an answer, in characters, like all following `_chars`.
+        id_chars: Length of an id.
+        notes_chars: Length of a row's notes as JSON, without its prompt.
+        contexts_chars: Total length of a row's contexts.
+        url_chars: Length of a context's id or URL.
+        depth: Nesting depth of a row's JSON.
+        card_bytes: Size of a card.
+        card_depth: Nesting depth of a card.
+        bundle_bytes: Size of a packed bundle.
+        bundle_ratio: Maximum compression ratio of a file in a bundle; above it the file is refused as a zip bomb.
+        shown: Number of places listed per problem; all are counted.
     """
 
     file_bytes: int = 256 * MIB

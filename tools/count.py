@@ -20,7 +20,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_lines(source: str) -> int:
-    """Lines of a module that hold code."""
+    """Count the lines of a module that contain code, without blank lines, comments and docstrings."""
     docstrings: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
@@ -33,7 +33,7 @@ def code_lines(source: str) -> int:
 
 
 def main(root: Path) -> None:
-    """Print a row a package, and the six together."""
+    """Print the line counts of each package, and the total of the six."""
     rows = []
     for package in (*PACKAGES, "tests"):
         sources = [path.read_text("utf-8") for path in sorted((root / package).rglob("*.py"))]

@@ -23,7 +23,7 @@ REQUIREMENTS = EXAMPLES / "requirements.txt"
 
 
 def prepare(environment: Path) -> Path:
-    """Make the environment with ragmeter and the pinned packages; returns its Python."""
+    """Create a virtual environment with ragmeter and the pinned packages, and return its Python."""
     python = environment / "bin" / "python"
     stamp = environment / "requirements.txt"
     if not stamp.is_file() or stamp.read_bytes() != REQUIREMENTS.read_bytes():
@@ -34,7 +34,7 @@ def prepare(environment: Path) -> Path:
 
 
 def problems(board: dict[str, object], names: tuple[str, ...]) -> list[str]:
-    """Return what is wrong with the results of the applications."""
+    """List what is wrong with the results of the example applications."""
     rows = {row["method"]: row for row in board["rows"]}  # type: ignore[attr-defined]
     missing = [f"{name}: not on the board" for name in names if name not in rows]
     return missing + [f"{line['method']}: {line['text']}" for line in board["health"] if line["code"] == "unmatched_contexts"]  # type: ignore[attr-defined]
@@ -49,7 +49,7 @@ print(json.dumps([[run.data.params['run'], run.data.metrics, own] for run, own i
 
 
 def tracker_problems(python: Path, store: Path, boards: list[dict[str, Any]]) -> list[str]:
-    """Log the results of a store twice to each tracker, and return how what they hold differs from the boards."""
+    """Log the results of a store twice to each tracker, and list how the logged values differ from the boards."""
     variables = {
         **os.environ,
         "RAGMETER_STORE": str(store),
@@ -73,7 +73,7 @@ def tracker_problems(python: Path, store: Path, boards: list[dict[str, Any]]) ->
 
 
 def main() -> int:
-    """Run the examples."""
+    """Run the examples; exit code 1 if one fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--environment", type=Path, default=ENVIRONMENT, help="folder of the virtual environment")
     python = prepare(parser.parse_args().environment)

@@ -35,7 +35,7 @@ NAMES = (*APPROACHES, "DPA-RAG", "RAG-DDR", "RetRobust", "DRO")
 
 
 def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
-    """Yield what each gain came to, as JSON objects; datasets that differ in options or setting only are given with these."""
+    """Convert gains to JSON objects; datasets that differ only in options or setting are named with them."""
     for gain in gains:
         same = {(other.board.dataset, other.board.setting) for other in gains if other.asked == gain.asked}
         whole = [gain.board.dataset, *([gain.board.setting] if len({setting for _, setting in same}) > 1 else [])]
@@ -45,7 +45,7 @@ def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
 
 
 def measure(names: Sequence[str], store: Store, figures: Path = FIGURES) -> None:
-    """Run experiments, and store what they came to after each."""
+    """Run experiments, and store the gains after each one."""
     known = {**{name: (heads, None) for name, heads in PARTS.items()}, **SMALL}
     if unknown := next((name for name in names if name not in known), None):
         raise unknown_name("experiment of these", unknown, known)
@@ -58,7 +58,7 @@ def measure(names: Sequence[str], store: Store, figures: Path = FIGURES) -> None
 
 
 def main() -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(SMALL), help=f"of {', '.join([*SMALL, *PARTS])} (default: the first {len(SMALL)})")
     parser.add_argument("--store", type=Path, default=Path("ragmeter-store"))

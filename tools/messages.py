@@ -17,10 +17,10 @@ OWN_CODE = {"MissingPackage", "NotScored", "Stopped", "DiskFull", "Damaged", "Ow
 
 
 def messages(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield place, code and text of each place that makes a user error; a value in the text stands as {}.
+    """Yield place, code and text of every `UserError` in the code; values in the text become {}.
 
     Args:
-        root: Folder that holds the packages.
+        root: Folder that contains the packages.
     """
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
     trees = {path: ast.parse(text) for path in paths if "Error" in (text := path.read_text("utf-8"))}
@@ -55,7 +55,7 @@ def _text(node: ast.expr) -> str:
 
 
 def listing(every: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Return one sorted line per message: its code and its text."""
+    """Return the sorted list of messages, one line with code and text each."""
     return sorted({f"{code}: {' '.join(text.split())}" for _, code, text in every})
 
 

@@ -54,7 +54,7 @@ CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "lis
 
 
 def changes(node: ast.AST, parent: ast.AST):
-    """(kind, changed expression) of one expression."""
+    """Return the possible mutations of one expression as (kind, changed expression) pairs."""
     new = deepcopy(node)
     match new:
         case ast.Compare(ops=[first, *rest]) if type(first).__name__ in COMPARED:
@@ -84,7 +84,7 @@ def changes(node: ast.AST, parent: ast.AST):
 
 
 def expressions(node: ast.AST, parent: ast.AST):
-    """The expressions below a node that are mutated, in source order; nested functions come by themselves."""
+    """Yield the expressions below a node that can be mutated, in source order; nested functions are handled separately."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Raise | ast.JoinedStr):
         return
     if isinstance(node, ast.expr):
@@ -96,7 +96,7 @@ def expressions(node: ast.AST, parent: ast.AST):
 
 
 def functions(node: ast.AST, prefix: str = ""):
-    """Every function below a node by its qualified name."""
+    """Yield every function below a node with its qualified name."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + child.name, child
@@ -106,7 +106,7 @@ def functions(node: ast.AST, prefix: str = ""):
 
 
 def mutants(root: Path, label: str) -> dict[str, dict]:
-    """All mutants of one set by identity."""
+    """Collect all mutants of one set of modules, by identity."""
     files = [f for name in SETS[label][0] for f in ([root / name] if name.endswith(".py") else sorted((root / name).rglob("*.py")))]
     named = [(name, ast.dump(item), item, f) for f in files if f.is_file() for name, item in functions(ast.parse(f.read_bytes()))]
     seen, result = Counter(), {}
@@ -126,7 +126,7 @@ def mutants(root: Path, label: str) -> dict[str, dict]:
 
 
 def mutated(source: bytes, mutant: dict) -> bytes:
-    """The file with that one expression changed."""
+    """Apply a mutant to a file's source."""
     line, column, last, end = mutant["place"]
     lines = source.splitlines(keepends=True)
     start, stop = sum(map(len, lines[: line - 1])) + column, sum(map(len, lines[: last - 1])) + end
@@ -134,7 +134,7 @@ def mutated(source: bytes, mutant: dict) -> bytes:
 
 
 class Watch:
-    """In the unchanged run: which functions of the mutated files each test calls, and the CPU seconds it takes."""
+    """Pytest plug-in for the unchanged code: records which functions of the mutated files each test calls, and its CPU seconds."""
 
     def __init__(self, root: Path, files: set[str]) -> None:
         self.names = {str(root / file): file for file in files}
@@ -171,7 +171,7 @@ class Watch:
 
 
 class Show:
-    """In a mutant's run: only the tests that call the function, quick files first, and the first that fails."""
+    """Pytest plug-in for a mutant: runs only the tests that call the mutated function, quick files first, until one fails."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self.seconds = seconds
@@ -190,7 +190,7 @@ class Show:
 
 
 def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str]) -> tuple[int, object]:
-    """Run pytest in a fork: (exit code, negative for a signal; what the plugin wrote)."""
+    """Run pytest in a forked process; return the exit code (negative for a signal) and the plug-in's result."""
     import pytest
 
     (root / "report.json").unlink(missing_ok=True)
@@ -218,7 +218,7 @@ def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str
 
 
 def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict, done: dict) -> None:
-    """Run the mutants of one set that the output does not hold yet."""
+    """Run those mutants of one set that have no result yet."""
     every = mutants(root, label)
     drawn = sorted(every)[: value.sample] if value.like is None else [key for key, row in earlier.items() if row["set"] == label]
     _, folders, mention = SETS[label]
@@ -244,7 +244,7 @@ def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict, do
 
 
 def tried(root: Path, mutant: dict, seconds: dict[str, float], budget: float) -> dict:
-    """What became of one mutant, by which test, in how many seconds."""
+    """Run one mutant, and return its result: killed by which test, or survived, and the seconds."""
     shown, total, began = {}, 0.0, time.monotonic()
     for item in sorted(seconds, key=lambda item: (seconds[item], item)):
         total += seconds[item]
@@ -264,13 +264,13 @@ def tried(root: Path, mutant: dict, seconds: dict[str, float], budget: float) ->
 
 
 def rows_of(path: Path | None) -> dict[str, dict]:
-    """What an output holds, by identity."""
+    """Read the stored results by mutant identity."""
     lines = path.read_text().splitlines() if path and path.exists() else []
     return {row["id"]: row for row in map(json.loads, lines)}
 
 
 def main() -> int:
-    """Draw, run, compare."""
+    """Select and run mutants, and compare with earlier results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path)
     parser.add_argument("--out", type=Path, required=True)

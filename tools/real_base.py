@@ -22,7 +22,7 @@ LENGTH, BATCH, RATE = 256, 4, 1e-3
 
 
 def tokenizer() -> Any:
-    """Return MiniLM's word pieces as a causal model takes them: without tokens around a text."""
+    """Return MiniLM's tokenizer in the form that causal models need: without special tokens around a text."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -34,7 +34,7 @@ def tokenizer() -> Any:
 
 
 def texts(rows: Sequence[ScpRow]) -> list[str]:
-    """Return each row as one text: its document, then every question with its answer."""
+    """Format each row as one text: its document, then every question with its answer."""
     return [
         "\n".join([row.document, *(f"{question} {answer}" for question, answer in zip(row.questions, row.answers, strict=True))])
         for row in rows
@@ -42,7 +42,7 @@ def texts(rows: Sequence[ScpRow]) -> list[str]:
 
 
 def train(folder: Path, rows: Sequence[ScpRow], steps: int, seed: int) -> float:
-    """Train the model and write it; return the loss of its last step."""
+    """Train the model and write it to a folder; return the loss of the last step."""
     import torch
 
     tokens = tokenizer()

@@ -33,7 +33,7 @@ FOREIGN = frozenset({
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a page, or those of a module's docstrings and comments, with their numbers."""
+    """Yield line numbers and lines of a page, or of a module's docstrings and comments."""
     source = path.read_text("utf-8")
     if path.suffix != ".py":
         yield from enumerate(source.splitlines(), start=1)
@@ -64,7 +64,7 @@ def _bound(path: Path) -> frozenset[str]:
 
 
 def leads_somewhere(dotted: str, root: Path = ROOT) -> bool:
-    """Return whether a dotted path names a package, a module, or something that a module binds."""
+    """Return whether a dotted path names a package, a module, or an object of a module."""
     folder, parts = root, dotted.split(".")
     for position, part in enumerate(parts):
         rest = parts[position + 1 :]
@@ -83,7 +83,7 @@ def _files(root: Path) -> list[str]:
 
 
 def broken(root: Path = ROOT) -> list[str]:
-    """Return `file:line: reference` for every reference that leads nowhere."""
+    """List references in docs and docstrings whose target does not exist, as `file:line: reference`."""
     files = _files(root)
     ends = {"/".join(name.split("/")[position:]) for name in files for position in range(name.count("/") + 1)}
     results = []
@@ -106,7 +106,7 @@ def broken(root: Path = ROOT) -> list[str]:
 
 
 def main() -> int:
-    """Print references that lead nowhere; exit code 1 if there are any."""
+    """Print broken references; exit code 1 if there are any."""
     lines = broken()
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 1 if lines else 0

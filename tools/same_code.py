@@ -91,12 +91,12 @@ def _masked(value: ast.expr) -> ast.expr:
 
 
 def code_of(source: str) -> str:
-    """Return a module without what people read, in one spelling."""
+    """Normalize a module: docstrings, comments and messages are removed or masked, and the code is formatted uniformly."""
     return ast.unparse(ast.fix_missing_locations(_Code().visit(ast.parse(source))))
 
 
 def differences(old: str, new: str, root: Path = ROOT) -> Iterator[str]:
-    """Yield what differs in the code of two revisions, as lines of a diff or as the name of a file.
+    """Yield the differences in code between two revisions, as lines of a diff or as names of files.
 
     Args:
         old, new: Revisions; "" for `new` means the working tree.
@@ -123,7 +123,7 @@ def _git(root: Path, *words: str) -> bytes:
 
 
 def main(arguments: list[str], show: Callable[[str], object] = print) -> int:
-    """Print what differs; exit code 1 if code does, 2 for wrong usage."""
+    """Print the differences; exit code 1 if the code differs, 2 for wrong usage."""
     if len(arguments) not in (1, 2):
         show("usage: python -m tools.same_code OLD [NEW]   (default: the working tree)")
         return 2

@@ -45,16 +45,16 @@ base_model: {base}
 
 
 def ship(checkpoint: Path, folder: Path, note: Mapping[str, str], rank: int = 4) -> Shrunk:
-    """Write a checkpoint as it ships; the folder is replaced by the new one as a whole.
+    """Write a trained checkpoint in the small form that ships with ragmeter (differences from its base); the folder is replaced atomically.
 
     Args:
-        checkpoint: What a training saved, over `minilm` or, of CLaRa, over the pocket model.
-        folder: Where to; called as what ships is in its card, where it is the place of one.
-        note: What the card says of its making.
-        rank: Of the difference to `minilm`.
+        checkpoint: Checkpoint folder, trained from `minilm` or, for CLaRa, from the pocket model.
+        folder: Destination; its card gets the name of the shipped checkpoint.
+        note: Facts about its training, for the card.
+        rank: Rank of the stored difference from `minilm`.
 
     Raises:
-        UserError: It is no checkpoint, its base does not ship, or with it more would ship than may.
+        UserError: The folder is not a checkpoint, its base does not ship, or the shipped files would exceed their size limit.
     """
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=_made(folder.parent)) as outer:
         draft = Path(outer) / "new"
@@ -74,7 +74,7 @@ def ship(checkpoint: Path, folder: Path, note: Mapping[str, str], rank: int = 4)
 
 
 def bytes_of(folder: Path) -> int:
-    """What a folder's files take."""
+    """Return the total size of a folder's files, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -117,13 +117,13 @@ def _write_card(name: str, draft: Path, note: Mapping[str, str], base: str, kept
 
 
 def read_note(path: Path) -> dict[str, str]:
-    """The lines `key: value` of a note; what follows on further lines belongs to the value."""
+    """Read a note of `key: value` lines; further lines belong to the value before them."""
     parts = re.split(r"^(\w+): *", path.read_text("utf-8"), flags=re.M) if path.is_file() else [""]
     return {key: " ".join(value.split()) for key, value in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def main() -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="a folder that a training made, or one that holds several")
     place = parser.add_mutually_exclusive_group()

@@ -51,7 +51,7 @@ CLASSIFIERS = {"bge": ("relevant",), "dpa-rag": ("unaligned", "aligned"), "mnli"
 
 
 def tokenizer(chat: bool, more: Sequence[str] = ()) -> Any:
-    """Bytes, and pairs of them that are frequent in the rerankers' prompts, so that these are about as long as in real ones."""
+    """Build a byte-level BPE tokenizer with frequent pairs of the rerankers' prompts, so that prompts have a realistic length."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -70,11 +70,11 @@ def tokenizer(chat: bool, more: Sequence[str] = ()) -> Any:
 
 
 def make(folder: Path, names: Sequence[str] | None = None) -> None:
-    """Write the checkpoints that are not there.
+    """Write the tiny test checkpoints that do not exist yet.
 
     Args:
-        folder: Gets a folder of each.
-        names: Some of them; None: all.
+        folder: Destination; one folder per checkpoint.
+        names: Names of checkpoints; None writes all.
     """
     wanted = [*CAUSAL, *MEMORY_MODELS, "flan-t5", *ADAPTERS, *CLASSIFIERS] if names is None else names
     for name in wanted:
@@ -96,7 +96,7 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
 
 
 def causal(folder: Path, kind: str, tokens: Any) -> None:
-    """A causal language model of a class."""
+    """Write a tiny causal language model of a given class."""
     import torch
     import transformers
 
@@ -109,7 +109,9 @@ def causal(folder: Path, kind: str, tokens: Any) -> None:
 
 
 def memory_model(folder: Path, kind: str, tokens: Any) -> None:
-    """A language model with beacons, as MemoRAG's authors publish theirs; its weights depend on no library's initialization."""
+    """Write a tiny language model with beacons in the layout of MemoRAG's authors; its weights are independent of library
+    initialization.
+    """
     import numpy as np
     import torch
     import transformers
@@ -133,7 +135,7 @@ def memory_model(folder: Path, kind: str, tokens: Any) -> None:
 
 
 def encoder_decoder(folder: Path) -> None:
-    """A T5."""
+    """Write a tiny T5."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -147,7 +149,7 @@ def encoder_decoder(folder: Path) -> None:
 
 
 def classifier(folder: Path, labels: Sequence[str]) -> None:
-    """A BERT that gives each label of a pair a score."""
+    """Write a tiny BERT classifier that scores each label of a pair of texts."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -163,7 +165,7 @@ def classifier(folder: Path, labels: Sequence[str]) -> None:
 
 
 def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1, more: Sequence[str] = ()) -> None:
-    """A low-rank adapter of a base as PEFT saves it; for a classifier with the score head in it."""
+    """Write a LoRA adapter of a base in PEFT's layout; for a classifier, with its score head."""
     import torch
     import transformers
     from peft import LoraConfig, get_peft_model
@@ -184,7 +186,7 @@ MEMORY = [*(f"<MEM{number}>" for number in range(8)), "<AE>", "<ENC>", "<SEP>"]
 
 
 def published(folder: Path) -> None:
-    """Write a random checkpoint of each layout, and the models that they stand on."""
+    """Write random checkpoints in each published layout, with their base models."""
     import json
 
     import torch
@@ -270,10 +272,10 @@ GOLDEN_BASES |= dict.fromkeys(("published/clara-base", "published/clara", "publi
 
 
 def replace_by(folder: Path, golden: Path) -> list[str]:
-    """Put tiny checkpoints that the authors' own classes saved in the place of ours, and return which.
+    """Replace tiny checkpoints by those that the authors' own classes saved, and return their names.
 
     Args:
-        folder: What `make` and `published` wrote.
+        folder: Folder that `make` and `published` wrote.
         golden: A folder with the layout of `GOLDEN`.
     """
     import json
@@ -322,7 +324,7 @@ def _pcc(folder: Path, width: int, drawn: Any) -> None:
 
 
 def sentence_encoder(folder: Path) -> None:
-    """A BERT with mean pooling, as sentence-transformers reads it."""
+    """Write a tiny BERT with mean pooling in sentence-transformers' layout."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
@@ -402,7 +404,7 @@ def _lora(folder: Path) -> dict[str, Any]:
 
 
 def spread(model: Any) -> None:
-    """Make weights large enough that other inputs give clearly other outputs."""
+    """Scale weights up, so that different inputs give clearly different outputs."""
     import torch
 
     with torch.no_grad():
@@ -412,7 +414,7 @@ def spread(model: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write all of them."""
+    """Write all tiny checkpoints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--golden", type=Path, help="Folder of checkpoints that the authors' classes saved; they replace ours.")

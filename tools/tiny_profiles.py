@@ -28,12 +28,12 @@ PROFILE = "tiny"
 
 
 def names() -> list[str]:
-    """Return the shipped experiments that have a tiny profile."""
+    """List the shipped experiments that have a tiny profile."""
     return [name for name, text in experiments.shipped().items() if f"\n  {PROFILE}:" in text]
 
 
 def run(name: str, store: Store) -> dict[str, Any]:
-    """Run an experiment's tiny profile; what it came to, or why it was refused or failed."""
+    """Run an experiment's tiny profile; return its results, or why it was refused or failed."""
     try:
         if name == "clara/real" and not Path("real-base").exists():
             real_base.main(["real-base", "--steps", "2"])
@@ -47,11 +47,11 @@ def run(name: str, store: Store) -> dict[str, Any]:
 
 
 def run_all(folder: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
-    """Run the chosen experiments that did not run to their tables yet; each result is written when it is there.
+    """Run the chosen experiments that have no complete result yet; each result is written when it is finished.
 
     Args:
-        folder: Becomes the working folder: the profiles look for their checkpoints there.
-        chosen: Names.
+        folder: Working folder, in which the profiles look for their checkpoints.
+        chosen: Names of experiments.
     """
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
@@ -70,7 +70,7 @@ def run_all(folder: Path, chosen: Sequence[str]) -> Mapping[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run them; 1 if one did not run to its table."""
+    """Run the tiny profiles; exit code 1 if one fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", default=names(), help="experiments (default: all that have a tiny profile)")

@@ -14,17 +14,17 @@ from methods.api import FAILED, Prediction
 
 
 def missing(prediction: Prediction) -> bool:
-    """Return whether there is no answer to judge: it failed or is blank."""
+    """Return whether there is no answer to judge: the question failed, or the answer is blank."""
     return FAILED in prediction.notes or not prediction.answer.strip()
 
 
 def declines(prediction: Prediction) -> bool:
-    """Return whether an answer is missing, or nothing but a set phrase that says it is unknown."""
+    """Return whether an answer is missing, or only consists of a set phrase such as "I don't know"."""
     return missing(prediction) or is_abstention(prediction.answer)
 
 
 def equals_gold(question: Question, prediction: Prediction) -> bool:
-    """Return whether an answer equals a gold by squad's rules, or as it is written if these leave nothing of it."""
+    """Return whether an answer equals a gold answer under SQuAD's normalization, or literally if normalization removes everything."""
     answer = prediction.answer
     if normalize(answer):
         return bool(em(answer, question.golds))
@@ -32,34 +32,34 @@ def equals_gold(question: Question, prediction: Prediction) -> bool:
 
 
 def gold_abstains(question: Question) -> bool:
-    """Return whether declining is a right answer: the question has none, or a gold is a set phrase that declines."""
+    """Return whether abstaining is correct: the question is unanswerable, or a gold answer is itself a set phrase that abstains."""
     return not question.answerable or any(normalize(gold) and is_abstention(gold) for gold in question.golds)
 
 
 def rightly_declines(question: Question, prediction: Prediction, declining: Callable[[Prediction], bool] = declines) -> bool:
-    """Return whether an answer declines a question whose gold declines too; a missing answer does not.
+    """Return whether an answer correctly abstains: abstaining is correct for this question, and the answer is not missing.
 
     Args:
-        question: With its gold.
-        prediction: The answer.
-        declining: Texts that count as declining.
+        question: The question with its gold.
+        prediction: The predicted answer.
+        declining: Function that decides whether an answer abstains.
     """
     return gold_abstains(question) and FAILED not in prediction.notes and bool(normalize(prediction.answer)) and declining(prediction)
 
 
 def settled(question: Question, first: Prediction, second: Prediction, declining: Callable[[Prediction], bool] = declines) -> str | None:
-    """Return the verdict on two answers if one of them declines or is missing, in the words of the prompts.
+    """Decide a comparison without a model if one of the two answers abstains or is missing.
 
-    If declining is right, it wins over an answer that holds no gold and ties with one that does. Otherwise an answer
-    that declines loses, and two such get None.
+    If abstaining is correct, it wins over an answer without a gold string and ties with one that contains it. Otherwise an
+    abstaining answer loses, and two abstaining answers get the verdict `None`.
 
     Args:
-        question: With its gold.
+        question: The question with its gold.
         first, second: The answers in the order shown.
-        declining: Texts that count as declining.
+        declining: Function that decides whether an answer abstains.
 
     Returns:
-        None if both are answers, and a judge must compare them.
+        The verdict in the words of the prompts; Python's None if both are answers and a judge must compare them.
     """
     answers = (first, second)
     if any(rightly_declines(question, answer, declining) for answer in answers):

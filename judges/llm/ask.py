@@ -31,7 +31,7 @@ from methods.work import CHARACTERS, Lengths, Needs, Use, Where, Work, ask, need
 
 
 class AskingJudgeConfig(AskingConfig, JudgeConfig):
-    """Options of a model that judges, and of how often it is asked."""
+    """Options of judges that call a model: the model, and the number of repetitions."""
 
     alongside: ClassVar[Mapping[str, Any]] = {"llm": {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"}}
 
@@ -39,28 +39,28 @@ class AskingJudgeConfig(AskingConfig, JudgeConfig):
 
     @property
     def label(self) -> str:
-        """Return the model's name in ids."""
+        """Return the model's name as it appears in metric ids."""
         return llm_name(self.llm)
 
     @property
     def weights(self) -> str:
-        """Return hash of a local model's."""
+        """Return the hash of a local model's weights; "" without local weights."""
         return llm_hash(self.llm)
 
     @property
     def needs(self) -> Needs:
-        """Return the model."""
+        """Return the model's requirements, such as packages, keys and weights."""
         return needs_of(self.llm)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
-        """Return the work: a call a judgment at least; what it reads and writes only those know that write its prompts."""
+        """Estimate the work: one call per judgment at least; the number of tokens is reported as unknown."""
         where: Where = "here" if isinstance(self.llm, LocalConfig) else "away"
         calls = Work((Use(self.label, calls=judgments, where=where),)) if judgments else Work()
         return calls + unknown(f"tokens of judging by {self.label}: how many calls a judgment takes varies")
 
 
 class LLMJudgeConfig(AskingJudgeConfig):
-    """Options of a judge whose prompt is a template of ours."""
+    """Options of a judge whose prompt is one of ragmeter's templates, or the user's own."""
 
     # The template is hashed: `prompt_identity`.
     alongside: ClassVar[Mapping[str, Any]] = {**AskingJudgeConfig.alongside, "prompt": True}
@@ -74,12 +74,12 @@ class LLMJudgeConfig(AskingJudgeConfig):
     max_answer_chars: int = Field(8_000, ge=1, description="maximum characters of a judged text; cuts are marked")
 
     def preflight(self) -> None:
-        """Check that the model can be asked, and the template."""
+        """Check that the model can be called and that the template is valid."""
         super().preflight()
         self.load()
 
     def load(self) -> Prompt:
-        """Return the prompt.
+        """Load the prompt template.
 
         Raises:
             UserError: The template cannot be read or used.
@@ -87,14 +87,16 @@ class LLMJudgeConfig(AskingJudgeConfig):
         return self.template.load(self.prompt)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
-        """Return the work: one call per judgment; its prompt has the question, the gold, the judged text, and maybe the gold document."""
+        """Estimate the work: one call per judgment, whose prompt holds question, gold, judged text and possibly the gold document."""
         length = sum(map(tokens, self.load().texts)) + lengths.question + lengths.answer
         document = 2 * lengths.passage if getattr(self, "reference", None) == "document" else 0
         return ask(self.llm, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
 
 
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
-    """Return what next to its options decides what a judge is shown: the template's text and the rules of fencing."""
+    """Return the parts of a judge's identity beyond its options: the template's text, and the version of the rules for
+    inserting untrusted text.
+    """
     return {"prompt": config.load().hash, "fences": str(VERSION)}
 
 
@@ -104,15 +106,15 @@ NO_REPLY = "no reply"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to be judged.
+    """One request to a judge's model, or a decision that a rule made without it.
 
     Attributes:
-        part: The judge's prompt.
-        messages: The request; None if the case is settled.
-        settled: The verdict without a call.
-        shape: The JSON that the reply is asked to be, None for text. A request: what comes back is read by the judge's
-            own parser, now and when it is read again.
-        strict: The JSON that is asked for if the reply cannot be read; None: that of `shape`.
+        part: Name of the judge's prompt.
+        messages: The messages to send; None if a rule decided.
+        settled: The rule's verdict; None if the model is called.
+        shape: JSON form requested from the model; None for text. Replies are always parsed by the judge's own parser, whatever
+            their form.
+        strict: JSON form to request after an unreadable reply; None uses `shape`.
     """
 
     part: str
@@ -123,7 +125,7 @@ class Case:
 
     @classmethod
     def ruled(cls, part: str, by: str, **value: object) -> Case:
-        """Return a case that a rule settles; `by` says which."""
+        """Make a case that a rule decides; `by` names the rule."""
         return cls(part, settled=Parsed({**value, "by": by}))
 
 
@@ -132,7 +134,7 @@ AGAIN = "This reply could not be read. Give it once more, as one JSON object and
 
 
 def asked_again(messages: Messages, reply: str, form: type[BaseModel]) -> Messages:
-    """Return the conversation that asks for an unreadable verdict once more, in the form that is wanted."""
+    """Append the unreadable reply and a request to repeat the verdict in JSON form to the conversation."""
     fields = []
     for name, field in form.model_fields.items():
         words = [word for word in get_args(field.annotation) if isinstance(word, str)]
@@ -141,14 +143,14 @@ def asked_again(messages: Messages, reply: str, form: type[BaseModel]) -> Messag
 
 
 class Asker:
-    """Asks a judge's model, once more if the reply cannot be read.
+    """Calls a judge's model, and asks a second time if the reply is unreadable.
 
-    It is opened when first needed: reading cached replies again takes neither key, endpoint nor weights.
+    The model is opened on first use, so cached replies can be read without key, endpoint or weights.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies, and for a local model the device.
-        parse: From a part and a raw reply to what it says.
+        config: The judge's options.
+        services: Provides the reply cache and, for a local model, the device.
+        parse: Parses a raw reply to the prompt named by its first argument.
     """
 
     def __init__(self, config: AskingJudgeConfig, services: Services, parse: Callable[[str, str], Parsed]) -> None:
@@ -159,25 +161,25 @@ class Asker:
 
     @property
     def in_flight(self) -> int:
-        """Return number of concurrent items that keep the model busy. Callers read it before asking, so it is computed outside
-        the event loop.
+        """Return the number of concurrent items that keeps the model busy. Read it outside the event loop, because it may load
+        the model.
         """
         return self._model.in_flight
 
     async def ask(self, cases: Sequence[Case]) -> list[JudgeCall]:
-        """Return the calls of an item's cases, repetition by repetition; no case, no call.
+        """Make all calls for an item's cases, in the order of repetitions; without cases, make none.
 
         Raises:
-            Broke: No further call could succeed.
+            Broke: No further call can succeed, for example because the key is invalid.
         """
         made = await together(*(self.call(case, number) for number in range(self.config.repetitions) for case in cases))
         return [call for calls in made for call in calls]
 
     async def call(self, case: Case, repetition: int) -> list[JudgeCall]:
-        """Make one call of one case, and a second one in a stricter form if the reply is unreadable.
+        """Make one call for a case, and a second one in a stricter form if the reply is unreadable.
 
-        A judge that refuses is not asked again: a form that allows no refusal would make up a verdict. With
-        `Services.reask_unread`, a draw that was cached before and cannot be read is replaced by the next draw.
+        A refusal is not asked again, because a form without that choice would force an arbitrary verdict. With
+        `Services.reask_unread`, an unreadable cached reply is replaced by a new one.
         """
         if case.messages is None:
             return [JudgeCall(case.part, repetition, None, case.settled or Parsed(None, NO_REPLY))]
@@ -219,16 +221,15 @@ class Asker:
 
 
 def mean_scores(calls: Sequence[JudgeCall], values: Mapping[str, Mapping[str, float | None]]) -> dict[str, Score]:
-    """Return a score for each measure.
+    """Average verdicts over repetitions into one score per measure.
 
     Args:
-        calls: Made for one item; none if it is unscorable.
-        values: For each measure what a verdict counts; None leaves the verdict out.
+        calls: Calls about one item; empty if it is unscorable.
+        values: For each measure, the number that each verdict counts as; None leaves the verdict out.
 
     Returns:
-        The mean over the verdicts that count. Unscored, with the first reason, if more of the repetitions are unread
-        than read: those that are read would say too little of the others. Neither without a call, and if the policy
-        leaves out all that was read.
+        The mean over the verdicts that count. Unscored, with the first reason, if more repetitions are unreadable than
+        readable. Unscorable without calls, or if all verdicts are left out.
     """
     last = counting(calls)
     return {measure: _mean(last, worth) for measure, worth in values.items()}
@@ -252,19 +253,19 @@ ALL = "The gold is a set of answers, separated by |, each with other wordings in
 
 
 def has_gold(question: Question) -> bool:
-    """Return whether there is an answer to judge by; questions that the evidence does not answer have none."""
+    """Return whether the question has a gold answer to judge by; unanswerable questions have none."""
     return question.answerable and any(gold.strip() for gold in question.golds)
 
 
 def gold_text(question: Question, golds: Golds) -> str:
-    """Return the gold in one line; of a set of answers always all."""
+    """Format the gold answers in one line for a prompt; for a set of answers, always all of them."""
     if question.answer_set:
         return " | ".join(_with_wordings(answer, question.aliases.get(answer, ())) for answer in question.wanted)
     return next(gold for gold in question.golds if gold.strip()) if golds == "first" else " | ".join(question.golds)
 
 
 def gold_rule(question: Question, golds: Golds) -> str:
-    """Return the sentence that says how the gold is meant, as `gold_text` writes it."""
+    """Return the sentence of the prompt that explains how the gold answers are meant (alternatives, or a set)."""
     if question.answer_set:
         return ALL
     rule = ANY if golds == "all" and len(question.golds) > 1 else ONE
@@ -279,11 +280,11 @@ C = TypeVar("C", bound=LLMJudgeConfig)
 
 
 class CaseJudge(ABC, Generic[C]):
-    """A judge that puts cases before a model.
+    """Base class of judges that show cases to a model.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies, and for a local model the device.
+        config: The judge's options.
+        services: Provides the reply cache and, for a local model, the device.
     """
 
     def __init__(self, config: C, services: Services) -> None:
@@ -293,28 +294,28 @@ class CaseJudge(ABC, Generic[C]):
 
     @property
     def in_flight(self) -> int:
-        """See `Asker`."""
+        """Return the number of concurrent items that keeps the model busy (`Asker.in_flight`)."""
         return self._asker.in_flight
 
     async def ask_one(self, item: Any) -> list[JudgeCall]:
-        """Return the calls made for an item."""
+        """Make all calls about an item."""
         return await self._asker.ask(self.cases(item))
 
     def messages(self, **texts: str) -> Messages:
-        """Return the conversation about some texts."""
+        """Fill the prompt template with texts, and return the messages."""
         return fenced(self._template, texts, self.config.keys)
 
     @abstractmethod
     def cases(self, item: Any) -> list[Case]:
-        """Return the parts of an item (or pair) to judge; none if it is unscorable."""
+        """Return the requests that judging an item (or pair) needs; empty if it is unscorable."""
 
     @abstractmethod
     def parse(self, part: str, reply: str) -> Parsed:
-        """Read a raw reply."""
+        """Parse a raw reply."""
 
 
 class Worded(CaseJudge[C]):
-    """A judge whose model answers with one word of a few."""
+    """Base class of judges whose model answers with one of a few words."""
 
     verdicts: ClassVar[Sequence[str]]
     aliases: ClassVar[Mapping[str, str]] = {}

@@ -30,18 +30,17 @@ _SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "
 
 
 def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -> str:
-    """Return a text that cannot end the tags around it.
+    """Neutralize untrusted text for insertion into a prompt: it can then neither close the surrounding tags nor imitate requested keys.
 
-    Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
-    as well.
+    Look-alikes that a model could read as a tag (other case, full-width letters, invisible characters) are neutralized, too.
 
     Args:
-        text: Anything.
-        tags: Further tags, next to `TAGS`.
-        keys: Further keys of the JSON that is asked for.
+        text: Untrusted text.
+        tags: Further tags in addition to `TAGS`.
+        keys: Further keys of the requested JSON.
 
     Returns:
-        The text, of which no line, key or tag can be taken for one of ours.
+        The text without anything that could be mistaken for a line, key or tag of the prompt.
     """
     text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
     folded, origins = _folded(text)
@@ -55,7 +54,7 @@ def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -
 
 
 def cut(text: str, most: int) -> str:
-    """Return the beginning of a text with a mark of the cut."""
+    """Truncate a text and mark the cut."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n[… cut: {most:,} of {len(text):,} characters are shown]"
@@ -102,12 +101,12 @@ _TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
 
 @lru_cache(maxsize=64)
 def tags_of(template: str) -> frozenset[str]:
-    """Return the tags that a template uses."""
+    """List the tags that a prompt template uses."""
     return frozenset(_TAG.findall(template))
 
 
 def fenced(prompt: Prompt, texts: Mapping[str, str], keys: Iterable[str] = ()) -> Messages:
-    """Return the conversation; inserted texts are neutralized, so that they cannot end a tag.
+    """Fill a prompt template with untrusted texts, which are neutralized so that they cannot close a tag.
 
     Args:
         prompt: The template.

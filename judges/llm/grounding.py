@@ -86,10 +86,10 @@ class Verdicts(BaseModel):
 
 
 def read_reply(part: str, reply: str) -> Parsed:
-    """Read a raw reply: `{"claims": [text, …]}` of a part that takes apart, `{"verdicts": [0 or 1, …]}` of the others.
+    """Parse a raw reply: `{"claims": [text, …]}` for parts that split a text, `{"verdicts": [0 or 1, …]}` for the others.
 
     Raises:
-        MissingPackage: It is not plain JSON, and what could repair it is not installed.
+        MissingPackage: The reply is not plain JSON, and the package that could repair it is not installed.
     """
     form: type[Statements | Claims | Verdicts] = Verdicts
     if part in FOLLOWS:
@@ -107,9 +107,9 @@ def read_reply(part: str, reply: str) -> Parsed:
 
 
 def breaks_off(reply: str) -> bool:
-    """Return whether the last object that a reply begins is never closed: what stood behind is lost, and must not be guessed.
+    """Return whether a reply was cut off: the last JSON object that it begins is never closed.
 
-    Braces inside strings do not count; where the quotes are not JSON's, this may call a whole object a broken one.
+    Braces inside strings are ignored. If the reply does not use JSON's quotes, a complete object may be reported as cut off.
     """
     depth, inside, escaped = 0, False, False
     for character in reply[max(reply.find("{"), 0) :]:
@@ -126,7 +126,7 @@ def breaks_off(reply: str) -> bool:
 
 
 def sound(text: str) -> str:
-    """Return a text without halves of characters, which neither JSON nor the store can carry."""
+    """Remove unpaired surrogates from a text, which neither JSON nor the store can represent."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -135,7 +135,7 @@ def _claims(results: Sequence[str]) -> list[str]:
 
 
 def faithfulness(round_: Mapping[str, Parsed]) -> Score:
-    """Return the share of the answer's claims that follow from the passages, from the calls of one repetition."""
+    """Compute ragas' faithfulness from the calls of one repetition: the share of the answer's claims that the passages support."""
     verdicts = _verdicts(round_, STATEMENTS)
     if isinstance(verdicts, str):
         return Score(None, verdicts)
@@ -145,7 +145,9 @@ def faithfulness(round_: Mapping[str, Parsed]) -> Score:
 
 
 def factual_correctness(round_: Mapping[str, Parsed], mode: Mode) -> Score:
-    """Return agreement of the answer's claims with the reference, from the calls of one repetition; see `from_counts`."""
+    """Compute ragas' factual correctness from the calls of one repetition: agreement of the answer's claims with the reference
+    (`from_counts`).
+    """
     answer = _verdicts(round_, ANSWER_CLAIMS)
     if isinstance(answer, str):
         return Score(None, answer)
@@ -160,16 +162,16 @@ def factual_correctness(round_: Mapping[str, Parsed], mode: Mode) -> Score:
 
 
 def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> float:
-    """Return ragas' arithmetic, unrounded.
+    """Compute ragas' precision, recall or F1 of claims, unrounded.
 
     tp is how many of the answer's claims the reference supports, fp how many it does not, fn how many of the
     reference's claims the answer does not support. precision = tp/(tp+fp), recall = tp/(tp+fn), f1 is their harmonic
     mean, and all are 0 if tp is. (So recall counts claims of both texts; that is ragas' definition.)
 
     Args:
-        answer: Per claim of the answer whether the reference supports it.
-        reference: Per claim of the reference whether the answer supports it.
-        mode: Which of the three.
+        answer: For each claim of the answer, 1 if the reference supports it, else 0.
+        reference: For each claim of the reference, 1 if the answer supports it, else 0.
+        mode: `precision`, `recall` or `f1`.
     """
     tp = sum(answer)
     fp, fn = len(answer) - tp, len(reference) - sum(reference)
@@ -209,7 +211,7 @@ def _value(round_: Mapping[str, Parsed], part: str) -> Mapping[str, Any] | str:
 
 
 def rounds(calls: Sequence[JudgeCall]) -> list[dict[str, Parsed]]:
-    """Return what the calls of an item say, by part, for each repetition."""
+    """Group an item's calls by repetition; each group maps a part to its parsed reply."""
     results: dict[int, dict[str, Parsed]] = {}
     for call in counting(calls):
         results.setdefault(call.repetition, {})[call.part] = call.parsed
@@ -217,7 +219,7 @@ def rounds(calls: Sequence[JudgeCall]) -> list[dict[str, Parsed]]:
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
-    """Return the mean over the repetitions that have a score, or the first reason if more than half have none."""
+    """Average scores over repetitions; unscored, with the first reason, if more than half have no score."""
     values = [score.value for score in scores if score.value is not None]
     if values and 2 * len(values) >= len(scores):
         return Score(sum(values) / len(values))
@@ -231,7 +233,7 @@ def ragas_version() -> str:
     """Return the installed version of ragas, part of the judge's id.
 
     Raises:
-        MissingPackage: There is none.
+        MissingPackage: ragas is not installed.
     """
     try:
         return version("ragas")
@@ -240,14 +242,15 @@ def ragas_version() -> str:
 
 
 class Prompts:
-    """ragas' prompts as texts, and the JSON that each asks for.
+    """ragas' prompts as texts, with the JSON form that each requests.
 
     Args:
-        atomicity, coverage: The examples that show how to split claims.
+        atomicity, coverage: ragas' options for how finely and completely a text is split into claims; they select the prompt's
+            examples.
 
     Raises:
         MissingPackage: ragas is not installed.
-        Broke: It is, with packages that it cannot work with.
+        Broke: ragas is installed, but fails to import because of incompatible packages.
     """
 
     def __init__(self, atomicity: str = "low", coverage: str = "low") -> None:
@@ -266,7 +269,7 @@ class Prompts:
         self._correctness, self._faith = correctness, faith
 
     def form(self, part: str) -> type[BaseModel]:
-        """Return the JSON that a part asks for."""
+        """Return the JSON form that a part requests."""
         forms: dict[str, type[BaseModel]] = {
             STATEMENTS: self._faith.StatementGeneratorOutput,
             STATEMENT_VERDICTS: self._faith.NLIStatementOutput,
@@ -278,7 +281,7 @@ class Prompts:
         return forms[part]
 
     def apart(self, part: str, question: str, text: str) -> str:
-        """Return the prompt that has a text taken apart into claims."""
+        """Return the prompt that asks to split a text into claims."""
         if part == STATEMENTS:
             known = self._faith.StatementGeneratorInput(question=sound(question), answer=sound(text))
             return str(self._faith.StatementGeneratorPrompt().to_string(known))
@@ -287,7 +290,7 @@ class Prompts:
         return str(self._correctness.ClaimDecompositionPrompt().to_string(value))
 
     def verdicts(self, part: str, context: str, claims: Sequence[str]) -> str:
-        """Return the prompt that has claims judged against a text."""
+        """Return the prompt that asks which claims a text supports."""
         owner = self._faith if part == STATEMENT_VERDICTS else self._correctness
         value = owner.NLIStatementInput(context=sound(context), statements=[sound(claim) for claim in claims])
         return str(owner.NLIStatementPrompt().to_string(value))
@@ -304,7 +307,7 @@ FACTUAL_CORRECTNESS = Measure(
 
 
 class GroundingConfig(AskingJudgeConfig):
-    """Options of the grounding judge: the model's, and ragas' own."""
+    """Options of the grounding judge: its model, and ragas' options."""
 
     policy: ClassVar[frozenset[str]] = frozenset(("mode",))
 
@@ -316,17 +319,17 @@ class GroundingConfig(AskingJudgeConfig):
     coverage: Literal["low", "high"] = Field("low", description="whether every detail becomes a claim")
 
     def preflight(self) -> None:
-        """Check that the model can be asked, and that ragas is installed."""
+        """Check that the model can be called and that ragas is installed."""
         super().preflight()
         ragas_version()
 
 
 class Grounding:
-    """The judge.
+    """Judge of faithfulness and factual correctness with ragas' prompts; see `judge_grounding`.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies.
+        config: The judge's options.
+        services: Provides the reply cache.
     """
 
     def __init__(self, config: GroundingConfig, services: Services) -> None:
@@ -335,12 +338,14 @@ class Grounding:
 
     @property
     def in_flight(self) -> int:
-        """See `Asker`; ragas, too, is imported outside the event loop, which would stand still for seconds."""
+        """Return the number of concurrent items that keeps the model busy. Reading it also imports ragas, which takes seconds,
+        outside the event loop.
+        """
         _ = self._prompts
         return self._asker.in_flight
 
     async def ask_one(self, item: Item) -> list[JudgeCall]:
-        """Have texts taken apart, and the claims of each judged as soon as they are there."""
+        """Split the texts of an item into claims, and judge the claims of each text as soon as they are known."""
         wanted = texts(item, self.config.mode).items()
         made = await together(
             *(self._claims(item, part, text, number) for part, text in wanted for number in range(self.config.repetitions))
@@ -351,7 +356,7 @@ class Grounding:
         return read_reply(part, reply)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """Return both measures; see `judge_grounding` for the cases that need no call."""
+        """Compute faithfulness and factual correctness from the calls about an item; `judge_grounding` lists the cases without calls."""
         known = settled(item)
         read = rounds(calls)
         if FAITHFULNESS.name not in known:
@@ -383,13 +388,13 @@ class Grounding:
 
 
 def reference_of(question: Question) -> str:
-    """Return the reference text: the first answer, or all of them if requested; "" if there is none."""
+    """Return the reference text: the first gold answer, or all answers of a set question; "" if there is none."""
     wanted = [answer for answer in question.wanted if answer.strip()] if has_gold(question) else []
     return ", ".join(wanted if question.answer_set else wanted[:1])
 
 
 def settled(item: Item) -> dict[str, Score]:
-    """Return the measures that are known without a call; see `judge_grounding`."""
+    """Return the measures that are known without a call; `judge_grounding` lists these cases."""
     known = {}
     if unanswered(item) or not contexts(item)[STATEMENT_VERDICTS].strip():
         known[FAITHFULNESS.name] = Score(0.0)
@@ -403,7 +408,7 @@ def settled(item: Item) -> dict[str, Score]:
 
 
 def texts(item: Item, mode: Mode) -> dict[str, str]:
-    """Return the texts that must be taken apart, by part."""
+    """Return the texts to split into claims, by part."""
     known = settled(item)
     wanted = {}
     if FAITHFULNESS.name not in known:
@@ -416,7 +421,7 @@ def texts(item: Item, mode: Mode) -> dict[str, str]:
 
 
 def contexts(item: Item) -> dict[str, str]:
-    """Return the texts that claims are held against, by part."""
+    """Return the texts to check claims against, by part."""
     return {
         STATEMENT_VERDICTS: "\n".join(passage.full_text for passage in item.passages),
         ANSWER_VERDICTS: reference_of(item.question),
@@ -442,22 +447,22 @@ def not_called(item: Item) -> JudgeCall:
     also=lambda config: {"ragas": ragas_version()},
 )
 def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
-    """Return a model takes the answer apart into claims and judges each against the passages that the answer was read from.
+    """Compute faithfulness and factual correctness with ragas' method: a model splits the answer into claims and judges each claim.
 
-    Faithfulness is the share that follows from them. For factual correctness it takes answer and reference apart and
-    judges the claims of each against the other text: tp and fp are the answer's claims that the reference does and
-    does not support, fn the reference's claims that the answer does not; F1, precision tp/(tp+fp) or recall
-    tp/(tp+fn), unrounded. The reference is the first gold answer, or all of them where all are wanted. Prompts and
-    arithmetic are ragas'. An empty answer scores 0 on both, for a method must not rise by keeping silent; an answer
-    read from no passage scores 0 in faithfulness, for nothing follows from nothing; without a gold answer factual
-    correctness is unscorable. A set phrase that declines to answer has factual correctness 1 if a gold is one. A reply that
-    cannot be read is asked for once more. Unscored: a call that failed, a reply that cannot be read or breaks off, a verdict
-    other than 0 and 1, not one verdict per claim, an answer in which no claim was found (faithfulness; ragas' NaN;
-    its factual correctness is 0), a reference in which none was found. Repetitions that have a score are averaged.
+    Faithfulness is the share of the answer's claims that the passages support. For factual correctness, answer and reference
+    are both split, and the claims of each are judged against the other text: tp and fp are the answer's claims that the
+    reference does and does not support, fn the reference's claims that the answer does not support. The value is F1, precision
+    tp/(tp+fp) or recall tp/(tp+fn), unrounded. The reference is the first gold answer, or all answers of a question with a set
+    of answers. Prompts and arithmetic are ragas'. An empty answer scores 0 on both measures, and an answer without passages has
+    faithfulness 0. Without a gold answer, factual correctness is unscorable. A set phrase that abstains has factual correctness
+    1 if a gold answer is one. An unreadable reply is requested once more. Unscored are: a failed call, an unreadable or
+    truncated reply, a verdict other than 0 and 1, a number of verdicts other than the number of claims, a reference without
+    claims and, for faithfulness, an answer without claims (ragas' NaN; its factual correctness is 0). Scores are averaged over
+    repetitions.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies.
+        config: The judge's options.
+        services: Provides the reply cache.
     """
     return Grounding(config, services)
 
@@ -481,23 +486,23 @@ _VERDICTS = frozenset(("yes", "no", "true", "false"))
 
 
 class RuleGroundingConfig(JudgeConfig):
-    """Options of grounding by rule."""
+    """Options of the rule-based grounding judge."""
 
     mode: Mode = Field("f1", description="factual correctness as f1, precision or recall")
 
 
 class RuleGrounding(Ruled[RuleGroundingConfig]):
-    """The judge."""
+    """Rule-based judge of faithfulness and factual correctness; see `judge_by_rule`."""
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        """Return the verdicts of rules, without calls."""
+        """Apply the rules to items, without model calls."""
         return [
             [JudgeCall(FAITHFUL, 0, None, self._faithful(item), RULE), JudgeCall(CORRECT, 0, None, self._correct(item), RULE)]
             for item in items
         ]
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
-        """Return both measures from what the rules said."""
+        """Compute faithfulness and factual correctness from the rules' verdicts."""
         read = {call.part: call.parsed for call in calls}
         scores = settled(item)
         if not _references(item.question):
@@ -532,20 +537,20 @@ class RuleGrounding(Ruled[RuleGroundingConfig]):
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the distinct words of a text: without letter case, punctuation, articles and possessive s, 1,070 as 1070."""
+    """Return the set of distinct words of a text, without letter case, punctuation, articles and possessive s; 1,070 becomes 1070."""
     results = {word.replace(",", "") for word in _WORD.findall(text.casefold())}
     return frozenset(results - {"a", "an", "the", "s"})
 
 
 def supported(claim: str, passages: Sequence[frozenset[str]], least: float) -> bool:
-    """Return whether one passage holds every name and number of a claim, and enough of its content words.
+    """Return whether one passage contains every name and number of a claim, and enough of its content words.
 
-    Names are words that begin with a capital, the claim's first word aside.
+    Names are capitalized words other than the claim's first word.
 
     Args:
-        claim: A sentence or an item.
-        passages: The `words` of each.
-        least: The share of the claim's content words.
+        claim: A sentence, or one answer of a set.
+        passages: The `words` of each passage.
+        least: Minimum share of the claim's content words.
     """
     every = words(claim)
     content = every - _FUNCTION_WORDS or every
@@ -556,14 +561,14 @@ def supported(claim: str, passages: Sequence[frozenset[str]], least: float) -> b
 
 
 def compared(claims: Sequence[str], reference: Sequence[Sequence[str]]) -> tuple[list[float], list[float]]:
-    """Return each claim's best token F1 (HotpotQA's rules) with a claim of the other side.
+    """Return each claim's best token F1 (HotpotQA's rules) with any claim of the other text.
 
     Args:
-        claims: The answer's.
-        reference: The reference's, each in all its accepted wordings.
+        claims: Claims of the answer.
+        reference: Claims of the reference, each with all accepted wordings.
 
     Returns:
-        One value per claim of the answer, one per claim of the reference.
+        Two lists: one value per claim of the answer, and one per claim of the reference.
     """
     table = [[f1(claim, wordings, "hotpotqa") for wordings in reference] for claim in claims]
     of_reference = [max((row[column] for row in table), default=0.0) for column in range(len(reference))]
@@ -571,7 +576,9 @@ def compared(claims: Sequence[str], reference: Sequence[Sequence[str]]) -> tuple
 
 
 def agreement(answer: Sequence[float], reference: Sequence[float], mode: Mode) -> float:
-    """Return the mean over the answer's claims (precision), over the reference's (recall), or their harmonic mean (f1)."""
+    """Combine the values of `compared`: the mean over the answer's claims (precision), over the reference's (recall), or their
+    harmonic mean (f1).
+    """
     precision, recall = _mean(answer), _mean(reference)
     if mode != "f1":
         return precision if mode == "precision" else recall
@@ -615,20 +622,19 @@ def _references(question: Question) -> list[list[list[str]]]:
     version=2,
 )
 def judge_by_rule(config: RuleGroundingConfig, services: Services) -> RuleGrounding:
-    """Return the answer's sentences are its claims; of an answer that must name a set, the items named.
+    """Compute faithfulness and factual correctness by rules; the answer's claims are its sentences or, for a set of answers, its items.
 
-    Faithfulness is the share of claims that a passage supports: one passage holds every name and number of the claim
-    and at least `LEAST_OVERLAP` of its content words (all words but articles and function words). A bare yes or no,
-    and a refusal to answer, state nothing: an answer of nothing else is unscored. Factual correctness compares claims
-    by token F1 (HotpotQA's rules): precision is the mean over the answer's claims of the best F1 with a claim of the
-    reference, recall the mean over the reference's claims of the best F1 with a claim of the answer, f1 their harmonic
-    mean; of several accepted answers the best counts, an answer set is one reference with an item a claim. As with the
-    grounding judge an empty answer scores 0 on both, an answer read from no passage 0 in faithfulness, and without a
-    gold answer factual correctness is unscorable. Words are compared: a negation, or true words of another meaning,
-    pass for support.
+    Faithfulness is the share of claims that a passage supports: one passage holds every name and number of the claim and at
+    least `LEAST_OVERLAP` of its content words (all words but articles and function words). A bare yes or no, and an abstention,
+    are not claims; an answer that consists only of them is unscored. Factual correctness compares claims by token F1
+    (HotpotQA's rules): precision is the mean over the answer's claims of the best F1 with a claim of the reference, recall the
+    mean over the reference's claims of the best F1 with a claim of the answer, f1 their harmonic mean; With several accepted
+    answers the best value counts; the items of a set of answers are the claims of one reference. As with the grounding judge,
+    an empty answer scores 0 on both measures, an answer without passages has faithfulness 0, and without a gold answer factual
+    correctness is unscorable. Only words are compared, so negations and other meanings of the same words count as support.
 
     Args:
-        config: Options.
+        config: The judge's options.
         services: Not needed.
     """
     return RuleGrounding(config, services)

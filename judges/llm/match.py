@@ -64,17 +64,17 @@ class MatchConfig(LLMJudgeConfig):
     also=prompt_identity,
 )
 class MatchJudge(Worded[MatchConfig]):
-    """The model is shown question, gold and answer and says Match, Partial or Mismatch.
+    """LLM judge of correctness: the model reads question, gold and answer, and replies Match, Partial or Mismatch.
 
-    An exact match is a Match without a call; a missing, failed or blank answer is a Mismatch without a call. If the
-    gold is a set phrase that declines ("Unanswerable"), an answer that is one is a Match without a call, unless `exact`
-    is none. A reply that states none of the verdicts, or several, is asked for once more as JSON and then unscored. A
-    question without gold, or marked as having no answer, is unscorable. Repetitions are averaged over those that were
-    read; unscored if these are fewer than half.
+    An exact match is a Match without a call; a missing, failed or blank answer is a Mismatch without a call. If the gold is a
+    set phrase that abstains ("Unanswerable"), an abstaining answer is a Match without a call, unless `exact` is none. A reply
+    with no verdict or with several is requested once more as JSON; if that fails, it is unscored. A question without gold, or
+    marked as having no answer, is unscorable. Scores are averaged over readable repetitions; unscored if fewer than half are
+    readable.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies.
+        config: The judge's options.
+        services: Provides the reply cache.
     """
 
     verdicts = VERDICTS
@@ -105,7 +105,7 @@ class MatchJudge(Worded[MatchConfig]):
 
 
 def match_scores(calls: Sequence[JudgeCall], partial: float | None = 0.0) -> dict[str, Score]:
-    """Return scores from verdicts; `partial`: what Partial counts for accuracy, None leaves it out."""
+    """Convert verdicts to scores: Match 1, Mismatch 0; `partial` is the value of Partial for accuracy, None leaves it out."""
     return mean_scores(
         calls,
         {
@@ -122,7 +122,7 @@ def unanswered(item: Item) -> bool:
 
 
 def exact_match(item: Item, rules: str) -> bool:
-    """Return whether an answer equals a gold, as the metric `em` says."""
+    """Return whether an answer equals a gold answer under the given rules of the metric `em`."""
     batch = Batch([item.question], [item.prediction])
     return bool(parse_metric(f"em(rules={rules})").compute(batch)[0] == 1.0)
 
@@ -131,11 +131,11 @@ _WORST_FIRST = (MISMATCH, PARTIAL, MATCH)
 
 
 class MatchVerdicts:
-    """Match, Partial or Mismatch for each answer (SARK's verification).
+    """Verdicts Match, Partial or Mismatch about single answers, for trainings (SARK's verification).
 
     Args:
-        judge: `match` or `rule_match`, built.
-        fingerprint: Of its identity; "" if its replies are not stored.
+        judge: A built `match` or `rule_match` judge.
+        fingerprint: Hash of the judge's identity; "" if its replies are not stored.
     """
 
     def __init__(self, judge: PointJudge, fingerprint: str = "") -> None:
@@ -143,12 +143,12 @@ class MatchVerdicts:
         self.in_flight = in_flight([(judge, "ask")])
 
     async def verdicts_one(self, question: Question, answer: str) -> str | None:
-        """Return the verdict of most repetitions, the worse one in a tie; None if it is unscored or unscorable."""
+        """Return the majority verdict over repetitions about an answer, the worse one in a tie; None if it is unscored or unscorable."""
         return commonest(await self._ask(Item(question, Prediction(question.id, answer))))
 
 
 def commonest(calls: Sequence[JudgeCall]) -> str | None:
-    """Return the verdict of most calls, the worse one in a tie; None if none was read."""
+    """Return the majority verdict of calls, the worse one in a tie; None if no reply was readable."""
     counts = Counter(call.parsed.value["verdict"] for call in counting(calls) if call.parsed.value is not None)
     most = {verdict for verdict, count in counts.items() if count == max(counts.values())}
     return next((verdict for verdict in _WORST_FIRST if verdict in most), None)

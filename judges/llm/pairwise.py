@@ -35,6 +35,7 @@ _Choice = Literal["Answer 1", "Answer 2"]
 _Verdict = Literal["Answer 1", "Answer 2", "Tie", "None"]
 
 
+# The docstrings of the next two classes are sent to the model in the JSON schema; they must not change.
 class PairwiseVerdict(BaseModel):
     """The JSON that is asked for; its order makes the model argue before it decides."""
 
@@ -45,7 +46,7 @@ class PairwiseVerdict(BaseModel):
 
 
 class OpenVerdict(BaseModel):
-    """The same without a reference."""
+    """The same where there is no reference."""
 
     reasoning: str
     comprehensiveness: _Choice
@@ -55,7 +56,7 @@ class OpenVerdict(BaseModel):
 
 
 class ComparingConfig(LLMJudgeConfig):
-    """Options of every judge that compares."""
+    """Options of judges that compare two answers."""
 
     llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model that compares")
     disqualify: Literal["rule", "judge"] = Field(
@@ -66,7 +67,7 @@ class ComparingConfig(LLMJudgeConfig):
 
 
 class PairwiseConfig(ComparingConfig):
-    """Options of the pairwise judge."""
+    """Options of the pairwise judge (with a reference)."""
 
     template: ClassVar[Shipped] = Shipped("judges.llm", "pairwise")
 
@@ -78,7 +79,7 @@ class PairwiseConfig(ComparingConfig):
 
 
 class OpenPairwiseConfig(ComparingConfig):
-    """Options of the open pairwise judge."""
+    """Options of the open pairwise judge (without a reference)."""
 
     template: ClassVar[Shipped] = Shipped("judges.llm", "open_pairwise")
     keys = frozenset(OPEN_CRITERIA)
@@ -88,7 +89,7 @@ P = TypeVar("P", bound=ComparingConfig)
 
 
 class Comparing(CaseJudge[P]):
-    """A judge whose model is shown two answers, in both orders."""
+    """Base class of judges whose model compares two answers, once in each presentation order."""
 
     criteria: ClassVar[Sequence[str]]
     shape: ClassVar[type[BaseModel]]
@@ -103,12 +104,12 @@ class Comparing(CaseJudge[P]):
         return shown_verdicts(call, self.criteria)
 
     def cases(self, item: Pair) -> list[Case]:
-        further = self.beside(item)
+        further = self.further_texts(item)
         return [] if further is None else [self._case(item, order, further) for order in ORDERS]
 
     @abstractmethod
-    def beside(self, pair: Pair) -> Mapping[str, str] | None:
-        """Return what the prompt shows next to question and answers, by placeholder; None if the question is unscorable."""
+    def further_texts(self, pair: Pair) -> Mapping[str, str] | None:
+        """Return the further texts of the prompt, by placeholder, besides question and answers; None if the question is unscorable."""
 
     def _case(self, pair: Pair, order: str, further: Mapping[str, str]) -> Case:
         shown = in_order(pair, order)
@@ -134,25 +135,25 @@ class Comparing(CaseJudge[P]):
     also=prompt_identity,
 )
 class PairwiseJudge(Comparing[PairwiseConfig]):
-    """The model is shown question, reference and two answers; each criterion gets Answer 1, Answer 2, Tie or None.
+    """LLM judge that compares two answers given a reference; each criterion gets Answer 1, Answer 2, Tie or None.
 
-    Disqualification comes first: an answer that is missing or declines to answer loses by every criterion, and two
-    such have the verdict None; a rule sees missing answers and set phrases, the model the rest. If a gold is such a
-    phrase ("Unanswerable"), declining is right: it wins without a call over an answer that holds no gold, and ties with
-    one that does. A reply that cannot be read is asked for once more; a verdict that was not offered, or two in one,
-    leave that criterion unscored, and contradicting objects leave all of them. A question without gold (or without its
-    positive passages, if they are the reference) is unscorable.
+    An answer that is missing or abstains is disqualified: it loses by every criterion, and two such answers have the verdict
+    None. A rule detects missing answers and set phrases, the model other abstentions. If a gold answer is such a phrase
+    ("Unanswerable"), abstaining is correct: it wins without a call over an answer without a gold string, and ties with one that
+    contains it. An unreadable reply is requested once more. A verdict that was not offered, or two verdicts, leave that
+    criterion unscored; contradicting JSON objects leave all criteria unscored. A question without gold (or without its gold
+    passages, if they are the reference) is unscorable.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies.
+        config: The judge's options.
+        services: Provides the reply cache.
     """
 
     criteria = CRITERIA
     shape = PairwiseVerdict
     offered = tuple(OFFERED)
 
-    def beside(self, pair: Pair) -> Mapping[str, str] | None:
+    def further_texts(self, pair: Pair) -> Mapping[str, str] | None:
         reference = self._reference(pair)
         return None if reference is None else {"reference": cut(reference, REFERENCE_CHARS)}
 
@@ -180,34 +181,34 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
     also=prompt_identity,
 )
 class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):
-    """The model is shown question and two answers, no gold; by each criterion it must choose Answer 1 or Answer 2.
+    """LLM judge that compares two answers without a reference; it must choose Answer 1 or Answer 2 by each criterion.
 
-    For questions that have no right answer, such as LightRAG's over UltraDomain: it says which answer a reader would
-    rather have, not which is true. A missing answer, or one that is nothing but a set phrase, loses by every criterion,
-    without a call; two such have the verdict None. If the question has no answer, or a gold that is such a phrase,
-    declining wins, and ties with an answer that holds a gold. A reply that cannot be read is asked for once more; a
-    verdict that was not offered (a tie is not) leaves that criterion unscored. Every question can be compared.
+    It is meant for questions without a right answer, such as LightRAG's over UltraDomain, and measures which answer a reader
+    would prefer, not which is true. A missing answer, or one that only consists of a set phrase, loses by every criterion
+    without a call; two such answers have the verdict None. If the question is unanswerable, or a gold answer is such a phrase,
+    abstaining wins, and ties with an answer that contains a gold string. An unreadable reply is requested once more. A verdict
+    that was not offered (such as a tie) leaves that criterion unscored. Every question can be compared.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies.
+        config: The judge's options.
+        services: Provides the reply cache.
     """
 
     criteria = OPEN_CRITERIA
     shape = OpenVerdict
     offered = ("Answer 1", "Answer 2")
 
-    def beside(self, pair: Pair) -> Mapping[str, str]:
+    def further_texts(self, pair: Pair) -> Mapping[str, str]:
         return {}
 
 
 def in_order(pair: Pair, order: str) -> tuple[Prediction, Prediction]:
-    """Return the two answers as they are shown in one of `ORDERS`."""
+    """Return the two answers of a pair in one of the presentation orders `ORDERS`."""
     return (pair.one, pair.other) if order == AS_GIVEN else (pair.other, pair.one)
 
 
 def shown_verdicts(call: JudgeCall, criteria: Sequence[str] = CRITERIA) -> dict[str, str | None]:
-    """Return the verdict per criterion, by the displayed order; None if the criterion is unscored."""
+    """Return the verdict per criterion in terms of the displayed order; None if the criterion is unscored."""
     value = call.parsed.value or {}
     verdicts = {criterion: value.get(criterion) for criterion in criteria}
     # A lacking verdict must not become the word None, which is one.

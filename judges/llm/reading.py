@@ -31,7 +31,7 @@ _REFUSAL = re.compile(
 
 
 def without_thought(reply: str) -> tuple[str, str | None]:
-    """Return a reply without its thought, and the reason if nothing is left; stored replies may hold the thought."""
+    """Remove the model's reasoning from a reply; the second value is the reason if nothing is left."""
     parts = split(reply)
     if parts.open:
         return "", "the reply ends while it still thinks"
@@ -40,12 +40,12 @@ def without_thought(reply: str) -> tuple[str, str | None]:
 
 
 def refused(parsed: Parsed) -> bool:
-    """Return whether a judge refused to judge."""
+    """Return whether the judge's model refused to judge."""
     return (parsed.unscored or "").startswith(REFUSAL)
 
 
 def unreadable(text: str, lacks: str) -> Parsed:
-    """Return why a text cannot be read: it refuses, or lacks something."""
+    """Return the result for an unreadable reply, with the reason: a refusal, or `lacks`."""
     return Parsed(None, f"{REFUSAL}: {_short(text)}" if _REFUSAL.match(text) else f"{lacks}: {_short(text)}")
 
 
@@ -79,19 +79,19 @@ _TAKES_BACK = re.compile(r"[^\w]*(?:but|however|although|though|except|yet|actua
 
 
 def read_word(reply: str, offered: Sequence[str], aliases: Mapping[str, str] | None = None) -> Parsed:
-    """Read a reply that gives one of a few verdicts.
+    """Parse a reply that gives one of a few verdicts as a word.
 
-    The reply states it in a JSON object, a tag or after a label ("Verdict: Match"); else in a sentence ("This is a
-    Match."); else it begins with it, ends with it or has it on a line of its own. "Mismatch" is not a Match, nor
-    "Informal" Formal.
+    The verdict is searched in a JSON object, a tag or after a label ("Verdict: Match"); else in a sentence ("This is a
+    Match."); else at the beginning or end of the reply or on a line of its own. "Mismatch" is not a Match, nor "Informal"
+    Formal.
 
     Args:
         reply: The reply.
-        offered: The verdicts.
-        aliases: Further wordings, in lower case, with the verdict that they mean.
+        offered: The possible verdicts.
+        aliases: Alternative wordings in lower case, with the verdict that they mean.
 
     Returns:
-        `{"verdict": …}` as offered, or the reason why it is unread.
+        `{"verdict": …}` with one of `offered`, or the reason why the reply is unreadable.
     """
     text, unfinished = without_thought(reply)
     if unfinished:
@@ -279,14 +279,14 @@ _NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
 
 
 def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
-    """Read a reply that gives a verdict by each criterion, in JSON or in lines (`overall: Answer 1`).
+    """Parse a reply that gives one verdict per criterion, in JSON or in lines such as `overall: Answer 1`.
 
-    A field is flat (`"overall": "Tie"`), nested (`"Overall Winner": {"Winner": "Tie"}`) or an object that names its
-    criterion; every criterion must be there. An object that breaks off does not count. Statements that contradict each
-    other leave the whole reply unread. Numbers mean the answers if all of them are 1 or 2.
+    A JSON field may be flat (`"overall": "Tie"`), nested (`"Overall Winner": {"Winner": "Tie"}`) or an object that names its
+    criterion; every criterion must occur. Truncated objects are ignored. Contradictions make the whole reply unreadable. The
+    numbers 1 and 2 stand for the answers if no other number occurs.
 
     Returns:
-        For each criterion the verdict as offered, or None if it cannot be read; then `unscored` has the reasons.
+        For each criterion one of `offered`, or None if it is unreadable; `unscored` then has the reasons.
     """
     text, unfinished = without_thought(reply)
     if unfinished:

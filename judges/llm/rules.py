@@ -38,7 +38,7 @@ _INSUFFICIENT = re.compile(
 
 
 def ruled(part: str, **value: object) -> JudgeCall:
-    """Return a rule's verdict as the call it took the place of."""
+    """Record a rule's verdict in the form of a judge call."""
     return JudgeCall(part, 0, None, Parsed({**value, "by": RULE}), RULE)
 
 
@@ -46,11 +46,11 @@ C = TypeVar("C", bound=JudgeConfig)
 
 
 class Ruled(Generic[C]):
-    """A judge without a model.
+    """Base class of judges without a model.
 
     Args:
-        config: Options.
-        services: None of them.
+        config: The judge's options.
+        services: Not needed.
     """
 
     def __init__(self, config: C, services: Services) -> None:
@@ -80,16 +80,18 @@ class RuleMatchConfig(JudgeConfig):
     version=2,
 )
 class RuleMatch(Ruled[RuleMatchConfig]):
-    """Match: the answer equals a gold, or holds it as whole words in a row and has no more than `longest_match` words.
+    """Rule-based judge of correctness: Match, Partial or Mismatch.
 
-    All in squad's normal form. If a gold is a set phrase that declines, every such answer is a Match. Of yes/no golds
-    the answer's first word decides. Partial: a longer answer that holds a gold, or one with a token F1 of at least
-    `partial_f1`. Mismatch: all others, among them missing, failed and blank answers. Of a set of answers all must be
-    named. A question without a gold that normalizes to something is unscorable.
+    Match: the answer equals a gold answer, or contains it as consecutive words and has at most `longest_match` words.
+
+    Texts are compared after SQuAD's normalization. If a gold answer is a set phrase that abstains, every abstaining answer is a
+    Match. For yes/no questions, the answer's first word decides. Partial: a longer answer that contains a gold answer, or one
+    with a token F1 of at least `partial_f1`. Mismatch: all others, including missing, failed and blank answers. A set of
+    answers must be named completely. A question whose gold answers are all empty after normalization is unscorable.
 
     Args:
-        config: Options.
-        services: None of them.
+        config: The judge's options.
+        services: Not needed.
     """
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
@@ -104,7 +106,7 @@ class RuleMatch(Ruled[RuleMatchConfig]):
 
 
 def match_verdicts(questions: Sequence[Question], predictions: Sequence[Prediction], config: RuleMatchConfig) -> list[str | None]:
-    """Return the verdicts of `RuleMatch`; None if there is no gold."""
+    """Apply the rules of `RuleMatch` to many questions; None where there is no usable gold answer."""
     batch = Batch(questions, predictions)
     exact, holds, overlap = (parse_metric(name).compute(batch) for name in ("em", "cover_em(match=word)", "f1(rules=squad)"))
     results: list[str | None] = []
@@ -130,7 +132,7 @@ def _yes_no(question: Question) -> frozenset[str]:
 
 
 class RulePairwiseConfig(JudgeConfig):
-    """The rule-based pairwise judge has no options."""
+    """Options of the rule-based pairwise judge: none."""
 
 
 @register_judge(
@@ -144,18 +146,19 @@ class RulePairwiseConfig(JudgeConfig):
     version=2,
 )
 class RulePairwise(Ruled[RulePairwiseConfig]):
-    """Disqualification first: an answer that is missing, or says that evidence is lacking, loses by every criterion.
+    """Rule-based judge that compares two answers by faithfulness, conciseness and overall quality.
 
-    Two such have the verdict none. If a gold is a set phrase that declines, declining is right: it wins over an answer
-    that holds no gold, and ties with one that does. An answer that equals a gold is never out. Faithfulness: support is
-    1 if the answer holds a gold as whole words in a row, else its token F1; more support wins. Conciseness: fewer
-    words after normalization win. Overall: faithfulness; where that is a tie and both have support, conciseness; where
-    neither has any, a tie. A question without a gold that normalizes to something is unscorable. The two orders always
-    agree.
+    An answer that is missing, or states that evidence is lacking, is disqualified: it loses by every criterion, and two such
+    answers have the verdict none. If a gold answer is a set phrase that abstains, abstaining is correct: it wins over an answer
+    without a gold string, and ties with one that contains it. An answer that equals a gold answer is never disqualified.
+    Faithfulness: support is 1 if the answer contains a gold answer as consecutive words, else the token F1; more support wins.
+    Conciseness: fewer words after normalization win. Overall: faithfulness; in a tie with support, conciseness; in a tie
+    without support, a tie. A question whose gold answers are all empty after normalization is unscorable. The two presentation
+    orders always agree.
 
     Args:
-        config: Options.
-        services: None of them.
+        config: The judge's options.
+        services: Not needed.
     """
 
     def ask(self, pairs: Sequence[Pair]) -> list[list[JudgeCall]]:
@@ -181,19 +184,19 @@ class RulePairwise(Ruled[RulePairwiseConfig]):
 
 
 def answer_support(questions: Sequence[Question], predictions: Sequence[Prediction]) -> NDArray[np.float64]:
-    """Return how much of the gold answers contain, in [0, 1]; shape (questions,), NaN without a usable gold."""
+    """Return how much of the gold answer each answer contains, from 0 to 1; shape (questions,), NaN without a usable gold answer."""
     batch = Batch(questions, predictions)
     holds, overlap = (parse_metric(name).compute(batch) for name in ("cover_em(match=word)", "f1(rules=squad)"))
     return np.maximum(holds, overlap)
 
 
 def lacks_evidence(prediction: Prediction) -> bool:
-    """Return whether an answer is missing, declines, or says that evidence is lacking."""
+    """Return whether an answer is missing, abstains, or states that evidence is lacking."""
     return declines(prediction) or _INSUFFICIENT.search(prediction.answer) is not None
 
 
 def compared(question: Question, first: Prediction, second: Prediction, support_first: float, support_second: float) -> dict[str, str]:
-    """Return the verdicts of `RulePairwise` on two answers in the order shown, in the words of the prompt."""
+    """Apply the rules of `RulePairwise` to two answers; the verdicts refer to the order shown, in the words of the prompt."""
     out = settled(question, first, second, lacks_evidence)
     if out is not None:
         return dict.fromkeys(CRITERIA, out)

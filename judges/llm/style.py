@@ -29,7 +29,7 @@ CONTENT_MEASURES = (
 
 
 class ContentConfig(LLMJudgeConfig):
-    """Options of the content validation."""
+    """Options of the judge `content` (preservation of facts)."""
 
     template: ClassVar[Shipped] = Shipped("judges.llm", "content")
 
@@ -46,16 +46,16 @@ class ContentConfig(LLMJudgeConfig):
     also=prompt_identity,
 )
 class ContentJudge(Worded[ContentConfig]):
-    """The model is shown a source and its rewriting and says Kept, Lost or Altered.
+    """LLM judge of content preservation: the model reads a source and its rewriting, and answers Kept, Lost or Altered.
 
-    Of an answer, the source is the text of its passages. Texts that differ only in white space are Kept, an empty
-    rewriting is Lost, both without a call. A reply that states none of the verdicts, or several, is asked for once more
-    as JSON and then unscored. Without a source there is nothing to keep: unscorable. Repetitions are averaged over
-    those that were read; unscored if these are fewer than half.
+    For an answer, the source is the text of its passages. Texts that differ only in white space are Kept, and an empty
+    rewriting is Lost, both without a call. A reply with no verdict or with several is requested once more as JSON; if that
+    fails, it is unscored. An item without a source is unscorable. Scores are averaged over readable repetitions; unscored if
+    fewer than half are readable.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies.
+        config: The judge's options.
+        services: Provides the reply cache.
     """
 
     verdicts = CONTENT_VERDICTS
@@ -87,7 +87,7 @@ STYLE_MEASURES = (
 
 
 class StyleConfig(LLMJudgeConfig):
-    """Options of the style classifier."""
+    """Options of the judge `style`."""
 
     template: ClassVar[Shipped] = Shipped("judges.llm", "style")
 
@@ -104,15 +104,14 @@ class StyleConfig(LLMJudgeConfig):
     also=prompt_identity,
 )
 class StyleJudge(Worded[StyleConfig]):
-    """The model is shown only the answer and says Formal or Informal.
+    """LLM judge of writing style: the model reads only the answer, and replies Formal or Informal.
 
-    A reply that states neither, or both, is asked for once more as JSON and then unscored. An answer that is missing
-    or blank has no style: unscorable. Repetitions are averaged over those that were read; unscored if these are fewer
-    than half.
+    A reply with neither or both is requested once more as JSON; if that fails, it is unscored. A missing or blank answer is
+    unscorable. Scores are averaged over readable repetitions; unscored if fewer than half are readable.
 
     Args:
-        config: Options.
-        services: Of them the cache of replies.
+        config: The judge's options.
+        services: Provides the reply cache.
     """
 
     verdicts = STYLE_VERDICTS
@@ -128,7 +127,7 @@ class StyleJudge(Worded[StyleConfig]):
 
 
 def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:
-    """Return scores from verdicts."""
+    """Convert the verdicts of a style judge to scores."""
     return mean_scores(calls, {"formal": {FORMAL: 1.0, INFORMAL: 0.0}, "informal": {FORMAL: 0.0, INFORMAL: 1.0}})
 
 
@@ -163,14 +162,14 @@ _MARKS = re.compile(
     measures=STYLE_MEASURES,
 )
 class RuleStyle(Ruled[JudgeConfig]):
-    """Informal: at least `MARKS_PER_100_WORDS` marks of informal writing for every hundred words; else Formal.
+    """Rule-based judge of writing style: Informal with at least `MARKS_PER_100_WORDS` informal marks per 100 words, else Formal.
 
-    Marks are words and phrases of a fixed list of English slang, the first and second person, contractions,
-    exclamation marks, ellipses and pictures. A missing or blank answer has no style: unscorable.
+    Marks are words and phrases from a fixed list of English slang, first and second person pronouns, contractions, exclamation
+    marks, ellipses and emoji. A missing or blank answer is unscorable.
 
     Args:
-        config: Options.
-        services: None of them.
+        config: The judge's options.
+        services: Not needed.
     """
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:

@@ -41,7 +41,9 @@ _LINK = "and"
 
 
 def wanted_answers(question: Question, normalize: Callable[[str], str]) -> list[Wordings]:
-    """Return the answers to be named, each with its wordings; what normalizes to nothing, or the same, is left out."""
+    """Return the gold answers that must be named, each with its wordings; wordings that normalize to nothing or to a duplicate
+    are left out.
+    """
     groups: dict[str, Wordings] = {}
     for answer in question.answers:
         normal = dict.fromkeys(normalize(text) for text in (answer, *question.aliases.get(answer, ())))
@@ -52,7 +54,7 @@ def wanted_answers(question: Question, normalize: Callable[[str], str]) -> list[
 
 
 def set_em(words: Sequence[str], groups: Sequence[Wordings]) -> float:
-    """Return 1 if the prediction is every answer once, in some wording and order, perhaps joined by "and"; else 0."""
+    """Return 1 if the prediction consists of every answer of a set once, in any wording and order, optionally joined by "and"; else 0."""
     starts: dict[str, list[tuple[int, list[str]]]] = {}
     for number, wordings in enumerate(groups):
         for wording in wordings:
@@ -80,11 +82,10 @@ def set_em(words: Sequence[str], groups: Sequence[Wordings]) -> float:
 
 
 def set_precision_recall_f1(words: Sequence[str], groups: Sequence[Wordings]) -> tuple[float, float, float]:
-    """Return token overlap, as multisets, between the prediction and all answers together.
+    """Compute token precision, recall and F1 (multisets) between the prediction and all answers of a set together.
 
-    Each answer is in the wording of which the largest share occurs in the prediction; of those in the one with
-    the most tokens in common, of those in the shortest.
-    A complete answer by `set_em` has the value 1 in all three.
+    For each answer, the wording with the largest share of tokens in the prediction is used; ties go to the one with more common
+    tokens, then to the shorter one. A prediction for which `set_em` is 1 has 1 in all three.
     """
     if set_em(words, groups):
         return 1.0, 1.0, 1.0
@@ -105,7 +106,7 @@ def set_precision_recall_f1(words: Sequence[str], groups: Sequence[Wordings]) ->
 
 
 def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
-    """Return 1 if the normalized prediction contains every answer in some wording, else 0."""
+    """Return 1 if the normalized prediction contains every answer of a set in some wording, else 0."""
     named = (any(covers(prediction, " ".join(wording), match) for wording in wordings) for wordings in groups)
     return float(all(named))
 
@@ -115,15 +116,15 @@ GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accept
 
 
 def accepted(question: Question, golds: str) -> tuple[str, ...]:
-    """Return the strings that an answer may equal: every accepted one, or only the first answer."""
+    """Return the strings that an answer may equal: all accepted ones, or only the first gold answer."""
     return question.golds if golds == "all" else question.answers[:1]
 
 
 def references(question: Question, golds: str) -> tuple[str, ...]:
-    """Return the texts that an answer may resemble.
+    """Return the reference texts to compare an answer with.
 
-    Those of `accepted`; of a set of answers all of them as one text, a line each in the dataset's order; none if the
-    question cannot be answered.
+    These are the strings of `accepted`; for a set of answers, one text with a line per answer in the dataset's order; empty if
+    the question is unanswerable.
     """
     if not question.answerable:
         return ()
@@ -134,12 +135,12 @@ def references(question: Question, golds: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Every answer of a batch next to each of its references, flat.
+    """(Answer, reference) text pairs of a batch in flat arrays: every answer with each of its references.
 
     Attributes:
         size: Number of questions.
-        rows: The question of each pair. Shape (pairs,).
-        answers, references: One text a pair each.
+        rows: Position of the question of each pair, shape (pairs,).
+        answers, references: One text per pair.
     """
 
     size: int
@@ -148,10 +149,10 @@ class Pairs:
     references: list[str]
 
     def best(self, values: Scores) -> Scores:
-        """Return the highest value of each question's pairs, NaN if all are NaN.
+        """Reduce values of pairs to the maximum per question, shape (questions,); NaN if all are NaN.
 
         Args:
-            values: Shape (pairs,), NaN if a reference is not usable.
+            values: Values per pair, shape (pairs,); NaN if a reference is not usable.
         """
         result = np.full(self.size, np.nan)
         np.fmax.at(result, self.rows, values)
@@ -159,17 +160,17 @@ class Pairs:
 
     @cached_property
     def has_pair(self) -> NDArray[np.bool_]:
-        """Return which questions have at least one pair. Shape (questions,)."""
+        """Return a mask of the questions with at least one pair, shape (questions,)."""
         return np.bincount(self.rows, minlength=self.size) > 0
 
 
 def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pairs:
-    """Return the pairs of a batch, made once for all metrics that ask for the same.
+    """Build the (answer, reference) pairs of a batch; cached, so that metrics share them.
 
     Args:
         batch: Questions and predictions.
-        golds: `all` or `first`.
-        usable: The usable references.
+        golds: Which gold answers are references: `all` or `first`.
+        usable: Returns whether a reference can be used.
     """
 
     def make() -> Pairs:
@@ -198,7 +199,7 @@ _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as con
 
 
 def rules_language(values: Mapping[str, Any]) -> str | None:
-    """Return whose words the rules of a metric know."""
+    """Return the language that the normalization `rules` of a metric assume; None if they assume none."""
     return rules_named(values["rules"]).language
 
 
@@ -207,14 +208,14 @@ _register_answer = partial(register, group="answer", needs=("answer",), language
 
 @_register_answer("em", source="SQuAD exact_match_score; SARK's released script (strict)", parameters=(_EM_RULES, GOLDS))
 def em(batch: Batch, rules: str, golds: str) -> Scores:
-    """Return exact match: 1 if the prediction equals any gold after normalization, else 0.
+    """Compute exact match: 1 if the prediction equals any gold answer after normalization, else 0.
 
-    squad: lower-case, ASCII punctuation deleted, articles dropped, white space collapsed; so do HotpotQA, 2Wiki,
-    MuSiQue and LongBench. squad_v2: the same, and unanswerable questions want an abstention. clara: True and False read
-    as yes and no. lenient: texts that differ only in form are equal (Unicode, case, punctuation, spaces, entities,
-    thousands separators), and "Yes, both are." is yes; compare it with the official value. strict: the raw string equals
-    the first gold. Of a set of answers each must be named once, in any order, and nothing else (strict: the first gold
-    alone). Without a gold that normalizes to something: unscorable.
+    Rules: squad lower-cases, deletes ASCII punctuation and articles, and collapses white space, as HotpotQA, 2Wiki, MuSiQue and
+    LongBench do. squad_v2: the same; for unanswerable questions an abstention is correct. clara: True and False mean yes and
+    no. lenient: texts that differ only in form (Unicode, case, punctuation, spaces, entities, thousands separators) are equal,
+    and "Yes, both are." means yes; report it next to the official value. strict: the raw string must equal the first gold
+    answer. A set of answers must be named completely, each once, in any order, and without additions (strict: only the first
+    gold answer). A question whose gold answers are all empty after normalization is unscorable.
     """
     if rules == "strict":
         return np.array([_strict(*pair) for pair in zip(batch.questions, batch.answers, strict=True)], dtype=np.float64)
@@ -223,44 +224,48 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
 
 @_register_answer("f1", source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators", parameters=(_F1_RULES, GOLDS, LINES))
 def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
-    """Return token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
+    """Compute token F1: overlap of normalized tokens as multisets, the maximum over the gold answers.
 
-    squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted;
-    infinitebench_zh: its characters. hotpotqa (and
-    2Wiki), clara: 0 if prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
-    want an abstention. lenient: 1 if the two differ only in form (as in em), else the overlap of the words that remain, and
-    the yes/no rule. A set of answers is compared as one bag of tokens, each answer in its best wording, without the
-    yes/no rule. Without a gold that normalizes to something: unscorable. lines=first reads the answer's first line alone.
+    Rules: squad, longbench and musique have no special cases. longbench_zh: Chinese words by jieba, punctuation deleted;
+    infinitebench_zh: Chinese characters. hotpotqa (also for 2Wiki) and clara: 0 if prediction or gold answer is yes, no or
+    noanswer and the two differ. squad_v2: for unanswerable questions an abstention is correct. lenient: 1 if the two differ
+    only in form (as in em), else the overlap of the remaining words, with the yes/no rule. A set of answers is compared as one
+    bag of tokens, each answer in its best wording, without the yes/no rule. A question whose gold answers are all empty after
+    normalization is unscorable. lines=first reads only the answer's first line.
     """
     return _overlap(shortened(batch, lines), rules, golds, 2)
 
 
 @_register_answer("answer_precision", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
-    """Return share of the prediction's tokens that the gold has, as multisets, the maximum over the golds; rules as in f1."""
+    """Compute token precision: the share of the prediction's tokens that occur in the gold answer (multisets), the maximum over
+    the gold answers; rules as in f1.
+    """
     return _overlap(batch, rules, golds, 0)
 
 
 @_register_answer("answer_recall", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
-    """Return share of the gold's tokens that the prediction has, as multisets, the maximum over the golds; rules as in f1."""
+    """Compute token recall: the share of the gold answer's tokens that occur in the prediction (multisets), the maximum over
+    the gold answers; rules as in f1.
+    """
     return _overlap(batch, rules, golds, 1)
 
 
 @register("cover_em", source="CLaRa (ACC); PISCO; BERGEN", group="answer", needs=("answer",), parameters=(_MATCH, GOLDS), language=english)
 def cover_em(batch: Batch, match: str, golds: str) -> Scores:
-    """Return 1 if the normalized prediction contains any normalized gold, else 0.
+    """Compute cover exact match: 1 if the normalized prediction contains any normalized gold answer, else 0.
 
-    substring (CLaRa's wording, PISCO, BERGEN): anywhere, inside words too. word: as consecutive whole tokens. tokens
-    (CLaRa's code): every token of the gold occurs somewhere. Of a set of answers each must be contained. Without a gold
-    that normalizes to something: unscorable.
+    match=substring (CLaRa's paper, PISCO, BERGEN): anywhere, also inside words. word: as consecutive whole tokens. tokens
+    (CLaRa's code): every token of the gold answer occurs somewhere. All answers of a set must be contained. A question whose
+    gold answers are all empty after normalization is unscorable.
     """
     values = _pairs(batch, "squad", golds).cover_em(match)
     return _scored(batch, "squad", golds, values, lambda words, groups: set_cover(" ".join(words), groups, match))
 
 
 def shortened(batch: Batch, lines: str) -> Batch:
-    """Return batch whose answers are cut to their first line if `lines` is set."""
+    """Return the batch with answers cut to their first line if `lines` is "first"."""
     if lines == "all":
         return batch
 
@@ -272,7 +277,7 @@ def shortened(batch: Batch, lines: str) -> Batch:
 
 
 def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scores]:
-    """Return EM, precision, recall and F1 under the same rules, for metrics made of them; NaN if unscorable."""
+    """Compute exact match, precision, recall and F1 of answers under the same rules, for composed metrics; NaN if unscorable."""
     precision, recall, f1 = (_overlap(batch, rules, "all", part) for part in range(3))
     return _em(batch, rules, "all"), precision, recall, f1
 

@@ -63,21 +63,23 @@ _RULES: Mapping[str, Callable[[str, Sequence[str]], bool]] = {
     parameters=(Parameter("rules", str, "letter", tuple(_RULES), "how a reply becomes a choice"),),
 )
 def choice(batch: Batch, rules: str) -> Scores:
-    """Return 1 if the reply names the right choice, else 0.
+    """Score a multiple-choice reply: 1 if it names the correct choice, else 0.
 
-    longbench_v2: the letter in "The correct answer is (A)", brackets optional, stars ignored; a reply without that sentence is wrong.
-    letter: also a reply that is only the letter or only the text of the choice. infinitebench: a first character A to D is the
-    choice; else the whole reply is the letter or the text; else what follows "answer is:", "answer:", "answer is" or "option is";
-    else the first lone letter. A question without a letter in its gold is not a choice: unscorable.
+    Rules: longbench_v2 reads the letter in "The correct answer is (A)", brackets optional, asterisks ignored; a reply without
+    that sentence is wrong. letter also accepts a reply that is only the letter or only the text of the choice. infinitebench
+    takes a first character A to D as the choice; else a reply that is the letter or the text; else the text after "answer is:",
+    "answer:", "answer is" or "option is"; else the first isolated letter. A question whose gold answer has no letter is
+    unscorable.
     """
     return _each(batch, _RULES[rules], lambda golds: any(gold in _LETTERS for gold in golds))
 
 
 @register("infinitebench_name", source="∞Bench get_score_one_longdialogue_qa_eng", group="answer", needs=("answer",))
 def infinitebench_name(batch: Batch) -> Scores:
-    """Return 1 if a word of the reply, in capitals, is the first gold, else 0.
+    """Score InfiniteBench's name questions: 1 if a word of the upper-cased reply is the first gold answer, else 0.
 
-    Punctuation parts words, so a gold of several words is never found. A first gold with small letters: unscorable.
+    Words are separated by punctuation and spaces, so a gold answer of several words never matches. A first gold answer with
+    lower-case letters is unscorable.
     """
     return _each(
         batch,

@@ -33,11 +33,11 @@ _EXTRACTOR = Parameter("extractor", str, RULE, EXTRACTORS, "our rules, or named-
     exact=False,
 )
 def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
-    """Return entities of the gold that are entities of the answer too / entities of the gold, the maximum over the golds.
+    """Compute entity preservation: the share of the gold answer's entities that occur in the answer, the maximum over the gold answers.
 
-    Entities are lower-cased strings, each once. Golds without entities are left out if another has some; a question
-    of whose golds none has any scores 1, as in CLaRa. A set of answers is one text, a line each. rule: capitalized
-    words in a row (joined by of, de, von …; a sentence's first word only where it is not a common one) and numbers.
+    Entities are unique lower-cased strings. Gold answers without entities are ignored if another one has some; if none has any,
+    the question scores 1, as in CLaRa. A set of answers is one text with a line per answer. extractor=rule takes numbers and
+    runs of capitalized words (joined by of, de, von …; a sentence's first word only if it is not a common one).
     """
     result = pairs(batch, golds)
     kept = partial(_preserved, named=lru_cache(maxsize=None)(_extract(extractor)))
@@ -46,17 +46,17 @@ def entity_preservation(batch: Batch, extractor: str, golds: str) -> Scores:
 
 
 def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str], extractor: str = RULE) -> Scores:
-    """Return share of each source's entities that are entities of its target too.
+    """Compute, for each pair of texts, the share of the source's entities that occur in the target.
 
     Args:
-        sources, targets: One text a pair each.
+        sources, targets: One text per pair.
         extractor: `rule`, or the name of a spaCy model.
 
     Returns:
         Shape (pairs,), in [0, 1]; 1 if a source has no entities.
 
     Raises:
-        UserError: There is no such extractor, or spaCy or its model is not installed.
+        UserError: The extractor is unknown, or spaCy or its model is not installed.
     """
     kept = partial(_preserved, named=_extract(extractor))
     scores = np.array([kept(*pair) for pair in zip(sources, targets, strict=True)], dtype=np.float64)
@@ -64,7 +64,7 @@ def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str],
 
 
 def available_extractor() -> str:
-    """Return the default extractor: spaCy's model if it is installed, else the rules."""
+    """Return the default entity extractor: spaCy's model if it is installed, else the rules."""
     try:
         import spacy.util
     except ImportError:
@@ -73,11 +73,11 @@ def available_extractor() -> str:
 
 
 def rule_entities(text: str) -> frozenset[str]:
-    """Return names and numbers of a text by rule, lower-cased.
+    """Extract names and numbers from a text by rules, lower-cased.
 
-    A name is a run of capitalized words, joined where only blanks or one of a few small words (of, de, von …)
-    stands between; common words (The, In, She …) do not begin one at the start of a sentence. A number is a run of
-    digits with its inner points and commas. Scripts without capitals have no names here.
+    A name is a run of capitalized words, which may be joined by small words (of, de, von …); at the start of a sentence, common
+    words (The, In, She …) do not begin a name. A number is a run of digits with inner points and commas. Scripts without
+    capital letters have no names.
     """
     return frozenset(name.lower() for sentence in sentences(text) for name in _entities(sentence))
 

@@ -25,7 +25,7 @@ MODELS = "RAGMETER_MODELS"
 
 
 def path_like(name: str) -> str | None:
-    """Return the error in a model's name in a metric id; None if there is none."""
+    """Return an error message if a model's name cannot be part of a metric id; else None."""
     if not name:
         return "names no model"
     if name.startswith(("/", ".", "~")) or "\\" in name:
@@ -37,14 +37,14 @@ def path_like(name: str) -> str | None:
 
 
 def source_of(model: str) -> str:
-    """Return where to load a model from.
+    """Resolve a model's name to a folder or hub id.
 
     Args:
-        model: A folder; or a name: that of a folder in `RAGMETER_MODELS`, else what `methods.models` knows (`pocket`),
-            else a hub id.
+        model: A folder, the name of a folder in `RAGMETER_MODELS`, a model that ships with ragmeter (`pocket`), or a hub id;
+            tried in this order.
 
     Raises:
-        UserError: It is a path, and nothing is there.
+        UserError: The name is a path that does not exist.
     """
     root = os.environ.get(MODELS)
     if root and not path_like(model) and (Path(root).expanduser() / model).is_dir():
@@ -75,7 +75,7 @@ UNBOUNDED = 100_000
     exact=False,
 )
 def bertscore(batch: Batch, model: str, layer: int, rescale: bool, golds: str) -> Scores:
-    """Return BERTScore F1 of the answer against the gold, the maximum over the golds.
+    """Compute BERTScore F1 of the answer against the gold answer, the maximum over the gold answers.
 
     Without idf weights; model, layer and rescaling are part of the id, as values under others are not comparable with these.
     An empty or missing answer has the raw value 0, which rescaling makes negative. If
@@ -97,15 +97,15 @@ def bertscore_of_pairs(
     device: str | None = None,
     batch_size: int = 64,
 ) -> Scores:
-    """Return BERTScore F1 of each prediction against its reference.
+    """Compute BERTScore F1 of each prediction against its reference.
 
     Args:
         predictions, references: One text per pair.
-        model: A name as `source_of` takes it, or a folder.
+        model: A folder, or a name that `source_of` resolves.
         layer: The layer whose vectors are compared.
-        rescale: Whether values are rescaled by the package's English baseline, which it has for some models.
-        device: Device of the models; None chooses.
-        batch_size: Texts read at once.
+        rescale: Whether to rescale values by bert-score's English baseline, which exists for some models.
+        device: Device of the model; None chooses automatically.
+        batch_size: Number of texts per batch.
 
     Returns:
         Shape (pairs,), at most 1; raw values are at least -1, and 0 if one side is empty.
@@ -218,22 +218,23 @@ Item = tuple[list[int], list[int]]
     unit="number",
 )
 def perplexity(batch: Batch, model: str) -> Scores:
-    """Return exp of the mean negative log-likelihood per token of the answer; reported is the mean of these over questions.
+    """Compute the perplexity of the answer: exp of the mean negative log-likelihood per token; the reported value is the mean
+    over questions.
 
-    The text starts after the model's begin token where it has one (else its first token is not scored). Texts longer
-    than the model's context are read in windows that overlap by half of it, each token scored once. A text without a
-    token to score, a missing answer among them, has no perplexity: unscorable, so read it next to the number scored.
+    The text starts after the model's begin token; without one, its first token is not scored. Texts longer than the model's
+    context are read in windows that overlap by half, and each token is scored once. A text without a scored token, such as a
+    missing answer, is unscorable, so report the number of scored questions, too.
     """
     return batch.once(("perplexity", model), lambda: perplexity_of_texts(batch.answers, model))
 
 
 def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: str | None = None) -> Scores:
-    """Return exp of the mean negative log-likelihood per token, text by text.
+    """Compute the perplexity of each text: exp of the mean negative log-likelihood per token.
 
     Args:
-        texts: Any texts.
-        model: A name as `source_of` takes it, or a folder.
-        device: Device of the models; None chooses.
+        texts: The texts.
+        model: A folder, or a name that `source_of` resolves.
+        device: Device of the model; None chooses automatically.
 
     Returns:
         Shape (texts,); NaN if a text has no token to score.
@@ -261,15 +262,15 @@ def perplexity_of_texts(texts: Sequence[str], model: str = "gpt2", *, device: st
 
 
 def windows(ids: list[int], begin: int | None, length: int) -> list[Item]:
-    """Cut a text into windows for a model, so that each token is scored once.
+    """Cut a text into overlapping windows for a language model, so that each token is scored once.
 
     Args:
         ids: The text's token ids.
         begin: The model's begin token, None if it has none.
-        length: Tokens that the model takes in all.
+        length: Context length of the model, in tokens.
 
     Returns:
-        The context and the scored tokens, window by window; later windows are given half a context.
+        For each window its context and scored tokens; in later windows, the first half is context.
     """
     options, rest = ([begin], ids) if begin is not None else (ids[:1], ids[1:])
     results: list[Item] = []
@@ -308,12 +309,12 @@ _SHORT = 3
     "rouge", source="rouge-score 0.1.2; Lin 2004", group="text", needs=("answer",), parameters=(_TYPE, _STEM, GOLDS), language=english
 )
 def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
-    """Return ROUGE F-measure of the answer against the gold, the maximum over the golds.
+    """Compute the ROUGE F-measure of the answer against the gold answer, the maximum over the gold answers.
 
-    Lower-cased runs of the letters a-z and digits, Porter-stemmed unless stem=false. rouge1: words in common as
-    multisets; rouge2: pairs of neighboring words; rougeL: longest common subsequence of words. A set of answers is one
-    text, a line each. A gold without such words (rouge2: with fewer than two), whatever its script, can only score
-    0 and is left out; a question with none left, or an unanswerable one, is unscorable.
+    Words are lower-cased runs of a-z and digits, Porter-stemmed unless stem=false. rouge1 compares words as multisets, rouge2
+    pairs of adjacent words, rougeL the longest common subsequence of words. A set of answers is one text with a line per
+    answer. A gold answer without such words (rouge2: with fewer than two) is left out; a question with none left, or an
+    unanswerable one, is unscorable.
     """
     result = pairs(batch, golds)
     predictions, wanted = batch.once(("rouge", stem, golds), partial(_both, result.answers, result.references, stem))
@@ -323,27 +324,27 @@ def rouge(batch: Batch, type: str, stem: bool, golds: str) -> Scores:
 
 
 def rouge_of_pairs(predictions: Sequence[str], references: Sequence[str], type: str = "rougeL", *, stem: bool = True) -> Scores:
-    """Return ROUGE F-measure of each prediction against its reference, as `rouge_score.RougeScorer` gives it.
+    """Compute the ROUGE F-measure of each prediction against its reference, equal to `rouge_score.RougeScorer`.
 
     Args:
         predictions, references: One text per pair.
         type: `rouge1`, `rouge2` or `rougeL`.
-        stem: Whether words are stemmed; `evaluate`'s ROUGE does not by default.
+        stem: Whether to stem words; the ROUGE of the package `evaluate` does not by default.
 
     Returns:
         Shape (pairs,), 0 if one side has no words.
 
     Raises:
         MissingPackage: rapidfuzz (for rougeL) or nltk (for stems) is not installed.
-        UserError: There is no such type.
+        UserError: The type is unknown.
     """
     return _f_measures(*_both(predictions, references, stem), type)
 
 
 def rouge_words(texts: Sequence[str], stem: bool) -> list[str]:
-    """Return the words of each text as ROUGE sees them, with single spaces between.
+    """Return the words of each text as ROUGE splits them, joined by single spaces.
 
-    Strings, as lists of words in their hundreds of thousands keep the garbage collector busier than the scoring does.
+    They are strings rather than lists, because hundreds of thousands of lists slow down garbage collection.
     """
     kept = lru_cache(maxsize=None)(partial(_words, stem=stem))  # a prediction recurs next to each of its references
     return [kept(text) for text in texts]

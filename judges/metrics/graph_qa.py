@@ -38,7 +38,7 @@ Wanted = Sequence[Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class RogScores:
-    """One question under RoG's evaluator; accuracy and recall are the same by construction."""
+    """Scores of one question under RoG's evaluator; accuracy and recall are equal by definition."""
 
     accuracy: float = 0.0
     hit: float = 0.0
@@ -49,7 +49,7 @@ class RogScores:
 
 @dataclass(frozen=True, slots=True)
 class StrictCounts:
-    """One question under the strict evaluator, as counts: what a micro average adds up."""
+    """Counts of one question under the strict evaluator, which micro averages add up."""
 
     matched: int
     lines: int
@@ -59,69 +59,74 @@ class StrictCounts:
 
 @register("rog_accuracy", source=_ROG, group="graph", needs=("answer",))
 def rog_accuracy(batch: Batch) -> Scores:
-    """Return golds that lie in the prediction, its lines joined by spaces / golds: RoG's accuracy, the same as its recall.
+    """Compute RoG's accuracy: the share of gold answers that occur in the prediction (its lines joined by spaces); equal to rog_recall.
 
-    Prediction and golds normalized as SQuAD does; "lies in" is a substring, inside words too. A gold that normalizes to
-    nothing lies in every prediction that is not empty. Golds are the answers of a set without aliases, repetitions
-    counted; of another question one, in any accepted wording. Unscorable: no gold that normalizes to something.
+    Texts are normalized as in SQuAD, and "occur" means as a substring, also inside words. A gold answer that is empty after
+    normalization occurs in every non-empty prediction. Gold answers are the answers of a set without aliases, counting
+    repetitions; for other questions there is one, in any accepted wording. A question whose gold answers are all empty after
+    normalization is unscorable.
     """
     return _rog(batch)[0]
 
 
 @register("rog_hit", source=_ROG, group="graph", needs=("answer",))
 def rog_hit(batch: Batch) -> Scores:
-    """Return 1 if any gold lies in the prediction, else 0. Otherwise as rog_accuracy."""
+    """Score 1 if any gold answer occurs in the prediction, else 0. Otherwise as rog_accuracy."""
     return _rog(batch)[1]
 
 
 @register("rog_hit1", source=_ROG, group="graph", needs=("answer",))
 def rog_hit1(batch: Batch) -> Scores:
-    """Return 1 if any gold lies in the first line of the prediction, else 0. Otherwise as rog_accuracy."""
+    """Score 1 if any gold answer occurs in the first line of the prediction, else 0. Otherwise as rog_accuracy."""
     return _rog(batch)[2]
 
 
 @register("rog_recall", source=_ROG, group="graph", needs=("answer",))
 def rog_recall(batch: Batch) -> Scores:
-    """Return golds that lie in the prediction / golds: the same number as rog_accuracy, under its other name."""
+    """Compute RoG's recall: the share of gold answers that occur in the prediction; equal to rog_accuracy."""
     return _rog(batch)[0]
 
 
 @register("rog_precision", source=_ROG, group="graph", needs=("answer",), high=None)
 def rog_precision(batch: Batch) -> Scores:
-    """Return golds that lie in the prediction / lines of the prediction.
+    """Compute RoG's precision: the number of gold answers that occur in the prediction / the number of its lines.
 
-    It exceeds 1 if a line names several; blank lines between others count, those around are stripped. Otherwise
-    as rog_accuracy.
+    It exceeds 1 if a line names several answers. Blank lines count, except at the beginning and end. Otherwise as rog_accuracy.
     """
     return _rog(batch)[3]
 
 
 @register("rog_f1", source=_ROG, group="graph", needs=("answer",), high=None)
 def rog_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of rog_precision and rog_recall, 0 without; above 1 if precision is. As rog_accuracy."""
+    """Compute the harmonic mean of rog_precision and rog_recall, 0 if both are 0; it exceeds 1 if precision does. Otherwise as
+    rog_accuracy.
+    """
     return _rog(batch)[4]
 
 
 @register("strict_hit1", source=_STRICT, group="graph", needs=("answer",))
 def strict_hit1(batch: Batch) -> Scores:
-    """Return 1 if any gold lies in the first line of the prediction, else 0. Otherwise as strict_recall."""
+    """Score 1 if any gold answer occurs in the first line of the prediction, else 0. Otherwise as strict_recall."""
     return _strict(batch)[3]
 
 
 @register("strict_precision", source=_STRICT, group="graph", needs=("answer",))
 def strict_precision(batch: Batch) -> Scores:
-    """Return golds found, each in a line of its own / distinct lines of the prediction; 0 without. As strict_recall."""
+    """Compute strict precision: the number of gold answers found, each in a line of its own / the number of distinct lines; 0
+    without lines. Otherwise as strict_recall.
+    """
     matched, lines, _, _ = _strict(batch)
     return matched / np.maximum(lines, 1)
 
 
 @register("strict_recall", source=_STRICT, group="graph", needs=("answer",))
 def strict_recall(batch: Batch) -> Scores:
-    """Return golds found, each in a line of its own / distinct golds.
+    """Compute strict recall: the share of distinct gold answers that are found, each in a line of its own.
 
-    Lines and golds normalized as SQuAD does, each once; what normalizes to nothing is none. The longest gold first
-    takes the first free line that holds it, inside words too; a line is taken once. Golds are the answers of a set,
-    each in any of its wordings; of another question one, in any accepted wording. Without golds: unscorable.
+    Lines and gold answers are normalized as in SQuAD and counted once; empty ones are ignored. Starting with the longest gold
+    answer, each one is assigned the first unassigned line that contains it, also inside words. Gold answers are the answers of
+    a set, each in any wording; for other questions there is one, in any accepted wording. A question without gold answers is
+    unscorable.
     """
     matched, _, golds, _ = _strict(batch)
     return matched / golds
@@ -129,56 +134,57 @@ def strict_recall(batch: Batch) -> Scores:
 
 @register("strict_f1", source=_STRICT, group="graph", needs=("answer",))
 def strict_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of strict_precision and strict_recall, 0 if both are 0. As strict_recall."""
+    """Compute the harmonic mean of strict_precision and strict_recall, 0 if both are 0. Otherwise as strict_recall."""
     matched, lines, golds, _ = _strict(batch)
     return 2 * matched / (lines + golds)
 
 
 @register("strict_matched", source=_STRICT, group="graph", needs=("answer",), high=None, missing="empty", unit="number")
 def strict_matched(batch: Batch) -> Scores:
-    """Return number of golds found, each in a line of its own (see strict_recall).
+    """Count the gold answers found, each in a line of its own (see strict_recall).
 
-    Its mean / that of strict_lines is the micro precision, / that of strict_golds the micro recall.
+    The mean of this metric divided by the mean of strict_lines is the micro precision; divided by the mean of strict_golds, the
+    micro recall.
     """
     return _strict(batch)[0]
 
 
 @register("strict_lines", source=_STRICT, group="graph", needs=("answer",), high=None, missing="empty", unit="number")
 def strict_lines(batch: Batch) -> Scores:
-    """Return number of distinct lines of the prediction. A size, neither good nor bad, see strict_matched."""
+    """Count the distinct lines of the prediction; a size, neither good nor bad (see strict_matched)."""
     return _strict(batch)[1]
 
 
 @register("strict_golds", source=_STRICT, group="graph", needs=("answer",), high=None, missing="empty", unit="number")
 def strict_golds(batch: Batch) -> Scores:
-    """Return number of distinct golds, also of unanswered questions. A size, see strict_matched."""
+    """Count the distinct gold answers, also of unanswered questions; a size (see strict_matched)."""
     return _strict(batch)[2]
 
 
 @register("webqsp_f1", source=_WEBQSP, group="graph", needs=("answer",))
 def webqsp_f1(batch: Batch) -> Scores:
-    """Return F1 of the prediction's lines against the answers of that semantic parse with which it is highest.
+    """Compute WebQSP's F1: F1 of the prediction's lines against the answers of a semantic parse, the maximum over the parses.
 
-    A line names an answer by its Freebase id, as it is, or by its name, normalized as SQuAD does; answers and lines count as
-    often as they are listed. Without an answer in a parse: 1 for an empty prediction, else 0. Unscorable, as the script leaves
-    them out: a question none of whose parses the authors call good and complete, and one without parses.
+    A line names an answer by its exact Freebase id, or by its name, normalized as in SQuAD; repeated answers and lines count
+    repeatedly. For a parse without answers, an empty prediction scores 1 and any other 0. A question without a parse that the
+    authors call good and complete is unscorable; the official script leaves it out.
     """
     return _parses(batch)[0]
 
 
 @register("webqsp_accuracy", source=_WEBQSP, group="graph", needs=("answer",))
 def webqsp_accuracy(batch: Batch) -> Scores:
-    """Return 1 if webqsp_f1 is 1: the prediction is exactly the answers of one parse. Otherwise as webqsp_f1."""
+    """Score 1 if webqsp_f1 is 1, so that the prediction is exactly the answers of one parse, else 0. Otherwise as webqsp_f1."""
     f1 = _parses(batch)[0]
     return np.where(np.isnan(f1), np.nan, f1 == 1.0)
 
 
 def best_parse_f1(prediction: str, parses: Sequence[Mapping[str, Any]]) -> float:
-    """Return the best F1 of a prediction's lines over semantic parses.
+    """Compute the highest F1 of a prediction's lines over semantic parses.
 
     Args:
-        prediction: A text, whose lines are its answers.
-        parses: Of each `answers` (names) and `answer_ids`, in one order.
+        prediction: The predicted text; each line is an answer.
+        parses: Semantic parses with the keys `answers` (names) and `answer_ids`, in the same order.
 
     Source:
         WebQSP's `eval.py`, `CalculatePRF1` and its loop over parses.
@@ -214,33 +220,32 @@ def _parses(batch: Batch) -> Scores:
 
 
 def micro(matched: Scores, lines: Scores, golds: Scores) -> tuple[float, float, float]:
-    """Return micro precision, recall and F1: every line and every gold of all questions counts the same.
+    """Compute micro precision, recall and F1, in which every line and every gold answer of all questions has equal weight.
 
     Args:
         matched, lines, golds: Values of `strict_matched`, `strict_lines` and `strict_golds`, one per question; those
             of unscorable questions are NaN and left out.
 
     Returns:
-        Sum of matches over the sum of lines, over the sum of golds, and the harmonic mean of the two; 0 if there
-        is nothing to divide by.
+        Sum of matches / sum of lines, sum of matches / sum of gold answers, and their harmonic mean; 0 if a divisor is 0.
     """
     result, predicted, wanted = (float(np.nansum(part)) for part in (matched, lines, golds))
     return result / max(predicted, 1.0), result / max(wanted, 1.0), 2 * result / max(predicted + wanted, 1.0)
 
 
 def rog_lines(prediction: str | Sequence[str]) -> list[str]:
-    """Return the lines that RoG counts: of a text its lines, of a list its distinct items, the most frequent first."""
+    """Split a prediction into the lines that RoG counts: the lines of a text, or the distinct items of a list, most frequent first."""
     if isinstance(prediction, str):
         return prediction.strip().split("\n") if prediction.strip() else []
     return [line for line, _ in Counter(prediction).most_common()]
 
 
 def rog_scores(prediction: str | Sequence[str], wanted: Wanted) -> RogScores:
-    """Return one prediction under RoG's evaluator.
+    """Score one prediction with RoG's evaluator.
 
     Args:
-        prediction: A text, whose lines are its answers, or a list of answers.
-        wanted: The gold answers in their accepted wordings (RoG: one each); repetitions count, as they do in RoG.
+        prediction: The predicted text, each line an answer, or a list of answers.
+        wanted: The gold answers, each with its accepted wordings (in RoG, one each); repetitions count, as in RoG.
 
     Source:
         RoG, `src/qa_prediction/evaluate_results.py`, `eval_result` with `cal_f1`.
@@ -257,11 +262,11 @@ def rog_scores(prediction: str | Sequence[str], wanted: Wanted) -> RogScores:
 
 
 def strict_counts(prediction: str | Sequence[str], wanted: Wanted) -> StrictCounts:
-    """Return one prediction under the strict evaluator.
+    """Score one prediction with the strict evaluator, as counts.
 
     Args:
-        prediction: A text, whose lines are its answers, or a list of answers.
-        wanted: The gold answers in their accepted wordings, the answer's own first.
+        prediction: The predicted text, each line an answer, or a list of answers.
+        wanted: The gold answers, each with its accepted wordings.
     """
     raw = prediction.split("\n") if isinstance(prediction, str) else prediction
     lines = _distinct(normalize(line, "rog") for line in raw)
@@ -340,10 +345,10 @@ _K = Parameter("k", int, None, help="how many of the first triples count")
     parameters=(_K,),
 )
 def answer_entity_recall(batch: Batch, k: int) -> Scores:
-    """Return answers that are head or tail of one of the first k triples / answers that are nodes of the question's own graph.
+    """Compute the share of answer entities in the question's own graph that are head or tail of one of the first k triples.
 
-    Names are compared as they are, without aliases. Answers outside the graph, which no retriever can find, count for
-    nothing; a question with none inside (also: yes and no), or unanswerable, is unscorable, not 0.
+    Names are compared exactly, without aliases. Answers outside the graph, which no retriever can find, are ignored. A question
+    without an answer in the graph (also yes/no questions), or an unanswerable one, is unscorable.
     """
     return batch.once("answer_entities", lambda: _positions(batch)).recall(k)
 

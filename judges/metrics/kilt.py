@@ -26,15 +26,15 @@ _BOTH = ("answer", *_RANKED)
 
 
 def page_sets(question: Question) -> list[list[str]]:
-    """Return the sets of pages that each suffice, repetitions of a page left out; none without provenance."""
+    """Return the sets of gold pages that each suffice to answer, without repeated pages; empty without provenance."""
     return [list(dict.fromkeys(pages)) for pages in question.metadata.get(PAGES, ()) if pages]
 
 
 @register("kilt_rprec", source=_SOURCE, group="retrieval", needs=_RANKED)
 def r_precision(batch: Batch) -> Scores:
-    """Return R-precision of pages: of a set of R gold pages, the share that is among the first R pages; the best set counts.
+    """Compute R-precision of pages: of a set of R gold pages, the share among the first R retrieved pages, the maximum over the sets.
 
-    Without provenance: unscorable (the official script counts 0).
+    A question without provenance is unscorable (the official script counts 0).
     """
     return batch.once("kilt_rprec", lambda: np.array([_r_precision(*pair) for pair in _pairs(batch)], dtype=np.float64))
 
@@ -47,10 +47,10 @@ def _r_precision(sets: list[list[str]], ranked: list[str]) -> float:
     "kilt_recall", source=_SOURCE, group="retrieval", needs=_RANKED, parameters=(Parameter("k", int, None, help="how many ranks count"),)
 )
 def recall(batch: Batch, k: int) -> Scores:
-    """Return sets of gold pages that are complete within the first k places / all different sets.
+    """Compute recall@k of page sets: the share of distinct gold page sets that are complete within the first k places.
 
-    The pages of one set take one place, that of the last of them; a page of no set takes one. Without provenance: unscorable
-    (the official script counts 0).
+    The pages of one set occupy one place together, that of the last of them; a page outside the sets occupies one place. A
+    question without provenance is unscorable (the official script counts 0).
     """
     return np.array([_recall(sets, ranked, k) for sets, ranked in _pairs(batch)], dtype=np.float64)
 
@@ -75,24 +75,26 @@ def _recall(sets: list[list[str]], ranked: list[str], k: int) -> float:
 
 @register("kilt_accuracy", source=_SOURCE, group="answer", needs=_BOTH)
 def accuracy(batch: Batch) -> Scores:
-    """Return KILT-AC: 1 if the answer equals a gold answer as it is written, and kilt_rprec is 1. Without a gold answer: unscorable."""
+    """Compute KILT-AC: 1 if the answer literally equals a gold answer and kilt_rprec is 1, else 0. A question without a gold
+    answer is unscorable.
+    """
     return _with_pages(batch, lambda answer, golds: float(answer in golds))
 
 
 @register("kilt_em", source=_SOURCE, group="answer", needs=_BOTH, language=english)
 def exact_match(batch: Batch) -> Scores:
-    """Return KILT-EM: 1 if the answer equals a gold answer after SQuAD's normalization, and kilt_rprec is 1, else 0.
+    """Compute KILT-EM: 1 if the answer equals a gold answer after SQuAD's normalization and kilt_rprec is 1, else 0.
 
-    An empty answer scores 0. Without a gold answer: unscorable.
+    An empty answer scores 0. A question without a gold answer is unscorable.
     """
     return _with_pages(batch, lambda answer, golds: float(normalize(answer) in map(normalize, golds)))
 
 
 @register("kilt_f1", source=_SOURCE, group="answer", needs=_BOTH, language=english)
 def f1(batch: Batch) -> Scores:
-    """Return KILT-F1: token F1 after SQuAD's normalization, the best over the gold answers, if kilt_rprec is 1, else 0.
+    """Compute KILT-F1: token F1 after SQuAD's normalization, the maximum over the gold answers, if kilt_rprec is 1, else 0.
 
-    An empty answer scores 0. Without a gold answer: unscorable.
+    An empty answer scores 0. A question without a gold answer is unscorable.
     """
     return _with_pages(batch, lambda answer, golds: max(_overlap(normalize(answer).split(), normalize(gold).split()) for gold in golds))
 

@@ -43,13 +43,14 @@ def _worded(text: str) -> bool:
     language=_words_language,
 )
 def longbench_rouge(batch: Batch, words: str, golds: str, lines: str) -> Scores:
-    """Return ROUGE-L F of the package `rouge`, which is not the ROUGE-L of `rouge`: the maximum over the golds.
+    """Compute ROUGE-L F of the Python package `rouge` (used by LongBench), which differs from the metric `rouge`; the maximum
+    over the gold answers.
 
-    Texts are parted into sentences at full stops and into words at white space, case and punctuation kept. Counted are
-    distinct words: those in a longest common subsequence of any sentence of the answer with any of the gold, over the
-    distinct words of the answer (precision) and of the gold (recall). words=jieba: Chinese is first cut into words. A
-    gold of nothing but stops is left out; a question with none left is unscorable. Where the package fails on two long
-    sentences (recursion, which LongBench counts as 0), the value is what it would have been.
+    Texts are split into sentences at full stops and into words at white space; case and punctuation are kept. Distinct words
+    are counted: those in a longest common subsequence of any answer sentence with any gold sentence, divided by the distinct
+    words of the answer (precision) and of the gold answer (recall). words=jieba first segments Chinese text. A gold answer of
+    only full stops is left out; a question with none left is unscorable. If the package fails on two long sentences (recursion
+    limit, which LongBench counts as 0), the correct value is computed.
     """
     result = pairs(shortened(batch, lines), golds, _worded)
     cut = lru_cache(maxsize=None)(_jieba if words == "jieba" else str)
@@ -65,7 +66,7 @@ def _each(result: Pairs, values: Sequence[float]) -> Scores:
 
 
 def rouge_l(prediction: str, reference: str) -> float:
-    """Return ROUGE-L F as the package `rouge` computes it, 0 if it finds one of the two empty."""
+    """Compute ROUGE-L F of two texts as the package `rouge` does; 0 if it considers one of them empty."""
     predicted, wanted = _sentences(prediction), _sentences(reference)
     if not predicted or not wanted:
         return 0.0
@@ -109,11 +110,11 @@ CLASSES = "all_classes"
 
 @register("longbench_class", source="LongBench classification_score", group="answer", needs=("answer",), parameters=(GOLDS,))
 def longbench_class(batch: Batch, golds: str) -> Scores:
-    """Return 1 / the number of classes that the first line of the answer names, if the gold is among them, else 0.
+    """Compute LongBench's classification score: 1 / the number of classes named in the answer's first line if the gold class is
+    among them, else 0.
 
-    Names are looked for as they are, anywhere in the line. One that is a part of the gold's name does not count next to
-    it; as upstream, the name behind one that was struck out so is not looked at. A question that does not say its
-    classes is unscorable.
+    Class names are matched exactly, anywhere in the line. A name that is part of the gold name is removed from the matches; as
+    in the official script, the match after a removed one is then skipped. A question without a list of classes is unscorable.
     """
     scores = np.full(len(batch), np.nan)
     answers = shortened(batch, "first").answers
@@ -147,10 +148,11 @@ _NUMBER = re.compile(r"\d+")
     parameters=(GOLDS,),
 )
 def longbench_number(batch: Batch, golds: str) -> Scores:
-    """Return share of the numbers in the answer that are the gold's, the maximum over the golds; 0 without a number.
+    """Compute LongBench's number score: the share of numbers in the answer that equal the gold number, the maximum over the
+    gold answers; 0 without numbers.
 
-    A number is a run of digits, compared as it is written. The gold's is that of its first "Paragraph 7" or "段落7", else
-    the gold itself. A question without a gold is unscorable.
+    A number is a run of digits, compared as a string. The gold number is that in the first "Paragraph 7" or "段落7", else the
+    whole gold answer. A question without a gold answer is unscorable.
     """
     result = pairs(batch, golds)
     return _each(result, [_number_score(*pair) for pair in zip(result.answers, result.references, strict=True)])
@@ -163,18 +165,19 @@ def _number_score(answer: str, gold: str) -> float:
 
 @register("longbench_code", source="LongBench code_sim_score", group="answer", needs=("answer",), parameters=(GOLDS,))
 def longbench_code(batch: Batch, golds: str) -> Scores:
-    """Return likeness of the first line of code in the answer to the gold, in whole percent, the maximum over the golds.
+    """Compute LongBench's code similarity of the answer's first line of code with the gold answer, in whole percent; the
+    maximum over the gold answers.
 
-    That line is the first one without a backtick, `#` or `//`. The likeness is fuzzywuzzy's `ratio` without
-    python-Levenshtein: Python's `difflib.SequenceMatcher`, times 100, rounded; 1 for equal texts, 0 if one is empty.
-    With that package next to it fuzzywuzzy computes something else. A question without a gold is unscorable.
+    The first line of code is the first one without a backtick, `#` or `//`. The similarity is fuzzywuzzy's `ratio` without
+    python-Levenshtein (with that package, fuzzywuzzy computes another value): Python's `difflib.SequenceMatcher`, times 100,
+    rounded; 1 for equal texts, 0 if one is empty. A question without a gold answer is unscorable.
     """
     result = pairs(batch, golds)
     return _each(result, [_code_score(*pair) for pair in zip(result.answers, result.references, strict=True)])
 
 
 def code_line(answer: str) -> str:
-    """Return the first line of code in an answer; "" if there is none."""
+    """Return the first line of code in an answer (without a backtick, `#` or `//`); "" if there is none."""
     lines = answer.lstrip("\n").split("\n")
     return next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
 

@@ -20,7 +20,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions of the positives of many queries; every measure has shape (queries,) and is NaN without positives.
+    """Ranks of the positives of many queries, from which ranking measures are computed; each measure has shape (queries,), NaN
+    without positives.
 
     Attributes:
         query: Query number of each positive found. Shape (found,), ascending.
@@ -53,26 +54,26 @@ class Positions:
         return {}
 
     def result(self, k: int) -> Floats:
-        """Return number of positives within the first k; not a measure, so 0 without positives."""
+        """Count the positives within the first k; 0 for a query without positives."""
         if k not in self._found:
             counts = np.bincount(self.query[self.rank <= k], minlength=len(self.positives))
             self._found[k] = counts.astype(np.float64)
         return self._found[k]
 
     def recall(self, k: int) -> Floats:
-        """Return positives within the first k / all positives."""
+        """Compute recall@k: positives within the first k / all positives."""
         return self.result(k) / self._total
 
     def hit(self, k: int) -> Floats:
-        """Return 1 if a positive is within the first k."""
+        """Compute hit@k: 1 if a positive is within the first k, else 0."""
         return self._scored((self.result(k) > 0).astype(np.float64))
 
     def all(self, k: int) -> Floats:
-        """Return 1 if every positive is within the first k."""
+        """Return 1 if every positive is within the first k, else 0."""
         return self._scored((self.result(k) == self.positives).astype(np.float64))
 
     def precision(self, k: int) -> Floats:
-        """Return positives within the first k / k, also where fewer than k are ranked."""
+        """Compute precision@k: positives within the first k / k, also if fewer than k documents are ranked."""
         return self._scored(self.result(k) / k)
 
     @cached_property
@@ -82,22 +83,24 @@ class Positions:
         return _count_up(counts)
 
     def reciprocal_rank(self, k: int) -> Floats:
-        """Return 1 / rank of the first positive, 0 if none is within the first k."""
+        """Compute the reciprocal rank: 1 / rank of the first positive, 0 if none is within the first k."""
         return self._scored(self._per_query(1.0 / self.rank, (self._order == 1) & (self.rank <= k)))
 
     def average_precision(self, k: int) -> Floats:
-        """Return sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
+        """Compute average precision at k: the sum of precisions at the ranks of the positives within the first k / all
+        positives (trec_eval's `map_cut`).
+        """
         return self._per_query(self._order / self.rank, self.rank <= k) / self._total
 
     def r_precision(self) -> Floats:
-        """Return positives within the first R / R, R being the number of positives (`Rprec`)."""
+        """Compute R-precision: positives within the first R / R, where R is the number of positives (trec_eval's `Rprec`)."""
         return self._per_query(np.ones(len(self.rank)), self.rank <= self.positives[self.query]) / self._total
 
     def bpref(self, negatives: Positions) -> Floats:
-        """Return how seldom a document judged as no positive stands above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
+        """Compute bpref: how seldom a judged negative ranks above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
 
-        Mean over the positives, those not found counting 0, of 1 - n / min(N, R): n of the N judged negatives stand above
-        it (at most R count), R is the number of positives.
+        Mean over all R positives of 1 - n / min(N, R), where n (at most R) of the N judged negatives rank above the positive; a
+        positive that is not retrieved counts as 0.
 
         Args:
             negatives: Positions of the judged negatives of the same queries in the same rankings.
@@ -121,7 +124,8 @@ class Positions:
         return np.repeat(np.arange(len(self.positives)), self.positives), rank, _discounts(rank)
 
     def expected_reciprocal_rank(self, k: int, largest: float) -> Floats:
-        """Return expected 1 / rank at which a reader stops who is satisfied by a grade g with probability (2^g - 1) / 2^largest.
+        """Compute expected reciprocal rank: the expected 1 / rank at which a reader stops, who is satisfied by grade g with
+        probability (2^g - 1) / 2^largest.
 
         Source: Chapelle et al. 2009; TREC Web track's `gdeval`.
         """
@@ -134,17 +138,19 @@ class Positions:
         return self._scored(self._per_query(reached * stops / self.rank, self.rank <= k))
 
     def rank_biased_precision(self, persistence: float, least: float) -> Floats:
-        """Return (1 - p) × the sum of p^(rank - 1) over the positives of at least this grade (Moffat & Zobel 2008)."""
+        """Compute rank-biased precision: (1 - p) × the sum of p^(rank - 1) over the positives with at least this grade (Moffat
+        & Zobel 2008).
+        """
         return self._scored(
             (1 - persistence) * self._per_query(np.power(persistence, self.rank - 1.0, dtype=np.float64), self.grade >= least)
         )
 
     def ndcg(self, k: int, *, exponential: bool = False) -> Floats:
-        """Return discounted gain over that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
+        """Compute nDCG@k: discounted gain / that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
 
         Args:
-            k: The cut.
-            exponential: Gain 2^grade - 1 (Burges) in place of the grade itself (trec_eval's `ndcg_cut`).
+            k: Number of ranks to consider.
+            exponential: Use the gain 2^grade - 1 (Burges) instead of the grade (trec_eval's `ndcg_cut`).
         """
         gain = np.exp2(self.grade) - 1 if exponential else self.grade
         best = np.exp2(self.ideal) - 1 if exponential else self.ideal
@@ -175,13 +181,13 @@ def find_positives(
     *,
     distinct: bool = False,
 ) -> Positions:
-    """Find every query's positives in its ranking.
+    """Find the ranks of every query's positives in its ranking.
 
     Args:
-        rankings: Ids best first, one ranking a query; of a repeated id the first mention counts.
+        rankings: For each query, document ids, best first; a repeated id counts at its first position.
         positives: The relevant ids of each query, in any order.
-        grades: By query, the grade (above 0) of each of its positives; None if all are 1.
-        distinct: Promises that no ranking and no set of positives repeats an id, which saves looking.
+        grades: For each query, the grade (above 0) of each positive; None if all are 1.
+        distinct: Set it if no ranking and no set of positives repeats an id, to skip the check.
 
     Raises:
         ValueError: The arguments differ in length, or a grade is not above 0.

@@ -35,7 +35,7 @@ _RANKED = (_K, _LEVEL)
 
 
 def positions(batch: Batch, level: str = PASSAGES) -> Positions:
-    """Return where each question's positives stand; found once per batch, shared by every metric here."""
+    """Return the ranks of each question's positives; cached per batch and shared by all ranking metrics."""
     return batch.once(("positions", level), lambda: _find(batch, level))
 
 
@@ -58,7 +58,7 @@ def _highest(graded: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def documents_of(batch: Batch) -> Callable[[str], str]:
-    """Return a function from a passage to its document; a passage outside the corpus is its own document."""
+    """Return a function that maps a passage id to its document's id; a passage outside the corpus is its own document."""
     if batch.passage is None:
         raise UserError(
             "documents are ranked, which needs the passages",
@@ -80,49 +80,58 @@ def documents_of(batch: Batch) -> Callable[[str], str]:
 
 @register("recall", version=2, source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def recall(batch: Batch, k: int, level: str) -> Scores:
-    """Return positives within the first k / all positives: recall@1 is at most 1 / positives. No positives: unscorable."""
+    """Compute recall@k: positives within the first k / all positives (recall@1 is at most 1 / positives). A question without
+    positives is unscorable.
+    """
     return positions(batch, level).recall(k)
 
 
 @register("hit", version=2, source="trec_eval success", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def hit(batch: Batch, k: int, level: str) -> Scores:
-    """Return 1 if at least one positive is within the first k, else 0; often published as recall. No positives: unscorable."""
+    """Compute hit@k: 1 if at least one positive is within the first k, else 0; often published as recall. A question without
+    positives is unscorable.
+    """
     return positions(batch, level).hit(k)
 
 
 @register("all", version=2, source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def all_found(batch: Batch, k: int, level: str) -> Scores:
-    """Return 1 if every positive is within the first k, else 0. No positives: unscorable."""
+    """Score 1 if every positive is within the first k, else 0. A question without positives is unscorable."""
     return positions(batch, level).all(k)
 
 
 @register("precision", version=2, source=_TREC, group="retrieval", needs=("ranking",), parameters=_RANKED)
 def precision(batch: Batch, k: int, level: str) -> Scores:
-    """Return positives within the first k / k, also where fewer than k were returned. No positives: unscorable."""
+    """Compute precision@k: positives within the first k / k, also if fewer than k were returned. A question without positives
+    is unscorable.
+    """
     return positions(batch, level).precision(k)
 
 
 @register("mrr", version=2, source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def mrr(batch: Batch, k: int, level: str) -> Scores:
-    """Return 1 / rank of the first positive, 0 if none is within the first k. No positives: unscorable."""
+    """Compute the reciprocal rank: 1 / rank of the first positive, 0 if none is within the first k. A question without
+    positives is unscorable.
+    """
     return positions(batch, level).reciprocal_rank(k)
 
 
 @register("map", version=2, source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=_RANKED)
 def mean_average_precision(batch: Batch, k: int, level: str) -> Scores:
-    """Return sum of the precisions at the rank of each positive within the first k / all positives, found or not.
+    """Compute average precision at k: the sum of precisions at the ranks of positives within the first k / all positives, retrieved or not.
 
-    Divided by all positives, as trec_eval's map_cut does, not by min(k, positives). No positives: unscorable.
+    The divisor is the number of all positives, as in trec_eval's map_cut, not min(k, positives). A question without positives
+    is unscorable.
     """
     return positions(batch, level).average_precision(k)
 
 
 @register("ndcg", version=2, source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN, _LEVEL))
 def ndcg(batch: Batch, k: int, gain: str, level: str) -> Scores:
-    """Return sum of gain / log2(rank + 1) over the first k / the same sum for the ideal ranking.
+    """Compute nDCG@k: the sum of gain / log2(rank + 1) over the first k / the same sum for the ideal ranking.
 
-    Linear gain is the grade (trec_eval), exponential 2^grade - 1 (Burges); they agree where every positive has grade 1. No
-    positives: unscorable.
+    The gain is the grade (linear, as in trec_eval) or 2^grade - 1 (exponential, Burges); they agree if all grades are 1. A
+    question without positives is unscorable.
     """
     at = positions(batch, level)
     if gain == "exponential":
@@ -158,10 +167,10 @@ def _share(value: Any) -> str | None:
     parameters=(_K, Parameter("largest", float, 4.0, help="largest grade of the dataset's scale", check=_of_scale)),
 )
 def expected_reciprocal_rank(batch: Batch, k: int, largest: float) -> Scores:
-    """Return expected reciprocal rank: the expected 1 / rank at which a reader stops, 0 beyond the first k.
+    """Compute expected reciprocal rank: the expected 1 / rank at which a reader stops, 0 beyond the first k.
 
-    A reader who goes down the ranking stops at a passage of grade g with probability (2^g - 1) / 2^largest. The scale's
-    largest grade is 4 as in gdeval; a grade above it is refused. No positives: unscorable.
+    The reader stops at a passage of grade g with probability (2^g - 1) / 2^largest. The largest grade is 4 by default, as in
+    gdeval; a higher grade is an error. A question without positives is unscorable.
     """
     _require_scale(positions(batch), largest, f"err(largest={largest:g})", "largest=… of the dataset's own scale")
     return positions(batch).expected_reciprocal_rank(k, largest)
@@ -178,19 +187,20 @@ def expected_reciprocal_rank(batch: Batch, k: int, largest: float) -> Scores:
     ),
 )
 def rank_biased_precision(batch: Batch, p: float, rel: float) -> Scores:
-    """Return rank-biased precision: (1 - p) × the sum of p^(rank - 1) over the relevant passages of the whole ranking.
+    """Compute rank-biased precision: (1 - p) × the sum of p^(rank - 1) over the relevant passages of the whole ranking.
 
-    Relevant is a grade of at least rel. No positives: unscorable.
+    A passage is relevant if its grade is at least rel. A question without positives is unscorable.
     """
     return positions(batch).rank_biased_precision(p, rel)
 
 
 @register("judged", source="ir_measures Judged", group="retrieval", needs=("ranking",), parameters=(_K,))
 def judged(batch: Batch, k: int) -> Scores:
-    """Return share of the first k passages that the dataset judges, of any grade; of fewer than k results their own number counts.
+    """Compute the share of the first k passages that the dataset judges, with any grade; with fewer than k results, the share
+    of the results.
 
-    Says how far a low score may be due to missing judgments. A question without results scores 0; one without any judgment is
-    unscorable.
+    It shows how far a low score may be due to missing judgments. A question without results scores 0; one without any judgment
+    is unscorable.
     """
     scores = np.full(len(batch), np.nan)
     for row, (question, ranking) in enumerate(zip(batch.questions, batch.rankings, strict=True)):
@@ -205,11 +215,11 @@ def judged(batch: Batch, k: int) -> Scores:
     "has_answer", version=2, source="DPR, Karpukhin et al. 2020", group="retrieval", needs=("ranking", "texts"), parameters=(_K, _SEARCHED)
 )
 def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
-    """Return 1 if the text of one of the first k passages holds an accepted answer as consecutive tokens, else 0.
+    """Score 1 if the text of one of the first k passages contains an accepted answer as consecutive tokens, else 0.
 
-    DPR's rule: NFD, tokens of letters, digits and marks, uncased; titles do not count, unless searched=title_text. Golds
-    without tokens count for nothing. A question with none left, or without an answer by its gold, is unscorable. For a
-    set of answers any one suffices.
+    DPR's rule: Unicode NFD, tokens of letters, digits and marks, uncased. Titles are searched only with searched=title_text.
+    Gold answers without tokens are ignored; a question with none left, or an unanswerable one, is unscorable. For a set of
+    answers, any one suffices.
     """
     ranks = _answer_ranks(batch, k, searched)
     return np.where(np.isnan(ranks), np.nan, (ranks <= k).astype(np.float64))
@@ -224,9 +234,9 @@ def has_answer_at(batch: Batch, k: int, searched: str) -> Scores:
     parameters=(_K, _SEARCHED),
 )
 def has_answer_reciprocal_rank(batch: Batch, k: int, searched: str) -> Scores:
-    """Return 1 / rank of the first passage that holds an accepted answer by has_answer's rule, 0 if none of the first k does.
+    """Compute 1 / rank of the first passage that contains an accepted answer (has_answer's rule), 0 if none of the first k does.
 
-    Measures how high a reranker ranks passages with an answer, if no passage is annotated as positive. Unscorable if
+    It measures how high a reranker ranks passages with an answer if no passages are annotated as positive. Unscorable if
     has_answer is.
     """
     ranks = _answer_ranks(batch, k, searched)

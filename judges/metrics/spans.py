@@ -17,10 +17,10 @@ _SOURCE = "Smith & Troynikov 2024 (token-wise recall of chunks)"
 
 @register("span_recall", source=_SOURCE, group="retrieval", needs=("ranking",), parameters=(_K, _WORDS))
 def span_recall(batch: Batch, k: int, words: int) -> Scores:
-    """Return characters of the gold spans that are in the first k passages / all characters of the gold spans.
+    """Compute span recall: the share of the gold spans' characters that the first k passages contain.
 
-    Compares passages of different sizes, if what is read is equally long: with words=500 the first passages count that have 500
-    words in all, and at most k. Without spans: unscorable.
+    It compares chunk sizes at an equal amount of text: with words=500, only the first passages with 500 words in total (and at
+    most k) count. A question without gold spans is unscorable.
     """
     scores = np.full(len(batch), np.nan)
     for row, (question, ranking) in enumerate(zip(batch.questions, batch.rankings, strict=True)):

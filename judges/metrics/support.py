@@ -42,44 +42,45 @@ _register_joint = partial(
 
 @register("sp_em", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_em(batch: Batch) -> Scores:
-    """Return 1 if the claimed sentences are exactly the supporting facts, else 0.
+    """Score 1 if the claimed sentences are exactly the supporting facts, else 0.
 
-    Sets of (passage, sentence number); ids of whole passages claim no sentence. No claim: 0. No supporting facts in
-    the gold: unscorable.
+    Both are sets of (passage, sentence number); the id of a whole passage claims no sentence. Without a claim the score is 0. A
+    question without gold supporting facts is unscorable.
     """
     return sentence_parts(batch)[0]
 
 
 @register("sp_precision", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_precision(batch: Batch) -> Scores:
-    """Return claimed sentences that are supporting facts / claimed sentences; 0 without claim. Otherwise as sp_em."""
+    """Compute precision of the claimed sentences against the supporting facts; 0 without a claim. Otherwise as sp_em."""
     return sentence_parts(batch)[1]
 
 
 @register("sp_recall", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_recall(batch: Batch) -> Scores:
-    """Return claimed sentences that are supporting facts / supporting facts. Otherwise as sp_em."""
+    """Compute recall of the supporting facts among the claimed sentences. Otherwise as sp_em."""
     return sentence_parts(batch)[2]
 
 
 @register("sp_f1", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of sp_precision and sp_recall, 0 if both are 0. Otherwise as sp_em."""
+    """Compute the harmonic mean of sp_precision and sp_recall, 0 if both are 0. Otherwise as sp_em."""
     return sentence_parts(batch)[3]
 
 
 @register("support_em", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_em(batch: Batch) -> Scores:
-    """Return 1 if the claimed paragraphs are exactly the supporting ones, else 0.
+    """Score 1 if the claimed paragraphs are exactly the supporting ones, else 0.
 
-    A claimed sentence claims its paragraph. No claim: 0. A question without positives, or unanswerable: unscorable.
+    A claimed sentence claims its paragraph. Without a claim the score is 0. A question without positives, or an unanswerable
+    one, is unscorable.
     """
     return paragraph_parts(batch)[0]
 
 
 @register("support_f1", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_f1(batch: Batch) -> Scores:
-    """Return F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
+    """Compute F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
     return paragraph_parts(batch)[3]
 
 
@@ -88,17 +89,17 @@ _GROUP = ("answer", "support", "answerable", "group")
 
 @register("group_answer_f1", source="MuSiQue evaluator v1.0, GroupAnswerSufficiencyMetric", group="support", needs=_GROUP)
 def group_answer_f1(batch: Batch) -> Scores:
-    """Compute f1(rules=musique) of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+    """Compute f1(rules=musique) of a pair's answerable question if both questions are classified correctly as answerable or not, else 0.
 
-    Said by `notes["answerable"]`; saying nothing is wrong. The value is at the answerable question. Unscorable: its twin,
-    a question that is in no group, and one whose twin is not among the questions.
+    The classification is `notes["answerable"]`; a missing one is wrong. The value is assigned to the answerable question. The
+    unanswerable question of a pair, a question without a pair, and one whose counterpart is missing are unscorable.
     """
     return _of_groups(batch, answer_parts(batch, "musique")[3])
 
 
 @register("group_support_f1", source="MuSiQue evaluator v1.0, GroupSupportSufficiencyMetric", group="support", needs=_GROUP)
 def group_support_f1(batch: Batch) -> Scores:
-    """Compute support_f1 of the answerable question of a pair where both are rightly said to be answerable or not, else 0.
+    """Compute support_f1 of a pair's answerable question if both questions are classified correctly as answerable or not, else 0.
 
     Otherwise as group_answer_f1.
     """
@@ -107,9 +108,9 @@ def group_support_f1(batch: Batch) -> Scores:
 
 @register("sufficiency", source="MuSiQue, Trivedi et al. 2022, §5", group="support", needs=("answerable",))
 def sufficiency(batch: Batch) -> Scores:
-    """Return 1 if `notes["answerable"]` says rightly whether the question can be answered, else 0; saying nothing is wrong.
+    """Score 1 if `notes["answerable"]` correctly states whether the question can be answered, else 0; a missing note is wrong.
 
-    Unscorable outside groups: where every question is answerable there is nothing to say.
+    Questions outside pairs are unscorable.
     """
     grouped = np.array([question.group is not None for question in batch.questions], dtype=bool)
     return np.where(grouped, _rightly_said(batch), np.nan)
@@ -117,59 +118,59 @@ def sufficiency(batch: Batch) -> Scores:
 
 @register("evidence_em", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_em(batch: Batch) -> Scores:
-    """Return 1 if the claimed triples are exactly the gold ones, else 0.
+    """Score 1 if the claimed triples are exactly the gold ones, else 0.
 
-    Compared part by part after lower-casing, deleting ASCII punctuation and collapsing white space (articles stay);
-    repeated claims count once; other names of a gold head or tail are accepted in its place (without ids of entities:
-    of the answer alone). No claim: 0. No gold triples: unscorable.
+    Heads, relations and tails are compared after lower-casing, deleting ASCII punctuation and collapsing white space (articles
+    stay). Repeated claims count once. Aliases of a gold head or tail are accepted (without entity ids, only those of the
+    answer). Without a claim the score is 0. A question without gold triples is unscorable.
     """
     return triple_parts(batch)[0]
 
 
 @register("evidence_precision", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_precision(batch: Batch) -> Scores:
-    """Return claimed triples that are gold / claimed triples, 0 without claim. Otherwise as evidence_em."""
+    """Compute precision of the claimed triples, 0 without a claim. Otherwise as evidence_em."""
     return triple_parts(batch)[1]
 
 
 @register("evidence_recall", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_recall(batch: Batch) -> Scores:
-    """Return claimed triples that are gold / gold triples, at most 1. Otherwise as evidence_em."""
+    """Compute recall of the gold triples, at most 1. Otherwise as evidence_em."""
     return triple_parts(batch)[2]
 
 
 @register("evidence_f1", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_f1(batch: Batch) -> Scores:
-    """Return harmonic mean of evidence_precision and evidence_recall, 0 if both are 0. Otherwise as evidence_em."""
+    """Compute the harmonic mean of evidence_precision and evidence_recall, 0 if both are 0. Otherwise as evidence_em."""
     return triple_parts(batch)[3]
 
 
 @_register_joint("joint_em")
 def joint_em(batch: Batch, rules: str) -> Scores:
-    """Return product of answer EM and sp_em (2wiki: and evidence_em). Unscorable if one of them is."""
+    """Compute the product of answer EM and sp_em (2wiki: also evidence_em). Unscorable if one of them is."""
     return joint_parts(batch, rules)[0]
 
 
 @_register_joint("joint_precision")
 def joint_precision(batch: Batch, rules: str) -> Scores:
-    """Return product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable if one of them is."""
+    """Compute the product of answer precision and sp_precision (2wiki: also evidence_precision). Unscorable if one of them is."""
     return joint_parts(batch, rules)[1]
 
 
 @_register_joint("joint_recall")
 def joint_recall(batch: Batch, rules: str) -> Scores:
-    """Return product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable if one of them is."""
+    """Compute the product of answer recall and sp_recall (2wiki: also evidence_recall). Unscorable if one of them is."""
     return joint_parts(batch, rules)[2]
 
 
 @_register_joint("joint_f1")
 def joint_f1(batch: Batch, rules: str) -> Scores:
-    """Return harmonic mean of joint_precision and joint_recall, 0 if both are 0. Unscorable if one part is."""
+    """Compute the harmonic mean of joint_precision and joint_recall, 0 if both are 0. Unscorable if one of them is."""
     return joint_parts(batch, rules)[3]
 
 
 def sentence_parts(batch: Batch) -> Parts:
-    """Return EM, precision, recall and F1 of the claimed sentences."""
+    """Compute EM, precision, recall and F1 of the claimed sentences; NaN if unscorable."""
 
     def make() -> Parts:
         claimed = [{sentence_id(passage, index) for passage, index in _claims(p) if index is not None} for p in batch.predictions]
@@ -179,7 +180,7 @@ def sentence_parts(batch: Batch) -> Parts:
 
 
 def paragraph_parts(batch: Batch) -> Parts:
-    """Return EM, precision, recall and F1 of the claimed paragraphs."""
+    """Compute EM, precision, recall and F1 of the claimed paragraphs; NaN if unscorable."""
 
     def make() -> Parts:
         claimed = [{passage for passage, _ in _claims(p)} for p in batch.predictions]
@@ -189,7 +190,7 @@ def paragraph_parts(batch: Batch) -> Parts:
 
 
 def triple_parts(batch: Batch) -> Parts:
-    """Return EM, precision, recall and F1 of the claimed triples."""
+    """Compute EM, precision, recall and F1 of the claimed triples; NaN if unscorable."""
 
     def make() -> Parts:
         matched, claims, golds = [], [], []
@@ -206,7 +207,7 @@ def triple_parts(batch: Batch) -> Parts:
 
 
 def joint_parts(batch: Batch, rules: str) -> Parts:
-    """Return EM, precision, recall and F1 of answer and support together, by HotpotQA's or 2Wiki's evaluator."""
+    """Compute EM, precision, recall and F1 of answer and support together, as in HotpotQA's or 2Wiki's evaluator."""
 
     def make() -> Parts:
         factors = [answer_parts(batch, "hotpotqa"), sentence_parts(batch)]
@@ -260,7 +261,7 @@ def _parts(batch: Batch, matched: list[int], claims: list[int], golds: list[int]
 
 
 def harmonic(precision: Scores, recall: Scores) -> Scores:
-    """Return the harmonic mean, 0 if both are 0."""
+    """Compute the harmonic mean of precision and recall, 0 if both are 0."""
     total = precision + recall
     return np.where(total == 0, 0.0, 2 * precision * recall / np.where(total == 0, 1.0, total))
 
@@ -304,5 +305,5 @@ _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 
 
 def triple_part(text: str) -> str:
-    """Return 2Wiki's normal form of a triple's part: as SQuAD's, but articles stay."""
+    """Normalize a part of a triple as 2Wiki does: like SQuAD's normalization, but articles stay."""
     return " ".join(_PUNCTUATION.sub("", text.lower()).split())

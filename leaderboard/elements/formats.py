@@ -19,13 +19,13 @@ _ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Format of a metric's values.
+    """Number format of a metric's values.
 
     Attributes:
-        factor: Factor of a stored value.
-        decimals: Digits after the point.
-        unit: Of a value.
-        difference_unit: Of a difference of two values.
+        factor: Factor from a stored value to the displayed one, for example 100.
+        decimals: Number of digits after the decimal point.
+        unit: Unit of a value.
+        difference_unit: Unit of a difference of two values, for example "pp".
     """
 
     factor: float
@@ -34,17 +34,17 @@ class Scale:
     difference_unit: str
 
     def value(self, number: float | None) -> str:
-        """Return a value, e.g. `61.2`."""
+        """Format a value, e.g. `61.2`."""
         return NOTHING if missing(number) else _minus(f"{settled(number * self.factor):.{self.decimals}f}")  # type: ignore[operator]
 
     def interval(self, low: float | None, high: float | None) -> str:
-        """Return an interval, e.g. `[57.1, 65.4]`."""
+        """Format an interval, e.g. `[57.1, 65.4]`."""
         if missing(low) or missing(high):
             return NOTHING
         return f"[{self.value(low)}, {self.value(high)}]"
 
     def around(self, value: float | None, low: float | None, high: float | None) -> str:
-        """Return half an interval, e.g. `±4.1`, or `[94.6, 100.0]` if its sides differ by more than rounding; empty without one."""
+        """Format the interval around a value, e.g. `±4.1`, or `[94.6, 100.0]` if it is asymmetric; empty without an interval."""
         if value is None or low is None or high is None or missing(value) or missing(low) or missing(high):
             return ""
         if symmetric(value, low, high, self.factor, self.decimals):
@@ -52,14 +52,14 @@ class Scale:
         return self.interval(low, high)
 
     def difference(self, number: float | None) -> str:
-        """Return a signed value, e.g. `+3.1`."""
+        """Format a difference with its sign, e.g. `+3.1`."""
         if missing(number):
             return NOTHING
         text = f"{settled(number * self.factor):+.{self.decimals}f}"  # type: ignore[operator]
         return text[1:] if float(text) == 0 else _minus(text)
 
     def differences(self, low: float | None, high: float | None) -> str:
-        """Return an interval of differences, e.g. `[+0.4, +5.8]`."""
+        """Format an interval of differences, e.g. `[+0.4, +5.8]`."""
         if missing(low) or missing(high):
             return NOTHING
         return f"[{self.difference(low)}, {self.difference(high)}]"
@@ -70,16 +70,16 @@ PLAIN = Scale(1.0, 2, "as is", "as is")
 
 
 def missing(number: float | None) -> bool:
-    """Return whether there is no value to show."""
+    """Return whether a number is None or NaN."""
     return number is None or math.isnan(number)
 
 
 def unscored(count: int, query: int) -> str:
-    """Return `2 % unscored`: the share of a judge's questions without a value; empty if there is none.
+    """Format the share of questions that a judge gave no value, e.g. `2 % unscored`; empty if there is none.
 
     Args:
-        count: Questions without a value because a verdict is missing.
-        query: All questions of the score, including those.
+        count: Number of questions without a value because a verdict is missing.
+        query: Number of all questions, including those.
     """
     if not count:
         return ""
@@ -89,7 +89,7 @@ def unscored(count: int, query: int) -> str:
 
 
 def metric_name(identifier: str) -> tuple[str, str]:
-    """Return name and parameters of a metric id as a column shows them: `f1(rules=hotpotqa)#v1` is `F1`, `rules=hotpotqa`."""
+    """Split a metric id into display name and parameters: `f1(rules=hotpotqa)#v1` becomes `F1` and `rules=hotpotqa`."""
     match = _ID.fullmatch(identifier)
     if not match:
         return identifier, ""
@@ -101,27 +101,27 @@ def metric_name(identifier: str) -> tuple[str, str]:
 
 
 def metric_label(identifier: str) -> str:
-    """Return a metric in one line: `F1 (rules=hotpotqa)`."""
+    """Format a metric id as one label, e.g. `F1 (rules=hotpotqa)`."""
     name, details = metric_name(identifier)
     return f"{name} ({details})" if details else name
 
 
 def p_value(p: float | None) -> str:
-    """Return a p-value, e.g. `p = .012`, `p < .001`."""
+    """Format a p-value, e.g. `p = .012` or `p < .001`."""
     if missing(p):
         return NOTHING
     return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".", 1)  # type: ignore[operator]
 
 
 def count(number: float | None) -> str:
-    """Return a mean count: whole from 10 on, one decimal below; thousands apart."""
+    """Format a mean count: whole numbers from 10 on, one decimal below, with thousands separators."""
     if missing(number):
         return NOTHING
     return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"  # type: ignore[operator,arg-type]
 
 
 def seconds(number: float | None, *, milliseconds: bool = False) -> str:
-    """Return seconds with three significant digits, or milliseconds with one decimal."""
+    """Format a time as seconds with three significant digits, or as milliseconds with one decimal."""
     if missing(number):
         return NOTHING
     if milliseconds:
@@ -130,28 +130,28 @@ def seconds(number: float | None, *, milliseconds: bool = False) -> str:
 
 
 def dollars(number: float | None) -> str:
-    """Return US dollars; with enough digits below one cent, because four decimals would show 0."""
+    """Format US dollars, with more digits for amounts below one cent."""
     if missing(number):
         return NOTHING
     return "0" if number == 0 else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"  # type: ignore[operator]
 
 
 def duration(seconds_spent: float) -> str:
-    """Return a short time with its unit: `0.4 ms`, `12 ms`, `3.4 s`."""
+    """Format a short time with its unit, e.g. `0.4 ms`, `12 ms`, `3.4 s`."""
     if seconds_spent < 1:
         return f"{seconds_spent * 1000:.{0 if seconds_spent >= 0.01 else 1}f} ms"
     return f"{seconds_spent:.3g} s"
 
 
 def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:
-    """Return `p50–p95` of a question's seconds; empty if they are not known."""
+    """Format the 50th and 95th percentiles of the seconds per question as `p50–p95`; empty if unknown."""
     if cost is None or missing(cost.seconds_p50):
         return ""
     return f"{write(cost.seconds_p50)}–{write(cost.seconds_p95)}"
 
 
 def span(seconds_left: float) -> str:
-    """Return a time of minutes to days, in its two largest units: `45 s`, `3 min 20 s`, `2 h 5 min`, `1 d 4 h`."""
+    """Format a duration from seconds to days in its two largest units: `45 s`, `3 min 20 s`, `2 h 5 min`, `1 d 4 h`."""
     left = max(0, round(seconds_left))
     for size, unit, below, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if left >= size:
@@ -165,7 +165,7 @@ def _minus(text: str) -> str:
 
 
 def parameters(number: int | None) -> str:
-    """Return `7.2 B`, `110 M`; as models are named."""
+    """Format a number of model parameters, e.g. `7.2 B` or `110 M`."""
     if number is None:
         return NOTHING
     if number == 0:
@@ -177,13 +177,13 @@ def parameters(number: int | None) -> str:
 
 
 def published(item: Comparison, scale: Scale) -> str:
-    """Return `GPR 57.1, gap −2.0, other setting`."""
+    """Format a published figure next to ours, e.g. `GPR 57.1, gap −2.0, other setting`."""
     gap = "" if item.gap is None else f", gap {scale.difference(item.gap)}"
     return f"{item.figure.paper.upper()} {item.figure.value}{gap}, {item.status}"
 
 
 def published_tip(item: Comparison) -> str:
-    """Return where a published figure is printed, and what differs from our setting."""
+    """Return hover text for a published figure: paper, table, and how its setting differs from ours."""
     differs = f" What differs: {'; '.join(map(str, item.differs))}." if item.differs else ""
     return f"Published: {item.figure.source} prints {item.figure.value} {item.figure.unit}; {item.status}.{differs}"
 
@@ -197,24 +197,24 @@ _FALLBACK = ("f1", "em", "recall@5", "ndcg@10")
 
 
 def board_key(run: RunRow) -> str:
-    """Return the URL's name for the board that a run is on; readable, and unique by the fingerprint's start."""
+    """Return a board's key in URLs: readable, and unique by the beginning of the fingerprint."""
     return f"{run.dataset}~{run.setting}~{run.seed}~{run.dataset_fingerprint[:8]}"
 
 
 def board_label(runs: Sequence[RunRow]) -> str:
-    """Return a board's name: dataset, setting and seed."""
+    """Return a board's display name: dataset, setting and seed."""
     first = runs[0]
     return f"{first.dataset} · {first.setting} · seed {first.seed}"
 
 
 def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]], official: Sequence[str]) -> dict[str, list[str]]:
-    """Return metrics by family: the main ones, then each group, then all.
+    """Group metrics by family for a selector: the main metrics first, then each registered group, then all.
 
     Args:
-        metrics: Ids that the board has, in the order in which the experiment names them.
-        definitions: The store's definitions.
-        official: The dataset's own metrics, main one first. If the board lacks that one, the experiment measures
-            something else, and its own order is used.
+        metrics: Ids of the board's metrics, in the experiment's order.
+        definitions: Definitions of metrics by id.
+        official: The dataset's official metrics, the main one first. If the board lacks the main one, the experiment's order is
+            used.
     """
     if official and not any(_same(metric, official[0]) for metric in metrics):
         official = metrics
@@ -238,7 +238,7 @@ def higher_is_better(metric: str, definitions: Mapping[str, Mapping[str, Any]]) 
 
 
 def explanation(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a metric's full id and definition, for hover help."""
+    """Return a metric's full id and definition, as hover text."""
     known = definitions.get(metric)
     if not known:
         return metric

@@ -26,7 +26,7 @@ _PARTS = 3
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a JSON value's leaves by dotted key; null, and objects and lists that are empty, are left out."""
+    """Yield (dotted key, leaf) pairs of a JSON value; null and empty objects and lists are left out."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from flat(inner, f"{key}.{name}" if key else str(name))
@@ -38,7 +38,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def show_value(value: Any) -> str:
-    """Return a setting as text: texts unchanged except for paths of folders, all else as JSON, cut if it is long."""
+    """Format a setting as text: strings unchanged except for folder paths, everything else as JSON, truncated if it is long."""
     text = _placed(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -61,7 +61,7 @@ _CLASSES = re.compile(r"[a-z][a-z0-9-]*( [a-z][a-z0-9-]*)*")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An element.
+    """Element of a page (a small virtual DOM), which `view.js` turns into HTML.
 
     Attributes:
         tag: One of `TAGS`.
@@ -69,8 +69,8 @@ class Node:
         classes: Style classes, space-separated.
         attributes: By a name of `ATTRIBUTES`.
         tip: Help text shown on hover and on keyboard focus.
-        action: Changes of the view's URL parameters that a click asks for.
-        numbers: Handed to the style sheet as custom properties.
+        action: Changes of the page's URL parameters on a click.
+        numbers: Numbers passed to the style sheet as custom properties.
     """
 
     tag: str
@@ -82,7 +82,7 @@ class Node:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> list[Any]:
-        """Return `[tag, classes, attributes, tip, action, numbers, children]`, what `view.js` builds from."""
+        """Serialize the element as `[tag, classes, attributes, tip, action, numbers, children]`, which `view.js` renders."""
         return [
             self.tag,
             self.classes,
@@ -94,7 +94,7 @@ class Node:
         ]
 
     def texts(self) -> Iterator[str]:
-        """Yield all texts of the tree, in reading order."""
+        """Yield all texts below this element, in reading order."""
         for child in self.children:
             if isinstance(child, str):
                 yield child
@@ -102,7 +102,7 @@ class Node:
                 yield from child.texts()
 
     def find(self, *, tag: str | None = None, cls: str | None = None) -> Iterator[Node]:
-        """Yield this element and those below it that have a tag, a class, or both."""
+        """Yield this element and its descendants with a given tag, class, or both."""
         if (tag is None or self.tag == tag) and (cls is None or cls in self.classes.split()):
             yield self
         for child in self.children:
@@ -119,10 +119,10 @@ def el(
     numbers: Mapping[str, float] | None = None,
     **attributes: str | bool | None,
 ) -> Node:
-    """Return an element; None among children and attributes is left out.
+    """Make an element; None among children and attributes is left out.
 
     Raises:
-        ValueError: A tag, attribute or class that pages do not use: it must come from data.
+        ValueError: The tag, attribute or class is not among those that pages use, so it could come from untrusted data.
     """
     if tag not in TAGS:
         raise ValueError(f"pages have no element {tag!r}")
@@ -138,7 +138,7 @@ def el(
 
 
 def is_web_address(text: str) -> bool:
-    """Return whether text is an absolute http or https address without anything that a browser would strip or reinterpret."""
+    """Return whether a text is an absolute http(s) address without characters that browsers strip or reinterpret."""
     if re.search(r"[\x00-\x20\x7f\\]", text):
         return False
     try:
@@ -149,31 +149,31 @@ def is_web_address(text: str) -> bool:
 
 
 def link(text: str, address: str | None) -> Node:
-    """Return a link where the address is http(s), else the address as text."""
+    """Make a link if the address is http(s); otherwise show the address as text."""
     if address and is_web_address(address):
         return el("a", text, href=address)
     return el("span", f"{text} ({address})" if address else text)
 
 
 def badge(text: str, kind: str = "", tip: str = "") -> Node:
-    """Return a small label."""
+    """Make a small label (badge)."""
     return el("span", text, cls=f"badge {kind}".strip(), tip=tip)
 
 
 def prose(text: str) -> tuple[Node | str, ...]:
-    """Return text whose `words in backticks`, names of options and the like, are set apart; all else stays unchanged."""
+    """Split a text so that `words in backticks` become code elements; everything else stays unchanged."""
     parts = _QUOTED.split(text)
     return tuple(el("span", part, cls="code") if at % 2 else part for at, part in enumerate(parts) if part)
 
 
 def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
-    """Return the text of a page without content: the reason, and the commands to type next."""
+    """Make the content of a page without data: the reason, and the commands to run next."""
     commands = [el("li", el("span", step, cls="command")) for step in steps]
     return el("section", el("h2", title), el("p", text), el("ul", *commands) if commands else None, cls="message")
 
 
 def from_json(tree: str) -> Node:
-    """Return the tree back from what was sent to a browser; for tests and reports."""
+    """Rebuild an element from its JSON (`Node.to_json`), for tests and reports."""
     return _from_list(json.loads(tree))
 
 
@@ -185,14 +185,14 @@ def _from_list(row: list[Any]) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A column.
+    """Head of a table column.
 
     Attributes:
-        name: Its content.
-        unit: Of its values.
-        tip: Its meaning.
-        number: Whether its cells are numbers, and aligned as such.
-        wide: Whether its cells are sentences.
+        name: Title of the column.
+        unit: Unit of its values.
+        tip: Explanation, shown on hover.
+        number: Whether its cells are numbers and right-aligned.
+        wide: Whether its cells hold sentences.
     """
 
     name: str
@@ -203,13 +203,13 @@ class Head:
 
     @property
     def cls(self) -> str:
-        """Return style classes of its cells."""
+        """Return the style classes of the column's cells."""
         return "number" if self.number else "wide" if self.wide else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of more than a text: what is small beneath it, its help, and classes of its own."""
+    """Table cell with more than a text: small text beneath, hover text and style classes."""
 
     text: str
     below: str = ""
@@ -219,7 +219,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row: the node or text that names it, and its cells."""
+    """Table row: the node or text that names it, and its cells."""
 
     name: Node | str
     cells: Sequence[Cell | Node | str]
@@ -227,14 +227,14 @@ class Line:
 
 
 def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key: str, label: str = "") -> Node:
-    """Return a table.
+    """Build a simple table.
 
     Args:
-        caption: Its content; read aloud, not drawn.
-        heads: The first is of the rows' names.
+        caption: Description for screen readers; not drawn.
+        heads: Column heads; the first one is for the rows' names.
         lines: The rows, with one cell fewer than there are heads.
-        key: Unique within the page; keeps the scroll position.
-        label: Name of its region, if it is not the caption.
+        key: Key that is unique within the page and preserves the scroll position.
+        label: Accessible name of the table's region; empty uses the caption.
 
     Raises:
         ValueError: A row has too many or too few cells.
@@ -243,13 +243,13 @@ def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key:
 
 
 def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cls: str = "board", label: str = "") -> Node:
-    """Return a table of finished heads and rows that scrolls by itself; `label` if its region has another name."""
+    """Build a scrollable table from finished heads and rows; `label` names its region if it is not the caption."""
     table = el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *rows), cls=cls)
     return el("div", table, cls="scroll", key=key, role="region", label=label or caption)
 
 
 def text_rows(table: Node) -> Iterator[tuple[Node, list[str]]]:
-    """Yield each row of a table with its cells as text, heads first; rows that only divide others are left out.
+    """Yield each row of a table with its cells as text, heads first; divider rows are left out.
 
     Separate lines within a cell are separated by commas.
     """
@@ -273,7 +273,7 @@ CONTROLS = "Controls see the gold answers or evidence: they show attainable boun
 
 
 def divider(text: str, columns: int) -> Node:
-    """Return a row with a title for the rows below it."""
+    """Make a table row that is a title for the rows below it."""
     return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
 
 
@@ -288,16 +288,16 @@ class Order:
 def sorter(
     column: str, name: str, unit: str, tip: str, order: Order, cls: str, *, descending: bool, more: Sequence[Node] = (), **resets: None
 ) -> Node:
-    """Return a column's head: a button that sorts by it, and the other way round when it already does.
+    """Make a column head with a button that sorts by the column, or reverses the order if it is sorted by it already.
 
     Args:
         column: The column to sort by.
-        name, unit, tip: Its content.
-        order: The sorting now.
+        name, unit, tip: Title, unit and explanation of the column.
+        order: The current sort order.
         cls: Style classes.
-        descending: Whether the first click sorts so.
-        more: Text below.
-        resets: Parameters that lose their meaning.
+        descending: Whether the first click sorts in descending order.
+        more: Nodes below the title.
+        resets: URL parameters to reset when the order changes.
     """
     active = order.column == column
     arrow = el("span", "↓" if order.descending else "↑", cls="arrow") if active else None
@@ -315,14 +315,14 @@ def sorter(
 
 
 def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Head:
-    """Return the head of a metric's column."""
+    """Make the column head of a metric."""
     name, details = formats.metric_name(metric)
     unit = formats.scale_of(metric, definitions).unit
     return Head(name, f"{details + ' · ' if details else ''}{unit}", formats.explanation(metric, definitions), True)
 
 
 def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
-    """Return short facts in a line; empty facts are left out."""
+    """Join short facts into one line; empty ones are left out."""
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls=cls)
 
 
@@ -354,13 +354,13 @@ def _cell(cell: Cell | Node | str, head: Head) -> Node:
 
 
 def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
-    """Return names and what is so, as a table of two columns without a head; empty facts are left out."""
+    """Build a two-column table of names and values, without a head; empty values are left out."""
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
 
 
 def standing_sign(band: Band | None) -> Node | None:
-    """Return the sign for a method's relation to the best one; None if it is behind it or not ranked."""
+    """Make the symbol for a method's relation to the best one (● best, ○ no significant difference); None if it is worse or not ranked."""
     if band is None or not band.standing.sign:
         return None
     cls = "best" if band.standing is Standing.BEST else "standing"
@@ -368,12 +368,12 @@ def standing_sign(band: Band | None) -> Node | None:
 
 
 def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:
-    """Return a cell with a cost.
+    """Make a table cell for a cost.
 
     Args:
-        shown: The cost, or `formats.NOTHING`.
-        source: Who states it; empty if it was measured here.
-        parts: Its components.
+        shown: The formatted cost, or `formats.NOTHING`.
+        source: Who reported it; empty if it was measured here.
+        parts: Its components, as text.
         below: Small text beneath it.
     """
     if shown == formats.NOTHING:

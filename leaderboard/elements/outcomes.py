@@ -12,12 +12,12 @@ OUTCOMES = {"regressed": "failed", "inconclusive": "", "pass": "verified"}
 
 
 def outcome_badge(outcome: str, tip: str = "") -> Node:
-    """Return how a gate's outcome looks."""
+    """Make the label for a gate's outcome."""
     return badge(outcome, OUTCOMES.get(outcome, ""), tip)
 
 
 def gate_marks(runs: Iterable[RunRow]) -> list[Node]:
-    """Return the mark of runs that were candidates of a gate: the worst of their newest outcomes; none without a gate."""
+    """Make the gate label of runs that were gate candidates: the worst of their newest outcomes; empty without a gate."""
     outcomes = {run.gate for run in runs if run.gate}
     worst = next((name for name in OUTCOMES if name in outcomes), None)
     if worst is None:

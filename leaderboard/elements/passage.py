@@ -21,14 +21,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PassageText:
-    """A passage's text with its marks.
+    """Text of a passage with gold sentences and answers to be marked.
 
     Attributes:
-        text: As it is shown, from the first character to the last that the browser is sent.
-        length: Characters that the passage has in all.
-        sentences: Where each sentence is; empty if the dataset does not split its passages.
-        gold: Which of the sentences support the answer.
-        answers: Positions of accepted answers.
+        text: The part of the passage that is sent to the browser.
+        length: Length of the whole passage, in characters.
+        sentences: Start and end of each sentence; empty if the dataset does not split its passages.
+        gold: Indices of the sentences that support the answer.
+        answers: Start and end of each accepted answer.
     """
 
     text: str
@@ -39,14 +39,14 @@ class PassageText:
 
     @property
     def holds_answer(self) -> bool:
-        """Return whether it contains an answer."""
+        """Return whether the passage contains an accepted answer."""
         return bool(self.answers)
 
     def drawn(self, key: str) -> Node:
-        """Return the text as elements; folded parts open on demand.
+        """Render the text as elements; long parts are folded and open on demand.
 
         Args:
-            key: Unique within the page, and the same in its next run.
+            key: Key that is unique within the page and stable between reruns.
         """
         start, end = self.window()
         shown = el("p", *self._pieces(start, end), cls="text")
@@ -59,8 +59,7 @@ class PassageText:
         return el("div", before, el("p", *self._pieces(start, end)), after, rest, cls="text")
 
     def window(self) -> Span:
-        """Return the part that is shown at once: the beginning or, if the first mark lies beyond it, that mark with its
-        surroundings."""
+        """Return the part that is shown unfolded: the beginning or, if the first mark lies beyond it, the surroundings of that mark."""
         size = len(self.text)
         if size <= WHOLE:
             return 0, size
@@ -104,13 +103,13 @@ class PassageText:
 
 
 def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], gold: Collection[int] = ()) -> PassageText:
-    """Find the gold sentences and answers in a passage.
+    """Locate gold sentences and accepted answers in a passage.
 
     Args:
-        text: The passage, where it has no sentences.
-        sentences: Its sentences, or none.
-        golds: The answers to look for, as `gold_answers.sought` gives them.
-        gold: Indices of its supporting sentences.
+        text: The passage's text, if it is not split into sentences.
+        sentences: Its sentences; empty if it is not split.
+        golds: The answers to look for, from `results.store.records.informative_golds`.
+        gold: Indices of the supporting sentences.
     """
     spans: list[Span] = []
     parts: list[str] = []
@@ -125,12 +124,12 @@ def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], go
 
 
 def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator[Node | str]:
-    """Yield a stretch of a text with the answers in it marked.
+    """Yield a section of a text with the answers in it marked.
 
     Args:
         text: The whole text.
-        answers: Places in it, in order and apart.
-        start, end: The stretch.
+        answers: Start and end of each answer, sorted and not overlapping.
+        start, end: The section.
     """
     for first, last in answers:
         first, last = max(first, start), min(last, end)
@@ -145,11 +144,11 @@ def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator
 
 
 def key(*, sentences: bool, answers: bool) -> Node | None:
-    """Return the legend of the marks; None if nothing can be marked.
+    """Make the legend of the marks in a passage; None if nothing can be marked.
 
     Args:
         sentences: Whether the question has supporting sentences.
-        answers: Whether it has answers that are looked for.
+        answers: Whether the question has answers that can be marked.
     """
     parts = [
         el("span", el("mark", "gold sentence"), ": the dataset names it as support", cls="fact") if sentences else None,

@@ -63,15 +63,15 @@ KINDS: dict[str, Look] = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a picture, in the units shown.
+    """Data point of a chart, in displayed units.
 
     Attributes:
-        series: Its curve or kind, as in the legend.
-        x, value: Where; lines of a `forest` have no x.
-        low, high: Of the interval; NaN without one.
-        name: Its name, for its hover text.
-        shown: Its value and interval in words.
-        x_low, x_high: Of the interval of x; NaN without one.
+        series: Name of its series in the legend.
+        x, value: Coordinates; points of a `forest` have no x.
+        low, high: Ends of the value's interval; NaN without one.
+        name: Name in its hover text.
+        shown: Value and interval as text.
+        x_low, x_high: Ends of the interval of x; NaN without one.
     """
 
     series: str
@@ -86,11 +86,11 @@ class Point:
 
 
 class Picture(list[Any]):
-    """A drawing with the points that it shows, which are offered as data.
+    """Chart (an SVG tree) with its data points, which users can download.
 
     Args:
-        drawing: The drawing.
-        points: In the units shown.
+        drawing: The SVG tree.
+        points: The data points, in displayed units.
     """
 
     def __init__(self, drawing: Drawing, points: Iterable[Point]) -> None:
@@ -98,22 +98,22 @@ class Picture(list[Any]):
         self.points = tuple(points)
 
     def csv(self) -> str:
-        """Return the points as CSV; no value is empty."""
+        """Render the data points as CSV; missing values are empty."""
         rows = ([p.series, p.name, p.x, p.x_low, p.x_high, p.value, p.low, p.high] for p in self.points)
         return to_csv(("series", "name", "x", "x_low", "x_high", "value", "low", "high"), rows)
 
 
 def point_of(series: str, x: float, item: Estimate | Difference, scale: Scale, name: str, shown: str = "") -> Point:
-    """Return a value with its interval as a point; `shown` replaces the text of a plain value."""
+    """Make a data point from an estimate or difference; `shown` replaces its text."""
     value, low, high = (number * scale.factor for number in (item.value, item.low, item.high))
     return Point(series, x, value, low, high, name, shown or f"{scale.value(item.value)} {scale.interval(item.low, item.high)}")
 
 
 def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Drawing:
-    """Return an element; `cls` is its class, underscores in names stand for hyphens.
+    """Make an SVG element; `cls` is its class, and underscores in attribute names become hyphens.
 
     Raises:
-        ValueError: A tag or attribute that drawings do not use.
+        ValueError: The tag or attribute is not among those that charts use.
     """
     options = {"class" if name == "cls" else name.replace("_", "-"): value for name, value in attributes.items()}
     if tag not in TAGS or not options.keys() <= ATTRIBUTES:
@@ -122,11 +122,11 @@ def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Draw
 
 
 def ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Round numbers from low to high, a step of 1, 2 or 5 times a power of ten apart.
+    """Choose round axis ticks from low to high, with a step of 1, 2 or 5 times a power of ten.
 
     Args:
         low, high: The range; they may be equal.
-        most: How many at most.
+        most: Maximum number of ticks.
     """
     width = (high - low) or abs(high) or 1.0
     power = 10.0 ** math.floor(math.log10(width / most))
@@ -187,14 +187,14 @@ def forest(
     reference: float | None = None,
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """Return a line for each name with a dot and its interval for each of its points; None if nothing has a value.
+    """Draw a forest plot: one line per name, with a dot and its interval for each point; None if nothing has a value.
 
     Args:
-        lines: Names and their points, top first.
-        title: Of the x axis, with its unit.
-        label: The content of the picture, read aloud.
+        lines: (Name, points) pairs, from top to bottom.
+        title: Title of the x axis, with its unit.
+        label: Description for screen readers.
         reference: Position of a dashed line.
-        looks: Looks of the series; None numbers them.
+        looks: Style of each series; None numbers the series.
     """
     lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if not math.isnan(point.value)])]
     if not lines:
@@ -225,17 +225,17 @@ def plot(
     front: Sequence[Point] = (),
     looks: Mapping[str, Look] | None = None,
 ) -> Picture | None:
-    """Return points with their intervals against a quantity; None if no point has both.
+    """Draw a scatter or line chart of points with intervals; None if no point has both coordinates.
 
     Args:
-        points: In the order of the legend.
-        x_title, y_title: With units.
-        label: The content of the picture, read aloud.
-        logarithmic: Whether x is drawn so; points at 0 have no place then.
-        lines: Whether points of one series are joined, in the order given.
-        named: Whether points of the front bear their names, as far as there is room.
-        front: Points of a step line: the best quality at each maximum cost.
-        looks: Looks of the series; None numbers them.
+        points: The points, in the order of the legend.
+        x_title, y_title: Axis titles, with units.
+        label: Description for screen readers.
+        logarithmic: Whether the x axis is logarithmic; points at 0 are then left out.
+        lines: Whether to connect the points of a series, in the order given.
+        named: Whether to label points on the Pareto front, as far as there is room.
+        front: Points of the Pareto front, drawn as a step line.
+        looks: Style of each series; None numbers the series.
     """
     drawn = [point for point in points if not (math.isnan(point.value) or math.isnan(point.x) or (logarithmic and point.x <= 0))]
     if not drawn:
@@ -320,7 +320,7 @@ def _write_tick(tick: float) -> str:
 
 
 def shorten_name(text: str, most: int = _LONGEST) -> str:
-    """Return a text, cut if it does not fit."""
+    """Truncate a name that is too long for a chart."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -335,7 +335,7 @@ def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], lab
 
 
 def framed(drawing: Drawing, cls: str = "chart") -> list[Any]:
-    """Return a picture as `Node.to_json` writes elements; `view.js` draws both."""
+    """Serialize a chart like `Node.to_json`, so that `view.js` can render it."""
     return ["div", cls, {}, "", None, {}, [drawing]]
 
 
@@ -351,7 +351,7 @@ STYLE += """
 
 
 def svg_file(drawing: Drawing) -> str:
-    """Return a drawing as the text of an SVG file: text only ever as escaped text, its look in the file itself."""
+    """Render a chart as a self-contained SVG file, with all texts escaped."""
     tag, attributes, children = drawing
     _, _, width, height = attributes["viewBox"].split()
     options = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, **attributes}

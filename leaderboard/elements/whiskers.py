@@ -17,14 +17,15 @@ _DIGITS = 3
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From the lowest end of any interval to the highest: places of points are compared, not lengths of bars, so that
-    the axis need not begin at 0."""
+    """Horizontal axis of the small interval plots in a table column, from the lowest to the highest end of any interval (it
+    need not include 0).
+    """
 
     low: float
     high: float
 
     def whisker(self, value: float, low: float, high: float, *, best: bool = False) -> Node | None:
-        """Draw a dot at the value on a line as long as its interval; None if there is no interval.
+        """Draw a small interval plot: a dot at the value on a line as long as its interval; None without an interval.
 
         Args:
             value, low, high: Mean and interval.
@@ -36,23 +37,26 @@ class Axis:
         return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
 
     def position(self, value: float) -> float:
-        """Return the position of a value on the axis, from 0 to 1."""
+        """Convert a value to a position on the axis, from 0 to 1."""
         return round(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), _DIGITS)
 
 
 def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
-    """Return an axis that fits all intervals of a column; None if all values are equal.
+    """Make an axis that fits all intervals of a column; None if all values are equal.
 
     Args:
-        intervals: Their ends, NaN for none.
+        intervals: (Low, high) of each value; NaN without an interval.
     """
     ends = [end for low, high in intervals if not (formats.missing(low) or formats.missing(high)) for end in (low, high)]
     return Axis(min(ends), max(ends)) if ends and min(ends) < max(ends) else None
 
 
 def axes(board: Matrix) -> dict[str, Axis]:
-    """Return axes of the columns whose values may be compared, by their keys, and of the means by `MEAN`; the same on every
-    page of a long table. Controls are left out, because methods that see the gold would compress the others."""
+    """Make the axes of all columns with comparable values, by column key, and of the means (`MEAN`); the same on every page of
+    the table.
+
+    Controls are left out, because their extreme values would compress the others.
+    """
     rows = [row for row in board.rows if not row.control]
     results: dict[str, Axis | None] = {}
     for column in board.columns:

@@ -17,7 +17,7 @@ from results.boards.board import folded_costs, folded_runs, groups, series_of
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.names import is_called
 from results.boards.primary import primary_of
-from results.boards.published import Comparison, beside
+from results.boards.published import Comparison, published_for
 from results.boards.systems import COSTS, Figures, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
@@ -40,14 +40,14 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Format of an export.
+    """Overview matrix prepared for export to a file.
 
     Attributes:
         shown: The matrix.
-        drawn: All rows, in the order shown.
-        order: The sorting.
-        title: Its title.
-        papers: Whether published figures are in the cells.
+        drawn: All rows, in display order.
+        order: The sort order.
+        title: Title of the matrix.
+        papers: Whether cells show published figures.
     """
 
     shown: Shown
@@ -58,22 +58,22 @@ class Export:
 
     @property
     def rows(self) -> tuple[System, ...]:
-        """Return the rows in the order shown."""
+        """Return the rows in display order."""
         return (*self.drawn.pinned, *self.drawn.rows, *self.drawn.controls)
 
     @property
     def tree(self) -> Node:
-        """Return the table without the elements that work only on a page."""
+        """Return the table without interactive elements."""
         return draw_matrix(self.shown, self.drawn, self.order, live=False, papers=self.papers)
 
 
 def csv(export: Export) -> str:
-    """Return one line per cell."""
+    """Render the matrix as CSV, one line per cell."""
     return to_csv(CSV_COLUMNS, tidy(export))
 
 
 def tidy(export: Export) -> Iterator[list[Any]]:
-    """Yield one line per cell, in the order of `CSV_COLUMNS`; None is not a value."""
+    """Yield one CSV line per cell, in the order of `CSV_COLUMNS`; None means no value."""
     board = export.shown.board
     for row in export.rows:
         for column in board.columns:
@@ -106,7 +106,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
 
 
 def markdown(export: Export) -> str:
-    """Return the table as it is shown, for GitHub."""
+    """Render the table as GitHub Markdown, as displayed."""
     heads, *rows = [[markdown_text(cell) for cell in row] for row in _rows(export)]
     title = f"**{markdown_text(export.title)}**\n\n"
     below = "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
@@ -122,7 +122,7 @@ def _overall(shown: Shown) -> str:
 
 
 def latex(export: Export) -> str:
-    """Return the table as it is shown, with `booktabs`; ● is a bullet, ▲ ▼ are arrows."""
+    """Render the table as LaTeX with `booktabs`, as displayed."""
     heads, *rows = [[_latex_cell(cell) for cell in row] for row in _rows(export)]
     return to_latex(heads, rows, caption=latex_text(export.title), notes=[_latex_cell(note) for note in notes(export.shown)])
 
@@ -147,7 +147,7 @@ def _latex_cell(text: str) -> str:
 
 
 def notes(shown: Shown) -> list[str]:
-    """Return the notes that explain numbers and marks."""
+    """Return the notes below the table that explain numbers and symbols."""
     board = shown.board
     results = legend_lines(shown)
     if why := sorted({cell.insufficient_data for cell in board.cells.values() if cell.insufficient_data}):
@@ -165,17 +165,18 @@ def _source(run: RunRow, metric: str | None) -> str:
 
 
 def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
-    """Return all methods against all benchmarks of an experiment, by its primary metric or each dataset by its own, seeds as one row.
+    """Build the overview matrix of an experiment for a report or file: by the primary metric, else by each dataset's own; seeds
+    are averaged.
 
-    Only metrics that the experiment shows count: other experiments may have scored the same runs on more.
+    Only the experiment's metrics are used, although other experiments may have scored the same runs on more.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        title: Of the picture.
+        experiment: Name of the experiment.
+        title: Title of the matrix.
 
     Returns:
-        The matrix to draw or write; None if nothing is scored.
+        The matrix; None if nothing is scored.
     """
     definitions, datasets = queries.definitions(store), queries.datasets(store)
     every = groups(queries.runs(store, experiment))
@@ -216,7 +217,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
 
 
 def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:
-    """Return the printed figure whose setting is the closest, by the column's key and the run."""
+    """Find the published figure with the closest setting for each cell, by (column key, run id)."""
     results = {}
     for column in columns:
         if column.metric is None:
@@ -227,8 +228,8 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
             position = kept.runs[run.run]
             value, low, high = (float(row[position]) for row in (kept.means.value, *ends))
             ours = Estimate(value, low, high, int(kept.means.n[position]), 0)
-            known = beside(
-                run.dataset, run.setting, column.metric, run.description, estimate=ours, stated={"questions": str(kept.questions)}
+            known = published_for(
+                run.dataset, run.setting, column.metric, run.description, estimate=ours, facts={"questions": str(kept.questions)}
             )
             if known and ours.n:
                 results[column.key, run.run] = known[0]
@@ -236,5 +237,5 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
 
 
 def lines(export: Export) -> list[dict[str, Any]]:
-    """Return the matrix as JSON: one object per cell, with the columns of the CSV as keys; None means "no value"."""
+    """Render the matrix as JSON: one object per cell, with the CSV columns as keys; None means no value."""
     return [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(export)]

@@ -11,7 +11,7 @@ from results.statistics.pooled import Pooled
 
 
 def heads(shown: Shown) -> list[str]:
-    """Return the heads of the table; none if there is nothing to show."""
+    """Return the column heads of the summary table over all benchmarks; empty if there is nothing to show."""
     lines = shown.board.overall
     if not lines:
         return []
@@ -20,7 +20,7 @@ def heads(shown: Shown) -> list[str]:
 
 
 def rows(shown: Shown) -> list[list[str]]:
-    """Return one row per method, the highest Borda count first."""
+    """Return the rows of the summary table, highest Borda count first."""
     lines = shown.board.overall
     pooled = any(line.pooled for line in lines)
     return [_row(line, shown.scale(shown.board.columns[0]).factor, pooled=pooled) for line in lines]
@@ -34,7 +34,7 @@ def _row(line: Overall, factor: float, *, pooled: bool) -> list[str]:
 
 
 def notes(shown: Shown) -> list[str]:
-    """Return what the numbers mean, one line each."""
+    """Return the notes that explain the summary table."""
     lines = shown.board.overall
     if not lines:
         return []
@@ -50,7 +50,7 @@ def notes(shown: Shown) -> list[str]:
 
 
 def overall(shown: Shown) -> Node | None:
-    """Return the table with its notes, in the form of the matrix; None if there is nothing to show."""
+    """Build the summary table over all benchmarks with its notes; None if there is nothing to show."""
     if not (names := heads(shown)):
         return None
     pooled = any(line.pooled for line in shown.board.overall)

@@ -24,9 +24,9 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def settings_of(groups: Sequence[Sequence[RunRow]]) -> list[str]:
-    """Return settings in the order in which they come up, those with most benchmarks first; then all.
+    """List the retrieval settings that can be selected, in order of appearance, those with most benchmarks first, then "all".
 
-    All come first if no setting has two benchmarks, because a matrix needs two columns.
+    "All" comes first if no setting has two benchmarks, because a matrix needs two columns.
     """
     every = [runs[0].setting for runs in groups]
     distinct = sorted(dict.fromkeys(every), key=lambda setting: -every.count(setting))
@@ -36,12 +36,12 @@ def settings_of(groups: Sequence[Sequence[RunRow]]) -> list[str]:
 
 
 def column_key(run: RunRow) -> str:
-    """Return the URL's name for a column."""
+    """Return the column key of a run's benchmark for URLs."""
     return key_of(run.dataset_fingerprint, run.setting, run.seed)
 
 
 def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[str, str]]:
-    """Return name and small print of each group's column, by its key: seed and version only if they distinguish columns."""
+    """Return title and subtitle of each column, by column key; seed and version appear only if they distinguish columns."""
     results = {}
     firsts = [runs[0] for runs in groups]
     for run in firsts:
@@ -56,15 +56,15 @@ def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[
 
 
 def metrics_of(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return metrics that any of a board's runs was scored on."""
+    """List the metrics that any of a board's runs was scored on."""
     return list(dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ())))
 
 
 def own_metrics(runs: Sequence[RunRow], scored: Collection[str]) -> list[str]:
-    """Return the metrics that the experiment of these runs shows, in its order; all if a run belongs to no experiment.
+    """List the metrics that the experiment of these runs shows, in its order; all if a run belongs to no experiment.
 
     Args:
-        runs: Of one board.
+        runs: Runs of one board.
         scored: Metrics that any of them was scored on.
     """
     if any(run.metrics is None for run in runs):
@@ -75,16 +75,17 @@ def own_metrics(runs: Sequence[RunRow], scored: Collection[str]) -> list[str]:
 def ranked_families(
     runs: Sequence[RunRow], metrics: Sequence[str], definitions: Definitions, card: Mapping[str, Any], primary: Primary | None
 ) -> dict[str, list[str]]:
-    """Return metrics by family; the first of the main family ranks.
+    """Group metrics by family; the first metric of the main family determines ranks.
 
-    The experiment's declared primary metric leads, then its metrics in its order. Runs of no experiment follow the dataset.
+    The declared primary metric comes first, then the experiment's metrics in its order. Without an experiment, the dataset's
+    official metrics come first.
 
     Args:
-        runs: Of one board.
-        metrics: Ids to choose from.
-        definitions: Of metrics by id.
-        card: Of the dataset.
-        primary: The experiment's declaration, if anything.
+        runs: Runs of one board.
+        metrics: Metric ids to choose from.
+        definitions: Definitions of metrics by id.
+        card: Card of the dataset.
+        primary: The experiment's declared primary metric, if any.
     """
     official = card.get("metrics", ())
     if all(run.metrics is not None for run in runs):
@@ -94,13 +95,13 @@ def ranked_families(
 
 
 def known_families(metrics: Sequence[str], definitions: Definitions) -> list[str]:
-    """Return families that can be chosen: the datasets' own metrics, each group that was scored, and costs."""
+    """List the metric families that can be selected: the datasets' own metrics, each scored group, and costs."""
     groups = [str(definitions.get(metric, {}).get("group") or "other") for metric in metrics]
     return [MAIN, *(name for name in dict.fromkeys(groups) if name not in (MAIN, COST)), COST]
 
 
 def metrics_in(family: str, metrics: Sequence[str], definitions: Definitions) -> list[str]:
-    """Return the metrics of a family: all for the main family, the costs for `COST`, else those of the group."""
+    """List the metrics of a family."""
     if family == COST:
         return list(COSTS)
     if family == MAIN:
@@ -117,16 +118,16 @@ def columns_of(
     measure: str,
     primary: Primary | None = None,
 ) -> list[Column]:
-    """Return one column per board.
+    """Make one matrix column per board.
 
     Args:
-        groups: Runs by board.
-        scored: Metrics by run.
-        definitions: Of metrics by id.
-        cards: Of datasets by fingerprint.
+        groups: Runs, grouped by board.
+        scored: Ids of scored metrics by run.
+        definitions: Definitions of metrics by id.
+        cards: Cards of datasets by fingerprint.
         family: One of `known_families`.
-        measure: A metric's id, or `OWN`.
-        primary: The experiment's declaration, if anything.
+        measure: A metric id, or `OWN` for each dataset's own metric.
+        primary: The experiment's declared primary metric, if any.
     """
     results = []
     for runs in groups:
@@ -143,7 +144,7 @@ def columns_of(
 
 
 def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
-    """Return what to read for them; `series`: by run, the runs of all seeds that it stands for."""
+    """Make the requests for the columns' scores; `series` lists, by run, all seeds that it represents."""
     return tuple(
         Wanted(
             column.key,
@@ -181,13 +182,13 @@ ANY_DATA = "any data at all"
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The conditions that a system must meet; empty and None set no condition.
+    """Filters on the rows of the matrix; empty and None do not filter.
 
     Attributes:
-        kinds, readers: One of these, by their keys.
-        size, weights: One of `SIZE_NAMES`, `WEIGHT_NAMES`.
-        untrained: Names of training data that it must not have used.
-        since, until: Its newest run is of these days or between them.
+        kinds, readers: Allowed kinds and readers, by key.
+        size, weights: Allowed size and availability of weights, from `SIZE_NAMES` and `WEIGHT_NAMES`.
+        untrained: Training data that a method must not have used.
+        since, until: First and last day of a method's newest run.
     """
 
     kinds: frozenset[str] = field(default_factory=frozenset)
@@ -200,18 +201,18 @@ class Filters:
 
     @property
     def active(self) -> int:
-        """Return the number of active conditions."""
+        """Return the number of active filters."""
         return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
 
     @property
     def key(self) -> str:
-        """Return the same text for the same filters."""
+        """Return a cache key that is equal for equal filters."""
         untrained = map(key_of, self.untrained)
         lists = (",".join(sorted(item)) for item in (self.kinds, self.readers, untrained))
         return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
 
     def admits(self, row: System) -> bool:
-        """Return whether a system meets all of them; controls, which are not ranked, always do."""
+        """Return whether a system passes all filters; controls always do."""
         if row.control:
             return True
         day = row.last.date()
@@ -249,7 +250,7 @@ def _trained(row: System, untrained: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Filters for these systems, names by their keys."""
+    """Available values of each filter, as names by key."""
 
     kinds: dict[str, str]
     readers: dict[str, str]
@@ -259,7 +260,7 @@ class Choices:
 
 
 def choices(rows: Sequence[System]) -> Choices:
-    """Return the stored properties in which these systems differ."""
+    """Collect the values that filters can select among these systems; properties that all share are left out."""
     able = [row for row in rows if not row.control]
     training = _list_choices(able, lambda row: row.training)
     return Choices(
@@ -276,7 +277,7 @@ def _list_choices(rows: Sequence[System], of: Callable[[System], Sequence[str]])
 
 
 def matches(row: System, words: str) -> bool:
-    """Return whether every word of a search is in the name, the method's id or the reader's name."""
+    """Return whether every search word occurs in the system's name, method id or reader."""
     text = " ".join((row.name, row.any_run.method_id, *row.readers)).casefold()
     return all(word in text for word in words.casefold().split())
 
@@ -288,15 +289,15 @@ FIXED = ("method", "mean", "tokens", "seconds", "cost", "parameters")
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The rows to draw.
+    """Rows of the matrix on the current page.
 
     Attributes:
-        pinned: First, in the order in which they were pinned.
-        rows: Of this page, sorted.
-        controls: Below, on every page.
-        first: Place of the page's first row among all that match.
-        total: Rows that match, pinned ones and controls not counted.
-        hidden_keys: Of the rows that were hidden by hand.
+        pinned: Pinned rows, in the order in which they were pinned.
+        rows: Rows of this page, sorted.
+        controls: Controls, which are below the rows on every page.
+        first: Position of the page's first row among all matching rows.
+        total: Number of matching rows without pinned ones and controls.
+        hidden_keys: Keys of rows that the user has hidden.
     """
 
     pinned: tuple[System, ...]
@@ -308,12 +309,12 @@ class Drawn:
 
 
 def sort_columns(board: Matrix) -> list[str]:
-    """Return the columns that a matrix can be sorted by."""
+    """List the columns that a matrix can be sorted by."""
     return [*FIXED, *(column.key for column in board.columns)]
 
 
 def default_order(board: Matrix) -> Order:
-    """Return the default order: by the mean if rows have one, else by the first column with values; best first."""
+    """Return the default sort order: by the mean if rows have one, else by the first column with values; best first."""
     if any(board.mean(row) is not None for row in board.rows):
         return Order("mean", best_first(board, "mean"))
     first = next((column.key for column in board.columns if any((row.key, column.key) in board.cells for row in board.rows)), "method")
@@ -321,17 +322,14 @@ def default_order(board: Matrix) -> Order:
 
 
 def best_first(board: Matrix, column: str) -> bool:
-    """Return whether the best comes first when a column's values descend."""
+    """Return whether descending order puts the best values of a column first."""
     if column == "mean":
         return bool(board.columns) and board.columns[0].higher_is_better
     return any(item.key == column and item.higher_is_better for item in board.columns)
 
 
 def ordered(board: Matrix, order: Order) -> list[System]:
-    """Return all rows, methods before controls, those without a value last in both directions, unranked ones after the rest.
-
-    Comparable and incomparable values are never mixed.
-    """
+    """Sort all rows: methods before controls, rows without a value last in both directions, unranked ones after ranked ones."""
     key = _key(board, order.column)
     rows = []
     for control in (False, True):
@@ -361,7 +359,7 @@ def _key(board: Matrix, column: str) -> Callable[[System], str | float | None]:
 
 
 def cost_of(board: Matrix, row: System, column: str) -> float | None:
-    """Return tokens or seconds per question, or US dollars in all."""
+    """Return a row's cost in a column: tokens or seconds per question, or total US dollars; None if unknown."""
     cost = board.cost(row)
     if cost is None:
         return None
@@ -370,16 +368,16 @@ def cost_of(board: Matrix, row: System, column: str) -> float | None:
 
 
 def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE) -> Drawn:
-    """Return the visible part of a matrix; no number changes.
+    """Select the visible rows of a matrix; values and ranks do not change.
 
     Args:
-        board: All of it.
-        order: The sorting.
-        pinned: Keys of rows that stay on top for any search.
-        hidden: Keys of rows that are left out.
-        words: Of the search.
-        first: Place of the first row; the nearest page is drawn.
-        page: Rows on a page.
+        board: The whole matrix.
+        order: The sort order.
+        pinned: Keys of pinned rows, which are always shown first.
+        hidden: Keys of hidden rows.
+        words: The search text.
+        first: Position of the first row; rounded to a page.
+        page: Number of rows per page.
     """
     rows = ordered(board, order)
     known = {row.key: row for row in rows}

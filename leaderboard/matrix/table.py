@@ -43,7 +43,7 @@ _COST_SCALES = {
 
 
 def not_compared(shown: Shown) -> list[str]:
-    """Return one sentence per reason why methods are not compared with the chosen reference."""
+    """Explain why methods are not compared with the chosen reference, one sentence per reason."""
     reasons: dict[str, list[str]] = {}
     for key, why in shown.board.without_reference().items():
         reasons.setdefault(why, []).append(", ".join(filter(None, shown.names[key])))
@@ -52,13 +52,13 @@ def not_compared(shown: Shown) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A matrix with the facts for drawing it.
+    """Overview matrix with everything that is needed to draw it.
 
     Attributes:
         board: The matrix.
-        names: Name and small print of its columns by key.
-        definitions: Of metrics by id, costs among them.
-        published: The closest printed figure by the column's key and the run.
+        names: Title and subtitle of each column, by key.
+        definitions: Definitions of metrics and costs by id.
+        published: Published figure with the closest setting, by (column key, run id).
     """
 
     board: Matrix
@@ -72,20 +72,20 @@ class Shown:
         return _COST_SCALES.get(metric) or scale_of(metric, self.definitions)
 
     def metric(self, column: Column) -> str:
-        """Return a column's metric; with its parameters if another column has the same metric with other parameters."""
+        """Return the name of a column's metric; with parameters if another column has other parameters."""
         name, details = formats.metric_name(column.metric or "")
         every = {formats.metric_name(other.metric or "") for other in self.board.columns}
         alone = sum(item == name for item, _ in every) == 1
         return name if alone or not details else f"{name} ({details})"
 
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
-        """Return the printed figure next to a cell."""
+        """Return the published figure for a cell; None if there is none."""
         result = self.published.get((column.key, cell.run.run))
-        return result.left_open() if result is not None and cell.apart else result
+        return result.as_undecided() if result is not None and cell.apart else result
 
 
 def value(shown: Shown, column: Column, cell: Cell) -> str:
-    """Return `63.4 ± 2.1`, with `[61.7, 65.0]` behind it if verdicts are missing."""
+    """Format a cell's value as `63.4 ± 2.1`, followed by `[61.7, 65.0]` if verdicts are missing."""
     scale = shown.scale(column)
     if formats.missing(cell.value):
         return formats.NOTHING
@@ -94,7 +94,7 @@ def value(shown: Shown, column: Column, cell: Cell) -> str:
 
 
 def open_to(shown: Shown, column: Column, cell: Cell) -> str:
-    """Return `[61.7, 65.0]`: the value with missing verdicts counted as wrong, and as right; empty if none is missing."""
+    """Format a cell's bounds `[61.7, 65.0]`: the value with missing verdicts counted as wrong, and as right; empty if none is missing."""
     if cell.bounds is None or formats.missing(cell.bounds.low):
         return ""
     scale = shown.scale(column)
@@ -102,7 +102,7 @@ def open_to(shown: Shown, column: Column, cell: Cell) -> str:
 
 
 def rank(cell: Cell) -> str:
-    """Return `rank 3 (1–5)`: the rank, and the ranks that the tests leave open."""
+    """Format a cell's rank as `rank 3 (1–5)`: the rank, and the range of ranks that the tests leave open."""
     if cell.band is None:
         return ""
     low, high = cell.band.low, cell.band.high
@@ -110,24 +110,24 @@ def rank(cell: Cell) -> str:
 
 
 def why_apart(cell: Cell) -> str:
-    """Return the reason why a cell is not ranked, short."""
+    """Return a short reason why a cell is not ranked; empty if it is."""
     return cell.apart.partition(":")[0]
 
 
 def gaps(cell: Cell) -> str:
-    """Return `2 % unscored`: the share of a cell's questions without a value from the judge; empty if it gave each one."""
+    """Format the share of a cell's questions that the judge gave no value, e.g. `2 % unscored`; empty if there is none."""
     return formats.unscored(cell.unscored, cell.n + cell.unscorable + cell.unscored)
 
 
 def better(column: Column, cell: Cell) -> bool | None:
-    """Return whether a cell is significantly better (True) or worse (False) than the reference; None if neither."""
+    """Return True if a cell is significantly better than the reference, False if significantly worse, None if neither."""
     if cell.paired is None or formats.missing(cell.paired.corrected) or cell.paired.corrected >= ALPHA:
         return None
     return (cell.paired.value > 0) == column.higher_is_better
 
 
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
-    """Return all facts about a cell, in sentences."""
+    """Describe everything about a cell in sentences, as hover text."""
     scale = shown.scale(column)
     counts = [f"{cell.n:,} of {shown.board.questions[column.key]:,} questions"]
     if cell.unscorable:
@@ -162,7 +162,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
 
 
 def aside(row: System) -> str:
-    """Return the line below a row's name: method id and reader, if the name does not contain them."""
+    """Return the line below a row's name: method id and reader, unless the name contains them."""
     method = row.any_run.method_id
     parts = [] if method in (row.name, f"submitted:{row.name.rpartition('@')[0]}") else [method]
     readers = (reader for reader in row.readers if reader not in row.name and not (row.control and reader == WHOLE))
@@ -227,9 +227,9 @@ def _layout(shown: Shown, rows: Drawn, *, live: bool, papers: bool) -> _Layout:
 
 
 def unstated(board: Matrix) -> list[str]:
-    """Return a sentence for each cost column that is left out because no row has a cost.
+    """Return notes on cost columns that are left out because no run had such a cost, for example "no call cost money".
 
-    A submission's costs are stated by its sender: a note that nothing was used appears only where all was measured here.
+    The list is empty if some rows are submissions, whose costs are only reported.
     """
     if not board.rows or any(_other_sources(row) for row in board.rows):
         return []
@@ -239,14 +239,14 @@ def unstated(board: Matrix) -> list[str]:
 
 
 def draw_matrix(shown: Shown, rows: Drawn, order: Order, *, live: bool = True, papers: bool = False) -> Node:
-    """Draw the table.
+    """Draw the overview matrix as a table.
 
     Args:
         shown: The matrix.
-        rows: Which rows, in which order.
-        order: The sorting, for the heads.
-        live: Whether rows can be pinned and hidden, and cells opened: on a page that a server follows.
-        papers: Whether the closest published figure is in its cell.
+        rows: The visible rows.
+        order: The sort order, to mark in the heads.
+        live: Whether the table is interactive (rows can be pinned and hidden, cells opened), which needs a server.
+        papers: Whether cells show the closest published figure.
     """
     layout = _layout(shown, rows, live=live, papers=papers)
     heads = _heads(shown, order, layout)
@@ -259,7 +259,7 @@ def draw_matrix(shown: Shown, rows: Drawn, order: Order, *, live: bool = True, p
 
 
 def compared_with(board: Matrix) -> str:
-    """Return the reference of differences, or a note that there are none because that method cannot be compared."""
+    """Name the reference of the differences, or explain why there are no differences."""
     if board.reference is None:
         return "no reference chosen"
     missing = board.without_reference()
@@ -270,7 +270,7 @@ def compared_with(board: Matrix) -> str:
 
 
 def legend_lines(shown: Shown) -> list[str]:
-    """Return what numbers and marks mean: at most three lines, one meaning per mark."""
+    """Return up to three lines that explain numbers and symbols."""
     board = shown.board
     lines = [f"value ± half its 95 % interval; rank (rank interval from tests of all pairs); {SIGNS}"]
     if board.reference is not None:
@@ -284,12 +284,12 @@ def legend_lines(shown: Shown) -> list[str]:
 
 
 def legend(shown: Shown) -> Node:
-    """Return the legend of marks and numbers."""
+    """Build the legend of numbers and symbols."""
     return el("div", *(el("p", f"{line[0].upper()}{line[1:]}.", cls="note") for line in legend_lines(shown)))
 
 
 def heads_of(shown: Shown, rows: Drawn, order: Order) -> Node:
-    """Return the head row of a table that is not live, in another order."""
+    """Build the head row for another sort order, for a static table."""
     return el("tr", *_heads(shown, order, _layout(shown, rows, live=False, papers=False)))
 
 
@@ -454,7 +454,7 @@ def _mean(shown: Shown, row: System, layout: _Layout) -> Node:
 
 
 def why_no_mean(board: Matrix, row: System) -> str:
-    """Return which columns lack a comparable value, or that metrics differ."""
+    """Explain why a row has no mean: which columns lack a comparable value, or that metrics differ."""
     missing = [
         column.first.dataset
         for column, cell in zip(board.columns, board.line(row), strict=True)
@@ -483,7 +483,7 @@ def _sources(row: System) -> list[Node]:
 
 
 def pager(rows: Drawn, page: int) -> Node | None:
-    """Return the controls for the shown rows and the buttons to the others; None if all rows are shown."""
+    """Build the controls for paging; None if all rows are visible."""
     last = rows.first + len(rows.rows)
     parts: list[Node] = []
     if rows.total > page:

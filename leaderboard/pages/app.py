@@ -24,7 +24,7 @@ _LIBRARIES = ("pandas", "pyarrow", "scipy.stats")
 
 
 def main() -> None:
-    """Set the page up and run the one that the URL names."""
+    """Set up the leaderboard's navigation and run the page that the URL names."""
     assets = Path(__file__).parents[1] / "assets"
     # A file of our own: browsers fetch the icon of a page that names a Material symbol from Google.
     st.set_page_config(page_icon=str(assets / "icon.svg"), layout="wide")
@@ -57,7 +57,7 @@ def _submitted() -> bool:
 
 @st.cache_resource(show_spinner=False)
 def preload() -> threading.Thread:
-    """Start the imports that pages need next to whatever the server does, once in its life: SciPy and pandas take a second."""
+    """Import slow packages (SciPy, pandas) in a background thread, once per server."""
     # Not a daemon: a library that is cut off while it loads takes the whole process down noisily.
     thread = threading.Thread(target=_import_all, name="preloading")
     thread.start()

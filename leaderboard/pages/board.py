@@ -43,7 +43,7 @@ VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the page `board`: the results table of one benchmark, with intervals and exports."""
     state.begin("board")
     show(el("h1", "Leaderboard", cls="page"), "title")
     at = read.source()

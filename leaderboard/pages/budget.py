@@ -15,7 +15,7 @@ from results.boards.budget import Axis, budget_curves, informative_axis, quality
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
     state.begin("budget")
     show(el("h1", "Quality and budget", cls="page"), "title")
     chosen = choose()

@@ -21,7 +21,7 @@ PAGE = 15
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the page `compare`: several runs on one metric, question by question."""
     state.begin("compare")
     show(el("h1", "Compare", cls="page"), "title")
     chosen = choose()

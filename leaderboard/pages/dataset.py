@@ -17,7 +17,7 @@ SAMPLES = 5
 
 @as_page("datasets", "Datasets")
 def render(at: Source) -> None:
-    """Draw the page."""
+    """Draw the page `dataset`: stored datasets, their cards and sample questions."""
     results = read.dataset_facts(at)
     if not results:
         tell("The store has no dataset yet", "A dataset is stored with the first run over it.", ("ragmeter demo", "ragmeter list datasets"))

@@ -19,7 +19,7 @@ _CONTROLS = "Does it rank the controls correctly?"
 
 @as_page("judges", "Judges")
 def render(at: Source) -> None:
-    """Draw the page."""
+    """Draw the page `judge`: a judge's measured properties, win rates and control checks."""
     known = read.judges(at)
     if not known:
         tell(

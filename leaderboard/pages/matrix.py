@@ -30,7 +30,7 @@ PAGES = {"method": METHODS_PAGE, "runs": QUESTIONS_PAGE}
 
 @dataclass(frozen=True)
 class Request:
-    """Choices of the first widgets."""
+    """User's choices of experiment, setting, metric family and metric."""
 
     at: Source
     experiment: str | None
@@ -40,12 +40,12 @@ class Request:
 
     @property
     def scope(self) -> tuple[Source, str | None, str, str, str]:
-        """Return the arguments of `leaderboard.read`."""
+        """Return these choices as arguments for the functions of `leaderboard.read`."""
         return self.at, self.experiment, self.setting, self.family, self.measure
 
 
 def render(at: Source) -> None:
-    """Draw the matrix of a store that is not empty."""
+    """Draw the start page: the overview matrix of methods against benchmarks."""
     first, second = bar("shown", [3, 3, 2, 3]), bar("compared", [3, 3, 3, 2, 2], align="bottom")
     with first[0]:
         experiment = experiment_box(at)

@@ -34,7 +34,7 @@ def _results(at: Source, method: str, metrics: tuple[str, ...]) -> list[Result]:
 
 @as_page("methods", "Method")
 def render(at: Source) -> None:
-    """Draw the page."""
+    """Draw the page `method`: a method's description, results, costs and checkpoints."""
     known = source.method_ids(at)
     if not known:
         tell("No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"))

@@ -29,7 +29,7 @@ _OPENED = 2
 
 
 def render() -> None:
-    """Draw the page."""
+    """Draw the page `question`: one question with the runs' answers and evidence."""
     state.begin("questions")
     show(el("h1", "Questions", cls="page"), "title")
     chosen = choose()

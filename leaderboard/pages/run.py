@@ -46,7 +46,7 @@ def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> 
 
 @as_page("runs", "Runs")
 def render(at: Source) -> None:
-    """Draw the page."""
+    """Draw the page `run`: the list of runs, one run's configuration, and the comparison of two runs."""
     every = _runs(at, None)
     if not every:
         tell(

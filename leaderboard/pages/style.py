@@ -20,7 +20,7 @@ OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k
 
 @as_page("styles", "Style robustness")
 def render(at: Source) -> None:
-    """Draw the page."""
+    """Draw the page `style`: style gaps and curves of an experiment."""
     names = read.styled_experiments(at)
     if not names:
         tell(

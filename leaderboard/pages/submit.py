@@ -20,7 +20,7 @@ from results.store.queries import UserError
 from results.submission import review
 from results.submission.from_store import Known, known_boards, template_of
 from results.submission.review import Submitted
-from results.submission.storing import beside
+from results.submission.storing import board_runs
 
 BOARD_PAGE = "board.py"
 _CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
@@ -46,7 +46,7 @@ class _Refused:
 
 @as_page("submit", "Submit")
 def render(at: Source) -> None:
-    """Draw the page."""
+    """Draw the page `submit`: send a submission, see its checks, and review submissions as owner."""
     if intake.submit_command() is None:
         tell(
             "This server is read-only",
@@ -224,7 +224,7 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
         show(el("p", "No metric can be computed from it here, so there is no rank on the board to preview.", cls="note"), "preview-note")
         return None
     report = verdict.report
-    rows = beside(
+    rows = board_runs(
         [run for group in read.run_groups(at, None) for run in group], report["dataset_fingerprint"], report["setting"], report["seed"]
     )
     card = read.datasets(at).get(report["dataset_fingerprint"], {}).get("card", {})

@@ -34,24 +34,24 @@ _PLACED = (Head("Belongs", "relative to its rivals"), Head("Placed"), Head("Foun
 
 
 def eyes(board: BattleBoard, criterion: str) -> Node:
-    """Say whose marks those of a table are."""
+    """Explain whose preferences the stars of a table refer to: the judge's or people's."""
     return el("p", f"Marks: {board.eyes(criterion)}.", cls="note")
 
 
 def criteria(board: BattleBoard) -> list[str]:
-    """Return the criteria by which answers were compared, in the judge's order."""
+    """List the criteria by which answers were compared, in the judge's order."""
     return list(dict.fromkeys(pairing.criterion for pairing in board.pairings))
 
 
 def names(board: BattleBoard, criterion: str) -> list[str]:
-    """Return the names of methods, strongest first; methods of unknown strength follow in order of appearance."""
+    """List the method names, strongest first; methods of unknown strength follow in order of appearance."""
     ranked = [name for name, _ in board.strengths.get(criterion, ())]
     met = [name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)]
     return list(dict.fromkeys([*ranked, *met]))
 
 
 def matrix(board: BattleBoard, criterion: str) -> Node:
-    """Return share of the questions that the row's method wins against the column's, a tie counting half."""
+    """Build the win-rate matrix: the share of questions that the row's method wins against the column's, a tie as half a win."""
     order = names(board, criterion)
     known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [Head("Wins of … against")] + [
@@ -62,14 +62,14 @@ def matrix(board: BattleBoard, criterion: str) -> Node:
 
 
 def rates(board: BattleBoard, criterion: str) -> Node:
-    """Return win rates as a matrix; if all were compared only with one method, as a list of the others against it."""
+    """Build the win rates: a matrix, or a list if all methods were compared only with one."""
     rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
     common = set.intersection(*rivals) if len(rivals) > 1 else set()
     return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
 
 
 def against(board: BattleBoard, criterion: str, rival: str) -> Node:
-    """Return share of the questions that each method wins against one, a tie counting half, with what it consists of."""
+    """Build the win rates of all methods against one, with wins, ties and losses."""
     known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [
         Head(f"Wins against {rival}"),
@@ -160,7 +160,7 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
 
 
 def controls(board: BattleBoard, criterion: str) -> Node | None:
-    """Return the judge's places of a board's controls and the problems they reveal; None if no control was judged."""
+    """Build the table that checks the judge with the board's controls; None if no control was judged."""
     results = battles.placed(board, criterion)
     others = battles.not_placed(board, criterion)
     if not results and not others:
@@ -177,10 +177,10 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
 
 
 def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
-    """Return controls of the judge's other boards, folded, and the evidence against it there; None if none was judged.
+    """Build the folded control checks of the judge's other boards; None if no control was judged there.
 
     Args:
-        boards: The name of each board, and the board.
+        boards: (Name, board) pairs.
         criterion: The criterion of the comparison.
     """
     results = [(name, board, item) for name, board in boards for item in battles.placed(board, criterion)]
@@ -247,11 +247,11 @@ def _called(name: str, board: BattleBoard) -> str:
 
 
 def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = ()) -> Node:
-    """Return Bradley-Terry strengths, strongest first, with the ranks that the tests of all pairs leave open.
+    """Build the table of Bradley–Terry strengths, strongest first, with the range of ranks that the tests leave open.
 
     Args:
-        rows: As the board has them.
-        controls: Names of those that are controls, which are marked.
+        rows: (Method, strength) pairs.
+        controls: Names of controls, which are marked.
     """
     heads = [
         Head("Method"),
@@ -296,7 +296,7 @@ def _elo(item: Strength) -> Cell:
 
 
 def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Picture | None:
-    """Return Elo with its interval per method, strongest on top; a dashed line at the mean."""
+    """Draw a forest plot of Elo ratings with intervals, strongest on top; a dashed line at the mean."""
     lines = []
     for name, item in rows:
         value, low, high = item.elo

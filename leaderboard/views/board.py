@@ -46,12 +46,12 @@ _PLAIN = {
 
 
 def sort_columns(board: Board) -> list[str]:
-    """Return the columns that a board can be sorted by."""
+    """List the columns that a board can be sorted by."""
     return ["rank", "method", *board.metrics, "difference", *(name for name in _PLAIN if name != "indexing" or indexes(board))]
 
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Return place of each run by the focus metric; equals share it, and what must not be compared with others has none."""
+    """Return the rank of each run by the focus metric, by run id; equal values share a rank, and incomparable runs have none."""
     values = {row.run.run: row.cells[focus].estimate.value for row in _ranked(board, focus)}
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
@@ -63,13 +63,13 @@ def _ranked(board: Board, focus: str) -> list[Row]:
 
 
 def tokens(row: Row) -> float | None:
-    """Return mean tokens per question: prompt, completion and memory."""
+    """Return a row's mean tokens per question (prompt, completion and memory); None if unknown."""
     cost = row.cost
     return None if cost is None else cost.tokens
 
 
 def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """Return the rows, methods before controls, each part sorted; rows without a value come last either way."""
+    """Sort the rows: methods before controls; rows without a value last in both directions."""
     positions = ranks(board, focus, definitions)
     keys: dict[str, Callable[[Row], Any]] = {
         "rank": lambda row: positions.get(row.run.run),
@@ -103,16 +103,16 @@ def draw_board(
     opens: bool = False,
     papers: bool = False,
 ) -> Node:
-    """Draw the table.
+    """Draw the results table of one board.
 
     Args:
-        board: Runs and metrics.
-        focus: The metric that ranks, and whose differences are spelled out; one of the board's.
-        order: The sorting.
+        board: The board.
+        focus: Id of the metric that ranks the rows and whose differences are shown in full.
+        order: The sort order.
         definitions: Metric definitions by id.
-        bands: The ranks by the focus metric that tests leave open (`results.boards.board`).
-        opens: Whether names and cells open pages, where a server follows.
-        papers: Whether the closest published figure is in its cell.
+        bands: Rank ranges by the focus metric (`results.boards.board.positions`).
+        opens: Whether names and cells link to pages, which needs a server.
+        papers: Whether cells show the closest published figure.
     """
     printed = {key: items[0] for key, items in on_board(board).items()} if papers else {}
     rows = ordered(board, focus, order, definitions)
@@ -132,7 +132,7 @@ def draw_board(
 
 
 def heads_of(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
-    """Return the head row of the table in another order."""
+    """Build the head row of the table for another sort order."""
     spent = [row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)]
     return el("tr", *_heads(board, focus, order, definitions, bool(spent) and max(spent) < 1))
 
@@ -173,7 +173,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
 
 
 def indexes(board: Board) -> bool:
-    """Return whether building an index made model calls."""
+    """Return whether indexing made model calls for any of the board's runs."""
     return any(row.indexing is not None and row.indexing.tokens for row in board.rows)
 
 
@@ -386,11 +386,11 @@ def _or_inf(value: float | None, sign: int) -> float:
 
 
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Picture | None:
-    """Return a dot with its 95 % interval per run; a dashed line at the reference; None if no run has a value.
+    """Draw a forest plot of one metric: a dot with its 95 % interval per run, a dashed line at the reference; None without values.
 
     Args:
-        board: For its reference.
-        rows: In the order to draw, top first.
+        board: The board, for its reference.
+        rows: The rows, from top to bottom.
         metric: The metric to draw.
         definitions: Metric definitions by id.
     """

@@ -49,7 +49,7 @@ _SPREAD = 30.0
 
 
 def kind(item: UsageCost) -> str:
-    """Return the kind of a run on the chart."""
+    """Return the series of a run in the chart: control, unfinished, on the Pareto front, possibly on it, or dominated."""
     if item.row.control:
         return CONTROL
     if item.row.run.status != "finished":
@@ -58,7 +58,7 @@ def kind(item: UsageCost) -> str:
 
 
 def write_cost(x: float, axis: str) -> str:
-    """Return a cost as text."""
+    """Format a cost on the given axis."""
     if math.isnan(x):
         return formats.NOTHING
     if axis == "parameters":
@@ -75,7 +75,7 @@ def _value(value: Estimate, scale: Scale) -> Cell:
 
 
 def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:
-    """Return the runs, cheapest first, with what is on the front."""
+    """Build the table of quality and cost, cheapest first, with the Pareto front marked."""
     heads = [
         Head("Method"),
         Head("Cost", UNITS[axis], COUNTED[axis], number=True),
@@ -116,13 +116,13 @@ def _name_method(item: UsageCost) -> Node:
 
 
 def logarithmic(xs: Sequence[float]) -> bool:
-    """Return whether to draw an axis over these values logarithmically; never if one is 0."""
+    """Return whether an axis over these values should be logarithmic; never if one is 0."""
     known = [x for x in xs if not math.isnan(x)]
     return bool(known) and min(known) > 0 and max(known) / min(known) > _SPREAD
 
 
 def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Picture | None:
-    """Return runs by cost and quality with intervals, and the step line of the front; None if no run has both.
+    """Draw quality against cost with intervals and the Pareto front; None if no run has both.
 
     Controls are left out: the cost of the gold answer is meaningless, and would stretch the axis.
     """
@@ -141,9 +141,9 @@ def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
-    """Return points of compression curves, in the units shown; those at 0 memory tokens are of no compressor of memory.
+    """Convert compression curves to chart points; points at 0 memory tokens are left out on the memory axis.
 
-    Of more curves than can be distinguished, those of a single point are one series.
+    If there are too many curves to distinguish, all curves of a single point form one series.
     """
     crowd = len(curves) > _CURVES
     return [
@@ -155,13 +155,13 @@ def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list
 
 
 def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: str | None) -> Node:
-    """Return the numbers of compression curves.
+    """Build the table of compression curves.
 
     Args:
-        curves: In the order of the chart.
-        metric: The measure of quality.
-        scale: Its number format.
-        full: The name of the run that ratios are relative to.
+        curves: The curves, in the chart's order.
+        metric: Id of the metric.
+        scale: Number format of the metric.
+        full: Name of the uncompressed run that ratios are relative to.
     """
     relative = f"Relative to {full}, which is read in full" if full is not None else "No run is read in full"
     heads = [

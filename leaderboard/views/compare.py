@@ -25,13 +25,13 @@ _STAGES = {
 
 
 def names(result: Comparison) -> list[str]:
-    """Return the name of each run; a fingerprint distinguishes runs of the same name."""
+    """Return a name per run; a fingerprint is added to runs of the same name."""
     methods = [run.method for run in result.runs]
     return [f"{run.method} ({run.short})" if methods.count(run.method) > 1 else run.method for run in result.runs]
 
 
 def values(result: Comparison, shown: Scale) -> Node:
-    """Return each run's value with its interval."""
+    """Build the table of each run's value with its interval."""
     lines = []
     for run, name, item in zip(result.runs, names(result), result.estimates, strict=True):
         state = (
@@ -48,7 +48,7 @@ def values(result: Comparison, shown: Scale) -> Node:
 
 
 def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
-    """Return every pair with its difference, interval, corrected p-value, and questions won, tied and lost."""
+    """Build the table of all pairs: difference, interval, corrected p-value, and questions won, tied and lost."""
     called = names(result)
     lines = []
     for pair in result.pairs:
@@ -78,14 +78,14 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
 
 
 def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
-    """Return values by question kind, one column per run.
+    """Build the table of values by kind of question, one column per run.
 
     Args:
         result: The comparison.
-        parts: Its slices.
-        what: The property that defines the slices.
+        parts: Its slices by the chosen property.
+        what: Name of the property.
         shown: The metric's scale.
-        zeros: Whether a zero is a failure, which is then counted.
+        zeros: Whether to show how many questions have a score of zero.
     """
     lines = []
     for part in parts:
@@ -100,7 +100,7 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
 
 
 def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
-    """Return questions with each run's score; a click on one asks for its page.
+    """Build the list of questions with each run's score; a click opens the question's page.
 
     Args:
         result: The comparison.
@@ -119,7 +119,7 @@ def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale)
 
 
 def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
-    """Return the losses of each stage, one line per run; None if no run has all runs that the split needs."""
+    """Build the table of losses by pipeline stage, one line per run; None if no run has all needed runs."""
     known = [(name, item, item.losses) for name, item in zip(called, results, strict=True) if item.losses is not None]
     if not known:
         return None
@@ -147,7 +147,7 @@ def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) 
 
 
 def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node | None:
-    """Return a note about runs whose losses cannot be split; None if all can."""
+    """Explain which runs' losses cannot be split, and why; None if all can."""
     lines = []
     for name, item in zip(called, results, strict=True):
         if item.obstacle:
@@ -163,14 +163,14 @@ def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node 
 
 
 def outcomes() -> Node:
-    """Return the legend of the bars' colors, in the bars' order."""
+    """Build the legend of the win/tie/loss bars."""
     kinds = (("method", "left: the first is better"), ("unfinished", "middle: equal"), ("control", "right: the first is worse"))
     parts = (el("span", el("span", "■", cls=f"key-{kind}"), f" {text}", cls="fact") for kind, text in kinds)
     return el("p", *parts, cls="facts note")
 
 
 def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
-    """Return a value with its interval beneath."""
+    """Make a cell with a value and its interval beneath."""
     if formats.missing(item.value):
         return el("td", formats.NOTHING, cls="number")
     bracket = el("span", shown.interval(item.low, item.high), cls="interval")
@@ -185,7 +185,7 @@ def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
 
 
 def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> Node:
-    """Return a loss, signed: a stage that does harm when it is made perfect is negative."""
+    """Make a cell with a signed loss; negative if the oracle for the stage does worse."""
     if item is None or formats.missing(item.value):
         return el("td", formats.NOTHING, cls="number")
     return el(
@@ -199,7 +199,7 @@ def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> No
 
 
 def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_better: bool) -> Node:
-    """Return a difference with its interval, ▲ or ▼ where the corrected test rejects."""
+    """Make a cell with a difference and its interval; ▲ or ▼ marks a significant one."""
     mark = None
     if not formats.missing(p_holm) and p_holm < ALPHA:
         better = (item.value > 0) == higher_is_better
@@ -230,13 +230,13 @@ _EXAMPLE = 200
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A pair of scores that occurs, as shown.
+    """Point of the scatter plot: a pair of scores that occurs on one or more questions.
 
     Attributes:
         x, y: The scores of one run and of the other.
-        questions: On how many questions they occur.
-        example: One of those.
-        side: Of the diagonal: `above`, `on` or `below`.
+        questions: Number of questions with these scores.
+        example: Id of one of these questions.
+        side: Position relative to the diagonal: `above`, `on` or `below`.
     """
 
     x: float
@@ -247,7 +247,7 @@ class Point:
 
 
 def shares(result: Comparison, *, higher_is_better: bool) -> Node:
-    """Return one bar a pair: the shares of questions on which the first is better, equal, or worse, with their counts."""
+    """Draw one bar per pair of runs: the shares of questions on which the first is better, equal, or worse."""
     called, lines = names(result), []
     for pair in result.pairs:
         item = pair.difference
@@ -272,7 +272,7 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
 
 
 def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Node:
-    """Return one mark for each pair of scores that occurs; its area says on how many questions.
+    """Draw a scatter plot of two runs' scores per question; a mark's area is the number of questions.
 
     Args:
         drawn: The result of `points`; infinite values are not drawn.
@@ -328,7 +328,7 @@ def _width(point: Point, most: int) -> float:
 
 
 def points(result: Comparison, first: int, second: int, shown: Scale) -> list[Point]:
-    """Return every pair of scores that occurs, with the number of questions, an example, and its side of the diagonal."""
+    """Count the pairs of scores that occur, each with an example question and its side of the diagonal."""
     scored = [
         (float(x), float(y), row.text)
         for x, y, row in zip(result.values[first], result.values[second], result.questions, strict=True)

@@ -19,12 +19,12 @@ _LONGEST = 700
 
 
 def dataset_key(dataset: DatasetFacts) -> str:
-    """Return the URL's name for a dataset: readable, and unique by the fingerprint."""
+    """Return a dataset's key in URLs: readable, and unique by the fingerprint."""
     return f"{dataset.name}~{dataset.fingerprint}"
 
 
 def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
-    """Return all datasets; a name chooses which one is shown below."""
+    """Build the list of all datasets; a click on a name selects the one shown below."""
     heads = [
         Head("Dataset", tip="Choose one to see its card, its findings and some of its questions"),
         Head("Task", wide=True),
@@ -57,7 +57,7 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
 
 
 def card(dataset: DatasetFacts) -> Node:
-    """Return a dataset's card."""
+    """Build the card of a dataset."""
     card = dataset.card
     rows: list[tuple[str, Node | str]] = [
         ("License", str(card.get("license", ""))),
@@ -119,7 +119,7 @@ def _joined(parts: Any) -> str:
 
 
 def contamination(dataset: DatasetFacts) -> Node:
-    """Return which methods declare training on it; and how to look in training files, whose findings are not stored."""
+    """Build the list of methods that declare the dataset as training data, and the command that searches training files."""
     heading = el("h2", "Contamination", cls="section")
     if dataset.contaminated:
         result: Node = el("ul", *map(_contaminated, dataset.contaminated))
@@ -142,7 +142,7 @@ def _contaminated(result: Contaminated) -> Node:
 
 
 def sampled(samples: Sequence[Sample]) -> Node:
-    """Return sampled questions with their gold."""
+    """Build the list of sample questions with their gold."""
     return el("section", *map(_sample, samples), cls="stack")
 
 

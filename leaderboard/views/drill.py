@@ -22,15 +22,15 @@ _AT = re.compile(r"@(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Conditions for questions; the defaults set none.
+    """Filter on questions; the default values do not filter.
 
     Attributes:
-        words: Each is in the question or a gold answer.
-        kind: The dataset's question type.
+        words: Words that must all occur in the question or a gold answer.
+        kind: Question type of the dataset.
         hops: Number of gold passages, as text.
         length: One of `LENGTHS`.
-        failures: A method has the worst score.
-        differ: The methods do not all score the same.
+        failures: Only questions on which a method has the worst score.
+        differ: Only questions on which the methods' scores differ.
     """
 
     words: str = ""
@@ -42,18 +42,18 @@ class Wanted:
 
 
 def hops_of(rows: Sequence[QuestionRow]) -> list[str]:
-    """Return the numbers of gold passages that occur, the fewest first."""
+    """List the numbers of gold passages that occur, in ascending order."""
     return [str(count) for count in sorted({len(row.evidence) for row in rows})]
 
 
 def passing(rows: Sequence[QuestionRow], wanted: Wanted, scores: NDArray[np.float64], worst: float | None) -> list[int]:
-    """Return the positions of the questions that meet all conditions.
+    """Return the positions of the questions that pass a filter.
 
     Args:
         rows: All questions.
-        wanted: The conditions.
+        wanted: The filter.
         scores: Shape (methods, questions), NaN without a score.
-        worst: The metric's worst value; None: it has no bound, and the lowest or highest score is not a failure.
+        worst: Worst value of the metric; None if it is unbounded, so that no score is a failure.
     """
     able = np.ones(len(rows), dtype=bool)
     if wanted.failures:
@@ -83,7 +83,7 @@ def worst_of(definition: Mapping[str, Any]) -> float | None:
 
 
 def cutoffs(run: RunRow, metric: str) -> dict[int, str]:
-    """Return the ranks after which something ends, with what: the metric's k, and what the reader gets."""
+    """Return the cutoffs in a ranking, by rank: the metric's k, and the number of passages that the reader receives."""
     results: dict[int, str] = {}
     if at := _AT.search(metric_name(metric)[0]):
         results[int(at[1])] = f"{metric_name(metric)[0]} counts down to this rank"

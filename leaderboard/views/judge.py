@@ -22,7 +22,7 @@ KAPPA = Scale(1.0, 2, "", "")
 
 
 def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Cell:
-    """Return a value with its 95 % interval beneath."""
+    """Make a cell with a value and its 95 % interval beneath."""
     if math.isnan(estimate.value):
         return Cell(formats.NOTHING, tip=tip)
     tip_text = "; ".join(part for part in (tip, estimate.insufficient_data) if part)
@@ -30,7 +30,7 @@ def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Ce
 
 
 def card(result: JudgeCard) -> Node:
-    """Return who the judge is, what it was asked, and what that took."""
+    """Build the judge's card: model and prompts, number of calls, failures and cost."""
     about, work = result.card, result.work
     rows: list[tuple[str, Node | str]] = [
         ("Kind", "compares two answers" if about["kind"] == "pair" else "judges one answer"),
@@ -56,7 +56,7 @@ def card(result: JudgeCard) -> Node:
 
 
 def habits(result: JudgeCard) -> Node | None:
-    """Return how much its verdicts depend on chance, place and length; None if no question was judged twice."""
+    """Build the table of the judge's consistency and biases (repetition, position, length); None if no question was judged twice."""
     lines = list(_habits(result))
     if not lines:
         return None
@@ -95,7 +95,7 @@ def _habits(result: JudgeCard) -> Iterator[Line]:
 
 
 def agreement(result: JudgeCard) -> Node:
-    """Return whom it agrees with."""
+    """Build the table of the judge's agreement with other judges and with people."""
     lines = [
         *(_agreement(by, name, "judge", item) for by, all_ in result.with_judges.items() for name, item in all_.items()),
         *(_agreement(by, name, "person", item) for by, all_ in result.with_people.items() for name, item in all_.items()),
@@ -129,11 +129,11 @@ def _agreement(by: str, name: str, kind: str, item: Agreement) -> Line:
 
 
 def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
-    """Return means of runs corrected with human labels; None without labels.
+    """Build the table of means corrected with human labels; None without labels.
 
     Args:
-        rows: From the card.
-        names: Names of runs.
+        rows: Corrected means, from the judge's card.
+        names: Names of runs by id.
     """
     if not rows:
         return None
@@ -169,12 +169,12 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
 
 
 def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measures: Mapping[str, str]) -> Node | None:
-    """Return a table of the judge's places of a board's controls and best method; None if no control was judged.
+    """Build the table that checks a point judge with a board's controls and best method; None if no control was judged.
 
     Args:
-        board: With the judge's measures as columns.
+        board: A board with the judge's measures as columns.
         definitions: Metric definitions by id.
-        measures: Name of each column.
+        measures: Title of each column, by metric id.
     """
     judged = [row for row in board.rows if row.control and row.cells]
     if not judged:
@@ -236,9 +236,9 @@ _HEADS = (
 
 
 def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
-    """Return the key of the reader's stored conversation, by run.
+    """Return the key of the reader's stored model call, by run, for runs made here.
 
-    Only for runs made here: a submission's notes are its submitter's text, and could name any conversation of the store.
+    Submissions are left out, because their untrusted notes could name any stored call.
     """
     made = {run.run for run in runs if run.origin == "run"}
     keys = {answer.run: answer.notes.get(CALL) for answer in answers if answer.run in made}
@@ -246,25 +246,25 @@ def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[
 
 
 def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequence[Verdict]) -> dict[str, str]:
-    """Return keys of all conversations behind answers and verdicts, and whose each is: the method's or the judge's name.
+    """Map the keys of all stored model calls behind answers and verdicts to the name of the method or judge that made them.
 
     Args:
-        answers: To a question.
-        here: `answered_here` of them.
-        results: Verdicts on them.
+        answers: Answers to one question.
+        here: Result of `answered_here`.
+        results: Judges' calls about these answers.
     """
     keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
     return keys | {item.call: f"Judge {item.judge}" for item in results if item.call is not None}
 
 
 def verdicts(results: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> list[Node]:
-    """Return a fold for each judge with a line for each of its calls.
+    """Build one fold per judge with a line for each of its calls about a question.
 
     Args:
-        results: Of one question.
+        results: Judges' calls about one question.
         names: Method names by run.
-        opened: Key of the conversation that is shown.
-        question: Its id, for keys.
+        opened: Key of the model call that is currently shown.
+        question: Id of the question, for element keys.
     """
     judges = list(dict.fromkeys(item.judge for item in results))
     return [_judge(judge, [item for item in results if item.judge == judge], names, opened, question) for judge in judges]
@@ -337,7 +337,7 @@ def _reads(call: str | None, opened: str, key: str) -> Node:
 
 
 def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
-    """Return a button for each run whose reader asked a model that replies over the network, to read what was said."""
+    """Build one button per run whose reader called a model, to show that call."""
     queries = [answer for answer in answers if answer.run in here]
     if not queries:
         return None
@@ -350,7 +350,7 @@ def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, 
 
 
 def conversation(result: Conversation | None, whose: str) -> Node:
-    """Return a stored conversation, or a note that it is not stored."""
+    """Build the view of a stored model call, or a note that it is no longer stored."""
     if result is None:
         text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
         return el("section", el("h3", whose, cls="section"), el("p", text, cls="note"))

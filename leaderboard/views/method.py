@@ -32,7 +32,7 @@ _ARXIV = re.compile(
 
 
 def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = False) -> Node:
-    """Return the method's description and training data; `checkpoints`: whether some are listed below it."""
+    """Build the method's description and training data; `checkpoints`: whether checkpoints are listed below it."""
     if known is None:
         return el("section", el("p", "The store has no card of this method.", cls="note"), cls="stack")
     trained = known.get("training_data") or []
@@ -54,14 +54,14 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
 
 
 def paper(text: str | None) -> Node | str:
-    """Return a paper, linked if it has or is an arXiv number; empty if there is none."""
+    """Format a method's paper, as a link if it is or contains an arXiv number; empty if there is none."""
     stripped = (text or "").strip()
     result = _ARXIV.search(stripped) or _ARXIV_NUMBER.fullmatch(stripped)
     return link(stripped, f"https://arxiv.org/abs/{result['number']}") if result else stripped
 
 
 def options(runs: Sequence[RunRow]) -> Node | None:
-    """Return options of the runs: what all have in common, and what is set differently in some; None without any."""
+    """Build the table of options: those that all runs share, and those that differ; None without options."""
     rows = [dict(flat(run.description)) for run in runs]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     if not keys:
@@ -81,13 +81,13 @@ def options(runs: Sequence[RunRow]) -> Node | None:
 
 
 def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definitions, contaminated: Mapping[str, Sequence[str]]) -> Node:
-    """Return one line per run: where it ran, and its values with their intervals.
+    """Build the table of a method's runs: dataset, setting and values with intervals.
 
     Args:
-        rows: Runs with their values.
-        metrics: Ids.
-        definitions: Of metrics by id.
-        contaminated: By run, which of its training data cover its questions (`systems.contaminated_by`).
+        rows: The runs with their values.
+        metrics: Metric ids of the columns.
+        definitions: Definitions of metrics by id.
+        contaminated: Training data that cover the test questions, by run (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
     heads += [metric_head(metric, definitions) for metric in metrics]
@@ -122,7 +122,7 @@ def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
 
 
 def costs(rows: Sequence[Result]) -> Node | None:
-    """Return the mean cost of a question; None if nothing was measured."""
+    """Build the table of the mean cost per question; None if nothing was measured."""
     lines = []
     for row in rows:
         cost = row.cost
@@ -170,11 +170,11 @@ def costs(rows: Sequence[Result]) -> Node | None:
 
 
 def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
-    """Return one line a checkpoint.
+    """Build the table of a method's checkpoints, one line each.
 
     Args:
         matches: The method's checkpoints, newest first.
-        runs: By hash, the runs made with it.
+        runs: Runs that use a checkpoint, by its hash.
     """
     lines = []
     for item in matches:
@@ -204,11 +204,11 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
-    """Return one quantity over the steps of a training, one line per checkpoint.
+    """Draw a training curve (one quantity over the steps), with one line per checkpoint; None without points.
 
     Args:
-        curves: By checkpoint's label, the points.
-        figure: The quantity to draw.
+        curves: (Step, value) pairs by the checkpoint's label.
+        figure: Name of the quantity.
     """
     nan = math.nan
     points = [
@@ -221,7 +221,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
 
 
 def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
-    """Return the curves in numbers: first, smallest, largest and last value."""
+    """Build the table of training curves: first, smallest, largest and last value."""
     lines = []
     for name, points in curves.items():
         values = [value for _, value in points]
@@ -232,7 +232,7 @@ def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
 
 
 def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
-    """Return the gate's decisions, newest first."""
+    """Build the table of gate decisions, newest first."""
     lines = []
     for item in matches:
         scale = scale_of(item.metric, definitions)

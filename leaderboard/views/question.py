@@ -18,7 +18,7 @@ _BEGINNING = 80
 
 
 def question(row: QuestionRow) -> Node:
-    """Return question, gold answer and other accepted wordings."""
+    """Build the view of a question: its text, gold answer and other accepted wordings."""
     others = [gold for gold in row.golds if gold not in row.answers]
     answers = [el("span", answer or "(empty)", cls="gold-answer") for answer in dict.fromkeys(row.answers)]
     return el(
@@ -46,16 +46,16 @@ def answer_table(
     definitions: Definitions,
     depth: int,
 ) -> Node:
-    """Return each run's answer with its scores, the ranks of the gold passages, and its cost.
+    """Build the table of the runs' answers, with scores, ranks of the gold passages, and cost.
 
     Args:
         row: The question.
-        passages: Its gold passages that are in the store.
-        answers: The runs' answers; a run without an answer has a line that states it.
-        runs: One line each.
-        metrics: Columns.
+        passages: Its gold passages by id, as far as they are stored.
+        answers: The runs' answers; a run without one gets the line "not answered yet".
+        runs: The runs, one line each.
+        metrics: Metric ids of the columns.
         definitions: Metric definitions by id.
-        depth: How many ranks were read.
+        depth: Number of ranks that were read.
     """
     heads = [Head("Method"), Head("Answer", wide=True), *(metric_head(metric, definitions) for metric in metrics)]
     if row.evidence:
@@ -125,10 +125,10 @@ def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Cell | N
 
 
 def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | None:
-    """Return the gold passages themselves, to be opened."""
+    """Build the folds with the gold passages' texts; None if the question has none."""
     if not passages:
         return None
-    golds = records.sought(row.golds)
+    golds = records.informative_golds(row.golds)
     shown = [
         el(
             "li",
@@ -148,23 +148,23 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
 
 
 def marks(row: QuestionRow) -> Node | None:
-    """Return a description of the marks in the evidence; None if nothing can be marked."""
-    return key(sentences=bool(row.supporting_facts), answers=bool(records.sought(row.golds)))
+    """Build the legend of the marks in the evidence; None if nothing can be marked."""
+    return key(sentences=bool(row.supporting_facts), answers=bool(records.informative_golds(row.golds)))
 
 
 def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], cutoffs: Mapping[int, str], *, opened: bool) -> Node:
-    """Draw a run's ranked evidence with gold sentences, answers and ranks marked; below it the gold passages that it missed.
+    """Draw a run's ranked evidence with gold sentences, answers and cutoffs marked, followed by gold passages that it missed.
 
-    Gold passages are open; where the dataset names none, the first one that holds an answer is.
+    Gold passages are unfolded; without gold, the first passage that contains an answer is.
 
     Args:
         row: The question.
         answer: The run's answer.
         passages: Gold passages, as far as the store holds them.
-        cutoffs: By rank, what ends after it.
-        opened: Whether the list is open at first.
+        cutoffs: Labels of cutoffs by rank (`drill.cutoffs`).
+        opened: Whether the list is unfolded initially.
     """
-    golds = records.sought(row.golds)
+    golds = records.informative_golds(row.golds)
     result = sum(item.gold for item in answer.evidence)
     wanted = len(row.evidence)
     texts = [_looked_through(row, item, golds) for item in answer.evidence]
@@ -206,7 +206,7 @@ def _missed(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage]
 
 
 def returned(answer: AnswerRow, question: str) -> Node:
-    """Return what a system returned next to its answer: the texts that it showed its model, cited statements, searches, confidence."""
+    """Build the view of what a system returned besides its answer: contexts, cited statements, searches, confidence."""
     record = answer.record
     contexts, statements, searches = (record.get(name, []) for name in ("contexts", "statements", "searches"))
     tally = [f"{name}: {len(record[name]):,}" for name in ("contexts", "statements", "searches") if name in record]
@@ -240,11 +240,11 @@ def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
 
 
 def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
-    """Return a button for each run that has calls of models, to read them.
+    """Build one button per run that has stored model calls, to show them.
 
     Args:
-        answers: To a question.
-        opened: The run whose calls are shown.
+        answers: Answers to one question.
+        opened: Id of the run whose calls are currently shown.
     """
     buttons = [
         el(
@@ -264,7 +264,7 @@ def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
 
 
 def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:
-    """Return the calls of models that an answer took, in order, each to be opened."""
+    """Build the list of model calls behind an answer, in order, each in a fold."""
     return el(
         "section",
         el("h3", f"Calls of {answer.method}", cls="section"),
@@ -329,16 +329,16 @@ def question_list(
     earlier: str | None = None,
     later: str | None = None,
 ) -> Node:
-    """Return questions of one page of a filter, each a button that opens it.
+    """Build the list of questions that pass the filter (one page of it), each a button that opens the question.
 
     Args:
         rows: The questions.
-        current: The one that is open.
-        scores: By run, one score per question in `rows`' order.
-        names: Method name by run.
-        metric: The metric of the scores.
+        current: Id of the open question.
+        scores: Scores by run, in the order of `rows`.
+        names: Method names by run.
+        metric: Id of the metric.
         definitions: Metric definitions by id.
-        earlier, later: Starts of the pages before and after, if there are any.
+        earlier, later: Positions of the previous and the next page, if any.
     """
     shown = scale_of(metric, definitions)
     items = []

@@ -24,7 +24,7 @@ _ANSWER = 300
 
 
 def settings(results: Sequence[Setting]) -> Node:
-    """Return the settings in which the two runs differ."""
+    """Build the table of settings in which two runs differ."""
     if not results:
         return el("p", "Both runs have the same data, settings, versions and machine.", cls="note")
     lines = [Line(item.key, [_side(item.first, item.in_first), _side(item.second, item.in_second)]) for item in results]
@@ -37,7 +37,7 @@ def _side(value: Any, there: bool) -> Cell | str:
 
 
 def numbers(result: Diff, definitions: Definitions) -> Node:
-    """Return both runs on each metric, with the paired difference if they have the same questions."""
+    """Build the table of both runs' scores, with the paired difference if they have the same questions."""
     heads = [
         Head("Metric"),
         Head("First", "95 % interval", number=True),
@@ -83,7 +83,7 @@ def _estimate(item: Estimate | None, scale: formats.Scale) -> Cell | str:
 
 
 def questions(result: Diff, definitions: Definitions) -> Node:
-    """Return the questions on which the two are furthest apart, with what both said."""
+    """Build the list of questions on which two runs differ most, with both answers."""
     scale = scale_of(result.by or "", definitions)
     heads = [
         Head("Question"),
@@ -121,12 +121,12 @@ _LONG = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A run's progress over time.
+    """Speed of a running run.
 
     Attributes:
-        per_second: Questions per second; None if it is not known yet.
-        remaining_s: Seconds until the last question at this speed; None if unknown.
-        quiet_s: Seconds for which no new answer was seen; 0.0 at the first look.
+        per_second: Questions per second; None if unknown.
+        remaining_s: Estimated remaining seconds; None if unknown.
+        quiet_s: Seconds since the last new answer; 0.0 at the first observation.
     """
 
     per_second: float | None
@@ -141,18 +141,18 @@ class _Seen:
 
 
 class Sightings:
-    """Observations of running runs; shared by all readers of a server."""
+    """Observations of running runs over time, from which their speed is estimated; shared by all visitors of a server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, _Seen] = {}
 
     def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Speed]:
-        """Note how far runs are, and return their speed; runs that are not among them are forgotten.
+        """Record the progress of runs and return their speed, by run id; other runs are forgotten.
 
         Args:
-            runs: All that run.
-            now: The present moment, UTC without a zone.
+            runs: All running runs.
+            now: The current time, UTC without a zone.
         """
         with self._lock:
             self._seen = {run.run: self._seen.get(run.run, _Seen()) for run in runs}
@@ -191,12 +191,12 @@ _KINDS = {"running": "running", "failed": "failed", "incomplete": "failed"}
 
 
 def status(run: RunRow) -> Node | None:
-    """Return a badge for what is not simply finished."""
+    """Make the label for a run's status; None if it simply finished."""
     return None if run.status == "finished" else badge(run.status, _KINDS.get(run.status, ""), run.error or "")
 
 
 def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
-    """Return the runs in progress: questions done and failed, speed, cost and remaining time."""
+    """Build the table of running runs: questions done and failed, speed, cost and remaining time."""
     heads = [
         Head("Run"),
         Head("Answered", "questions"),
@@ -236,11 +236,11 @@ def _speed(speed: Speed) -> Cell:
 
 
 def listing(runs: Sequence[RunRow], chosen: str) -> Node:
-    """Return one line per run; a click on its name shows the run below.
+    """Build the list of runs; a click on a name shows the run below.
 
     Args:
-        runs: To list.
-        chosen: The fingerprint of the one that is shown below.
+        runs: The runs to list.
+        chosen: Id of the run that is shown below.
     """
     heads = [
         Head("Run", "fingerprint"),
@@ -291,7 +291,7 @@ def _moment(when: datetime) -> Cell:
 
 
 def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
-    """Return the facts of a run: identity, data, state and the cost of preparation."""
+    """Build the table of a run's facts: identity, data, status and indexing cost."""
     prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; not included in the figures per question")]
     return facts(
         [
@@ -326,7 +326,7 @@ _ORIGINS = {
 
 
 def weights(used: Sequence[Checkpoint]) -> Node | None:
-    """Return the registered checkpoints that a run was made with; None if it names none."""
+    """Build the table of registered checkpoints that a run uses; None if it uses none."""
     if not used:
         return None
     heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]
@@ -341,7 +341,7 @@ def weights(used: Sequence[Checkpoint]) -> Node | None:
 
 
 def folds(run: RunRow) -> list[Node]:
-    """Return the run's provenance, one fold per part; empty parts are left out."""
+    """Build the folds with a run's provenance; empty parts are left out."""
     parts = [
         ("Settings of the method, of all its parts", run.description, True),
         ("Data, parts and metrics", run.provenance, False),
@@ -352,7 +352,7 @@ def folds(run: RunRow) -> list[Node]:
 
 
 def sources(runs: Sequence[RunRow]) -> Node:
-    """Return the provenance of several runs, one fold per run; for a report, which has no other page."""
+    """Build the provenance of several runs, one fold per run, for the report."""
     title = el(
         "summary",
         el("span", "Where the numbers come from", cls="name"),

@@ -17,12 +17,12 @@ ALPHA = 0.05
 
 
 def scale_of(factor: float) -> Scale:
-    """Return the number format of values that are multiplied by this factor."""
+    """Return the number format for values that are displayed with this factor."""
     return PERCENT if factor == PERCENT.factor else PLAIN
 
 
 def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: str = "") -> Cell:
-    """Return a signed value with its interval beneath."""
+    """Make a cell with a signed value and its interval beneath."""
     if math.isnan(item.value):
         return Cell(formats.NOTHING, tip=tip)
     tip_text = "; ".join(part for part in (tip, item.insufficient_data) if part)
@@ -30,11 +30,11 @@ def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: 
 
 
 def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
-    """Return the style gap of each method in each style: formal minus style.
+    """Build the table of style gaps (formal minus style): one row per method, one column per style.
 
     Args:
-        table: The style gaps on one metric.
-        higher_is_better: The metric's direction.
+        table: Style gaps on one metric.
+        higher_is_better: False if lower is better.
     """
     scale = scale_of(table.scale)
     loss = "positive" if higher_is_better else "negative"
@@ -102,7 +102,7 @@ def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
 
 
 def gaps_note(table: GapTable) -> str:
-    """Return the legend of a table of style gaps."""
+    """Return the legend below a table of style gaps."""
     every = [gap for row in table.rows for gap in row.gaps]
     note = "Formal minus style, paired by question. Brackets: 95 % interval."
     if any(gap.result.gap.insufficient_data for gap in every):
@@ -113,14 +113,14 @@ def gaps_note(table: GapTable) -> str:
 
 
 def average(table: GapTable) -> Node:
-    """Return mean style gap over the methods that can be ranked, by style."""
+    """Build the table of the mean style gap over all ranked methods, by style."""
     scale = scale_of(table.scale)
     parts = [el("span", f"{name} {scale.difference(value)}", cls="fact") for name, value in table.average.items()]
     return el("p", el("span", "Mean style gap of the methods", cls="fact"), *parts, cls="facts")
 
 
 def gap_chart(table: GapTable) -> Picture | None:
-    """Return style gaps with intervals: a line for each method, a mark for each style; a dashed line at no gap."""
+    """Draw a forest plot of style gaps: one line per method, one mark per style, a dashed line at 0."""
     scale = scale_of(table.scale)
     lines = []
     for row in table.rows:
@@ -134,7 +134,7 @@ def gap_chart(table: GapTable) -> Picture | None:
 
 
 def curve_points(table: CurveTable) -> list[Point]:
-    """Return the points of a table of curves, in the units shown."""
+    """Convert curves to chart points, in displayed units."""
     scale = scale_of(table.scale)
     shares = table.over == "formal"
     return [
@@ -145,13 +145,13 @@ def curve_points(table: CurveTable) -> list[Point]:
 
 
 def curve_titles(table: CurveTable) -> tuple[str, str]:
-    """Return the titles of the axes of a table of curves."""
+    """Return the axis titles for a table of curves."""
     y = f"{formats.metric_name(table.metric)[0]}, {scale_of(table.scale).unit}"
     return ("Formal candidates, %" if table.over == "formal" else "Passages given to the reader, k"), y
 
 
 def curve_table(table: CurveTable, key: str) -> Node:
-    """Return the numbers of a table of curves, with the change from its first point to its last."""
+    """Build the table of curves, with the change from the first point to the last."""
     scale = scale_of(table.scale)
     positions = [f"{100 * x:g} % formal" if table.over == "formal" else f"k = {x:g}" for x in table.positions]
     heads = [
@@ -179,7 +179,7 @@ def _value(item: Estimate | None, scale: Scale) -> Cell:
 
 
 def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
-    """Return the command that measures what scores do not show: how far rerankers reorder the same candidates."""
+    """Build the note with the command that measures how far rerankers reorder the same candidates."""
     command = f"ragmeter results style sensitivity {_base(bases)} --experiment {quote(experiment)}"
     return el(
         "div",

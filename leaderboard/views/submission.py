@@ -43,11 +43,11 @@ _NOT_STATED = "not stated"
 
 
 def cards(method: str, runs: Sequence[RunRow]) -> Node:
-    """Return the cards submitted with a method's runs, newest first; equal cards are merged.
+    """Build the cards submitted with a method's runs, newest first; equal cards are merged.
 
     Args:
-        method: Its id.
-        runs: Its runs; those without a card are left out.
+        method: Id of the method.
+        runs: Runs of the method; runs without a card are left out.
     """
     groups: dict[str, list[RunRow]] = {}
     for run in sorted(runs, key=lambda run: run.updated_at, reverse=True):
@@ -165,7 +165,7 @@ _FINDING_TONES = {"error": "failed", "warning": "reference", "note": ""}
 
 
 def how(*, held: bool = False) -> Node:
-    """Return the instructions: which files to send, and how they are processed; `held`: whether submissions wait for approval."""
+    """Build the instructions for submitters: which files to send and how they are checked; `held`: submissions need approval."""
     waits = "The owner of this board then accepts or rejects it; you find status and reason below."
     steps = (
         "Predictions are a file of JSON lines, one question each, with a card in YAML; or a bundle, one zip of both.",
@@ -190,7 +190,7 @@ _STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "wit
 
 
 def sent(items: Sequence[Submitted]) -> Node:
-    """Return the submissions with status and reason, newest first."""
+    """Build the list of submissions with status and reason, newest first."""
     heads = [
         Head("Method"),
         Head("Benchmark", "setting · seed", wide=True),
@@ -216,7 +216,7 @@ def sent(items: Sequence[Submitted]) -> Node:
 
 
 def verdict(report: Mapping[str, Any]) -> Node:
-    """Return the checks of a submission, and whether it may be stored."""
+    """Build the result of checking a submission, and whether it may be stored."""
     kinds = [finding["severity"] for finding in report["findings"]]
     counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _FINDING_TONES]
     facts = (
@@ -230,7 +230,7 @@ def verdict(report: Mapping[str, Any]) -> Node:
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
-    """Return every problem with its places in the file; None if there is none."""
+    """Build the list of findings with their places in the file; None if there are none."""
     if not report["findings"]:
         return None
     heads = [
@@ -268,15 +268,15 @@ def _positions(finding: Mapping[str, Any], file: str) -> Node | str:
 
 
 def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions, *, contaminated: bool = False) -> Node:
-    """Return the board as it would be: the submission among the runs, sorted by the first metric; controls last, unranked.
+    """Build the board as it would look with the submission, sorted by the first metric; controls last.
 
     Args:
-        name: The submission's.
-        worth: By metric id: value, low, high, n, insufficient_data.
-        board: The runs that are there.
-        metrics: The columns, the one that ranks first; at least one.
+        name: Name of the submission.
+        worth: The submission's results by metric id: value, low, high, n, insufficient_data.
+        board: The stored runs on the board.
+        metrics: Metric ids of the columns, at least one; the first one ranks.
         definitions: Metric definitions by id.
-        contaminated: Whether its training data cover the evaluated questions: then it has no place.
+        contaminated: Whether its training data cover the test questions; it is then not ranked.
     """
     first = metrics[0]
     sign = -1 if higher_is_better(first, definitions) else 1

@@ -22,13 +22,13 @@ Values = Mapping[str, Mapping[str, Estimate]]
 
 
 def table(points: Sequence[Point], values: Values, metric: str, definitions: Definitions) -> Node:
-    """Return the table.
+    """Build the table of a timeline: one line per run, with value, tags and gate decisions.
 
     Args:
-        points: Of one timeline, oldest first.
-        values: Of the runs.
-        metric: Which is shown.
-        definitions: Of metrics by id.
+        points: Points of one timeline, oldest first.
+        values: Values of the runs.
+        metric: Id of the metric.
+        definitions: Definitions of metrics by id.
     """
     scale = scale_of(metric, definitions)
     lines = []
@@ -96,7 +96,7 @@ def _since_anchor(since: Mapping[str, Any] | None, scale: formats.Scale) -> Cell
 
 
 def drawn(points: Sequence[Point], values: Values, metric: str, definitions: Definitions, name: str) -> list[Drawn]:
-    """Return the points of the chart, a new curve where the questions changed."""
+    """Convert a timeline to chart points; a new curve begins where the questions changed."""
     scale, results, series = scale_of(metric, definitions), [], name
     for point in points:
         series = f"{name} ({point.run.dataset_fingerprint[:6]})" if point.changed_data else series

@@ -11,7 +11,7 @@ from results.boards.verdict_text import Headline, Part, headline_parts, headline
 
 
 def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
-    """Return the verdict of a suite, or of its first benchmark; those of the others unfold below. None without any."""
+    """Build the verdict of a suite or of its first benchmark; the others are in a fold. None without verdicts."""
     if not verdicts:
         return None
     main, *others = known = headlines(verdicts)
@@ -23,7 +23,7 @@ def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
 
 
 def one_line(headline: Headline) -> Node:
-    """Return the verdict on one board."""
+    """Build the verdict on one board, in one line."""
     return el("p", *_parts(headline_parts(headline)), cls="verdict")
 
 
@@ -32,7 +32,7 @@ def _parts(parts: Sequence[Part]) -> list[Node | str]:
 
 
 def facts(board: Matrix) -> list[str]:
-    """Return what a matrix rests on: questions, clusters and the last update."""
+    """Return the facts below a matrix: number of questions and clusters, and time of the last update."""
     data = {column.first.dataset_fingerprint: column.key for column in board.columns if column.key in board.questions}
     questions = sum(board.questions[key] for key in data.values())
     clusters = sum(board.sampled[key].count(board.questions[key]) for key in data.values())

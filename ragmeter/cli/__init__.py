@@ -109,7 +109,7 @@ def ragmeter(
 
 
 def main() -> None:
-    """Run the command line; the one place where errors are shown."""
+    """Run the command line; the only place where errors are printed."""
     # Threads that spin while they wait starve whatever else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

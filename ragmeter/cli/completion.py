@@ -56,7 +56,7 @@ def _offer(source: Callable[[typer.Context], Iterable[str]]) -> Complete:
 
 
 def offer_words(*names: str) -> Complete:
-    """Offer these words."""
+    """Return a shell-completion function that offers these words."""
     return _offer(lambda ctx: names)
 
 
@@ -73,7 +73,7 @@ def _registry(noun: str) -> Any:
 
 
 def ids(noun: str) -> list[str]:
-    """Return all registered ids of a kind."""
+    """List all registered ids of a kind, for shell completion."""
     from benchmarks.core.plugins import has_plugins
 
     if has_plugins(f"ragmeter.{_REGISTRIES[noun][0]}"):
@@ -95,9 +95,9 @@ explainers, metrics, judges = _registered("explainer"), _registered("metric"), _
 
 @_quietly
 def references(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete `name[/subset][:split]`, part after part: what comes next is offered once what it belongs to is clear.
+    """Complete a data reference `name[/subset][:split]` part by part: splits are offered once the dataset is complete.
 
-    Several splits may be joined, as in `webqsp:train+validation`.
+    Several splits can be joined, as in `webqsp:train+validation`.
     """
     whole, colon, splits = incomplete.partition(":")
     name, slash, _ = whole.partition("/")
@@ -134,7 +134,7 @@ stages = _offer(lambda ctx: _entry("training", _before(ctx, "name")).stages)
 
 @_quietly
 def experiments(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete experiments that can be run, those that ship and YAML files; with --resume, those of the store."""
+    """Complete an experiment: shipped ones and YAML files; with --resume, those in the store."""
     if ctx.params.get("resume"):
         return stored_experiments(ctx, incomplete)
     files = [file for end in (".yaml", ".yml") for file in sorted(glob.glob(f"{glob.escape(incomplete)}*{end}"))]
@@ -195,13 +195,13 @@ _scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FRO
 
 @_quietly
 def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete metrics that stored answers were scored on or, if nothing is stored, any metric."""
+    """Complete a metric that stored answers were scored on; if nothing is stored, any metric."""
     return _scored(ctx, incomplete) or metrics(ctx, incomplete)
 
 
 @_quietly
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete a run: a tag or a path; where neither begins so, the rest of a path or a fingerprint."""
+    """Complete a run: a tag or a path; if none matches, the rest of a path or a fingerprint."""
     rows = [tuple(map(str, row)) for row in _stored(ctx, _RUNS)]
     result = tagged(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
     return result or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
@@ -217,5 +217,5 @@ def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
 
 @_quietly
 def runs_or_checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete what a tag may point to."""
+    """Complete a tag's target: a run or a checkpoint."""
     return list(dict.fromkeys([*runs(ctx, incomplete), *checkpoints(ctx, incomplete)]))

@@ -15,7 +15,7 @@ from results.store.redaction import echoed
 
 
 def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of what a command is about, and those of the dataset next to it: `--set data.KEY=VALUE`, or under `data:`."""
+    """Split options into those of the command's subject and those of its dataset (`data.KEY` or below `data:`)."""
     of_data = options.get("data", {})
     if not isinstance(of_data, Mapping):
         raise UserError(
@@ -25,7 +25,7 @@ def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 
 def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
-    """Return the options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML."""
+    """Merge the options of `--config FILE.yaml` and `--set key.key=value` (which takes precedence); values are parsed as YAML."""
     options: Any = {}
     if config is not None:
         try:
@@ -50,7 +50,7 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
 
 
 def path_settings(settings: Sequence[str] | None) -> list[tuple[list[str], Any]]:
-    """Return what `--set key.key=value` states: paths and values; values are read as YAML."""
+    """Parse `--set key.key=value` options into (path, value) pairs; values are parsed as YAML."""
     results: list[tuple[list[str], Any]] = []
     for setting in settings or ():
         path, mark, text = setting.partition("=")
@@ -68,12 +68,12 @@ FILES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz")
 
 
 def named_data(reference: str, options: Mapping[str, Any], *, skip_bad: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return a data reference and its options, where people may name a file of their own in place of a reference.
+    """Return data reference and options for a command's argument, which may also be a file or folder of questions.
 
     Args:
-        reference: The reference, or the file or folder with questions.
+        reference: A data reference, or a file or folder of questions.
         options: The dataset's options.
-        skip_bad: Whether records that cannot be read are left out.
+        skip_bad: Whether to skip unreadable records.
     """
     more = {"skip_bad": True} if skip_bad else {}
     path = Path(reference).expanduser()
@@ -83,7 +83,9 @@ def named_data(reference: str, options: Mapping[str, Any], *, skip_bad: bool = F
 
 
 def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
-    """Return the options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
+    """Describe the options of a config class as rows (name, type, default, description); `nested`: include nested classes, with
+    dotted names.
+    """
     from pydantic_core import to_jsonable_python
 
     described = config.model_json_schema().get("properties", {})

@@ -59,7 +59,7 @@ def list_all(
 
 
 def show_dataset(reference: str, common: Common) -> None:
-    """Show a dataset's card and options, and the present source of each split; for a subset, only its splits."""
+    """Print a dataset's card and options, and the source of each split; for a subset, only its splits."""
     from benchmarks import registry
     from benchmarks.registry import DataReference
 

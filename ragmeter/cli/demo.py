@@ -130,7 +130,7 @@ def _here(experiment: Experiment, talk: bool) -> Experiment:
 
 
 def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
-    """Print one line per approach, then one table, then why a gain is not claimed."""
+    """Print one line per approach, then one table, then why some gains are not claimed."""
     from ragmeter.show.gains import headline
 
     if not results:
@@ -163,7 +163,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
 
 
 def print_gains(results: Sequence[Gain]) -> None:
-    """Print every approach, dataset and metric."""
+    """Print the gains of every approach on every dataset and metric."""
     from results.store.variants import without_options
 
     heads = ("", "asked", "metric", "value", "over its base", "over the strongest baseline")

@@ -27,7 +27,7 @@ MARKS = {OK: ("✓", "green"), MISSING: ("–", "yellow"), PROBLEM: ("✗", "red
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `ok`, `missing` (optional) or `problem`."""
+    """Result of one check of the installation: `ok`, `missing` (optional) or `problem`."""
 
     what: str
     state: str

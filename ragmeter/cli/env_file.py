@@ -18,7 +18,7 @@ _lines: list[str] = []
 
 
 def begin(off: bool) -> bool:
-    """Read the file of the working directory, unless it is turned off (`--no-env`); returns the argument."""
+    """Read the `.env` file of the working directory unless `--no-env` is given; return the argument."""
     _state["wanted"] = not off
     _lines.clear()
     read(Path())
@@ -26,7 +26,7 @@ def begin(off: bool) -> bool:
 
 
 def read(folder: Path) -> None:
-    """Set variables of the folder's file that the environment lacks; `lines` says which.
+    """Set variables from a folder's `.env` file that the environment lacks; `lines` reports which.
 
     Raises:
         UserError: The file cannot be read.
@@ -66,6 +66,6 @@ def read(folder: Path) -> None:
 
 
 def lines() -> list[str]:
-    """Return what was read since the last time, a line per file."""
+    """Report which variables were read since the last call, one line per file."""
     new, _lines[:] = list(_lines), []
     return new

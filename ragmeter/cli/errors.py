@@ -29,7 +29,7 @@ _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
 
 def tolerant() -> None:
-    """Let standard output take every text: what its encoding lacks becomes a question mark."""
+    """Make standard output accept every text: characters that its encoding lacks become question marks."""
     change = getattr(sys.stdout, "reconfigure", None)
     if change is not None:
         change(errors="replace")
@@ -40,10 +40,10 @@ class _Termination(KeyboardInterrupt):
 
 
 def run_command(app: Any) -> int:
-    """Run the command line, a Typer or the command made of one, and return the exit code.
+    """Run the command line (a Typer app or a click command) and return the exit code.
 
-    SIGTERM, which schedulers and containers send, and SIGHUP of a closed terminal end a command as Ctrl-C does: what is
-    finished is stored and the run is marked as interrupted. The exit code is 143 or 129 then.
+    SIGTERM (from schedulers and containers) and SIGHUP (a closed terminal) act like Ctrl-C: finished work is stored, and the
+    run is marked as interrupted. The exit code is then 143 or 129.
     """
     if threading.current_thread() is not threading.main_thread():
         return _run(app)
@@ -159,11 +159,11 @@ def _command(app: Any) -> str:
 
 
 def wrong_usage(error: Any, app: Any) -> UserError:
-    """Return what the parser of the command line did not understand, as an error like all others.
+    """Convert a parser error of the command line to a `UserError`.
 
     Args:
         error: A ClickException.
-        app: The command line, for errors that do not say which command they come from.
+        app: The command line, for errors that do not name their command.
     """
     message = " ".join(_worded(error).split())
     context = getattr(error, "ctx", None)

@@ -26,7 +26,7 @@ from results.store.store import FINISHED, Store
 
 
 class MetricSpec(FrozenModel):
-    """One metric; a bare string means `{id: …}`."""
+    """Metric of a gate file; a bare string means `{id: …}`."""
 
     id: str = Field(description="its id, or the beginning of it")
     margin: str | float | None = Field(default=None, description="tolerated loss, 1.0pp or 0.01; default: the file's")
@@ -34,7 +34,7 @@ class MetricSpec(FrozenModel):
 
 
 class BenchmarkSpec(FrozenModel):
-    """One benchmark; a bare string means `{id: …}`."""
+    """Benchmark of a gate file; a bare string means `{id: …}`."""
 
     id: str = Field(description="dataset/setting/seed, as runs are listed; setting and seed may be left out if they are unique")
     metrics: list[str | MetricSpec] | None = Field(default=None, min_length=1, description="default: the file's")
@@ -42,7 +42,7 @@ class BenchmarkSpec(FrozenModel):
 
 
 class GateSpec(FrozenModel):
-    """The file."""
+    """Content of a gate file (YAML)."""
 
     baseline: str = Field(description="experiment/method, a checkpoint, or a tag (of a run: the runs with its description)")
     candidate: str = Field(description="likewise")
@@ -55,7 +55,7 @@ class GateSpec(FrozenModel):
 
 @dataclass(frozen=True)
 class CellPlan:
-    """One cell of the file: a metric on a benchmark."""
+    """Planned gate decision: one metric on one benchmark, from a gate file."""
 
     benchmark: str
     metric: str
@@ -78,10 +78,10 @@ class GatePlan:
 
 
 def load(path: Path) -> GatePlan:
-    """Read a gate file.
+    """Read and validate a gate file.
 
     Raises:
-        UserError: It cannot be read or is invalid; the message names file, line and the nearest key.
+        UserError: The file cannot be read or is invalid; the message names file, line and the nearest valid key.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -147,15 +147,15 @@ def _cells(spec: GateSpec, source: Source) -> Iterator[CellPlan]:
 
 
 def ask_all(store: Store, plan: GatePlan, **how: Any) -> ManyGates:
-    """Decide on every cell.
+    """Make the gate decisions of a gate file.
 
     Args:
         store: The store to read.
-        plan: The cells.
+        plan: The gate file's content.
         how: `strict`, `allow_partial`, `allow_same` and `anchored` of `results.gate.decision.ask`.
 
     Raises:
-        UserError: A run is missing, or the two must not be compared; the message names the line of the cell.
+        UserError: A run is missing, or two runs must not be compared; the message names the line of the file.
     """
     every = queries.runs(store)
     gates: list[Gate] = []
@@ -173,10 +173,10 @@ def ask_all(store: Store, plan: GatePlan, **how: Any) -> ManyGates:
 
 
 def sides_of(store: Store, plan: GatePlan) -> list[RunRow]:
-    """Return the baseline's run on each benchmark of the file.
+    """Return the baseline's run on each benchmark of a gate file.
 
     Raises:
-        UserError: A run is missing; the message names the line of the cell.
+        UserError: A run is missing; the message names the line of the file.
     """
     every = queries.runs(store)
     rows = [_side(store, every, plan.baseline, cell, plan.baseline_at) for cell in plan.cells]

@@ -15,11 +15,11 @@ from results.store.store import Store
 
 @dataclass(frozen=True)
 class Rows:
-    """A method of an experiment on several benchmarks.
+    """Side of a gate that names a method of an experiment, with its runs on several benchmarks.
 
     Attributes:
-        text: As the user named it.
-        runs: In the order of the experiment's table.
+        text: The user's name for it.
+        runs: Its runs, in the order of the experiment's table.
     """
 
     text: str
@@ -30,15 +30,15 @@ Side = RunRow | Checkpoint | Rows
 
 
 def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
-    """Return what `--baseline` or `--candidate` means.
+    """Resolve `--baseline` or `--candidate` to a run, a checkpoint or a method's runs.
 
     Args:
         store: The store to read.
-        text: As the user named it.
+        text: The user's text.
         over_seeds: Whether a method's name without its seed means all of its seeds.
 
     Raises:
-        UserError: Nothing, or more than one thing, is meant.
+        UserError: The text matches nothing, or several things.
     """
     if checkpoints.tag_named(store, text) is None and not checkpoints.matching(store, text):
         # Runs of no experiment may be several executions of one method: they are named one by one.
@@ -54,10 +54,10 @@ def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
 
 
 def runs_of(store: Store, text: str) -> list[RunRow]:
-    """Return the runs that a side means by itself.
+    """Return the runs that one side of a gate names, without knowing the other side.
 
     Raises:
-        UserError: As `side_of`, or a checkpoint was used on several benchmarks.
+        UserError: As for `side_of`, or a checkpoint was used on several benchmarks.
     """
     side = side_of(store, text)
     if isinstance(side, Rows):
@@ -66,14 +66,14 @@ def runs_of(store: Store, text: str) -> list[RunRow]:
 
 
 def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow, RunRow]], list[str]]:
-    """Pair the runs of both sides by benchmark, setting and seed.
+    """Pair the runs of baseline and candidate by benchmark, setting and seed.
 
     Args:
         store: The store to read.
         first, second: Baseline and candidate.
 
     Returns:
-        Baseline and candidate on each benchmark, and notes on benchmarks that only the candidate has.
+        (Baseline, candidate) runs per benchmark, and notes on benchmarks that only the candidate has.
 
     Raises:
         UserError: A side has no run on a benchmark of the other, or several.
@@ -112,5 +112,5 @@ def _on(store: Store, side: Side, like: RunRow | None) -> RunRow:
 
 
 def benchmark(run: RunRow) -> str:
-    """Return the benchmark of a run as a gate file names it: dataset/setting/seed."""
+    """Return the name of a run's benchmark in gate files: dataset/setting/seed."""
     return f"{run.dataset}/{run.setting}/{run.seed}"

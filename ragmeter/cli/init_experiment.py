@@ -26,7 +26,7 @@ _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 @dataclass(frozen=True)
 class Model:
-    """A chat model, as options name it."""
+    """Chat model that `ragmeter init` writes into an experiment."""
 
     name: str
     base_url: str | None = None
@@ -34,7 +34,7 @@ class Model:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return its options."""
+        """Return the model's options for the YAML file."""
         options: dict[str, Any] = {"model": self.name}
         if self.base_url is not None:
             options |= {"base_url": self.base_url} | ({"key_variable": None} if self.key_variable is None else {})
@@ -43,18 +43,18 @@ class Model:
 
 @dataclass(frozen=True)
 class Plan:
-    """Describe the parts of the experiment.
+    """Content of the experiment that `ragmeter init` writes.
 
     Attributes:
-        name: Of the experiment.
+        name: Name of the experiment.
         data: Options of the dataset `files`.
-        benchmark: The data, loaded with these options.
-        remarks: Comments on the data.
+        benchmark: The benchmark loaded with these options.
+        remarks: Comments on the data for the file.
         by_rule: Whether rules wrote the questions.
-        url: The app's address, if there is an app.
-        trial: What the app replied.
-        model: A chat model, if there is one.
-        schema: The schema's file name, if the folder has one.
+        url: Address of the user's app, if any.
+        trial: The app's reply to a test question.
+        model: Chat model, if any.
+        schema: Name of the JSON schema file, if the folder has one.
     """
 
     name: str
@@ -70,29 +70,29 @@ class Plan:
 
     @property
     def asks_app(self) -> bool:
-        """Return whether the app has a row that runs."""
+        """Return whether the experiment has an active row for the user's app."""
         return self.trial is not None and bool(self.trial.options)
 
     @property
     def faithful(self) -> bool:
-        """Return whether the app returns what its model read."""
+        """Return whether the app returns the contexts that its model read, so that faithfulness can be judged."""
         return self.trial is not None and "contexts" in self.trial.options
 
     @property
     def searched(self) -> bool:
-        """Return whether there are passages."""
+        """Return whether the benchmark has passages to search."""
         return len(self.benchmark.corpus) > 0
 
     @property
     def candidate(self) -> str:
-        """Return the row that a gate decides about."""
+        """Return the name of the row that a gate decides about."""
         if self.asks_app:
             return APP
         return f"{self.baseline}-{slug(self.model.name)}" if self.model else self.baseline
 
     @property
     def metrics(self) -> list[str]:
-        """Return the metrics, the one that decides first."""
+        """Return the metric ids, the deciding one first."""
         known = self.benchmark.card.metrics
         retrieval = [metric for metric in known if metric.startswith(("span_recall", "recall@5", "mrr"))]
         # Whole sentences of a model are right if they contain the answer; em would call them wrong.
@@ -102,12 +102,12 @@ class Plan:
 
     @property
     def judge(self) -> dict[str, Any]:
-        """Return the judge of faithfulness."""
+        """Return the faithfulness judge's entry for the YAML file."""
         return {"id": "grounding", "config": {"llm": self.model.options}} if self.model else {"id": "rule_grounding"}
 
 
 def slug(text: str) -> str:
-    """Return a text as a name: letters, digits and . _ -."""
+    """Convert a text to a valid name: letters, digits and . _ -."""
     return re.sub(r"[^\w.-]+", "-", text).strip("-.") or "experiment"
 
 
@@ -123,7 +123,7 @@ def flow(value: Any) -> str:
 
 
 def experiment_text(plan: Plan) -> str:
-    """Write the experiment."""
+    """Render the experiment as commented YAML."""
     return "\n".join(_lines(plan)) + "\n"
 
 
@@ -214,13 +214,13 @@ def _judges(plan: Plan) -> Iterator[str]:
 
 
 def example(name: str) -> Any:
-    """Return a file or folder of `examples/`: of the installed package, or of the source tree."""
+    """Locate a file or folder of `examples/`, in the installed package or the source tree."""
     packed = importlib.resources.files("ragmeter").joinpath("examples", name)
     return packed if packed.is_file() or packed.is_dir() else Path(__file__).parents[2] / "examples" / name
 
 
 def workflow_text(plan: Plan, seed: int = 0) -> str:
-    """Return the shipped gate workflow with the experiment's names."""
+    """Render the shipped CI gate workflow with the experiment's names."""
     text: str = example("github/gate.yml").read_text("utf-8")
     metric = plan.metrics[0]
     setting = plan.benchmark.card.settings[0]

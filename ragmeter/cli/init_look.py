@@ -23,14 +23,14 @@ _PASSED_OVER = ("node_modules", "site-packages", "__pycache__", "venv", "env", "
 
 @dataclass
 class Found:
-    """Describe what was found in the folder.
+    """Documents and questions that `ragmeter init` found in a folder.
 
     Attributes:
-        documents: A folder of documents, or a file with a document per record; None if there is neither.
-        kinds: How many documents have each ending.
-        questions: The file with questions; None if there is none.
-        fields: Which of its fields is what; None without questions.
-        notes: What people should know of the choice.
+        documents: Folder of documents, or file with one document per record; None if there is neither.
+        kinds: Number of documents by file extension.
+        questions: File with questions; None if there is none.
+        fields: Mapping of its fields to question, answer and so on; None without questions.
+        notes: Remarks for the user on this choice.
     """
 
     documents: Path | None = None
@@ -41,11 +41,11 @@ class Found:
 
 
 def look(folder: Path, questions: Path | None) -> Found:
-    """Look for documents and questions in a folder.
+    """Search a folder for documents and a file of questions.
 
     Args:
         folder: The folder; it may not exist yet.
-        questions: The file with questions, if it is known.
+        questions: The file with questions, if the user named it.
 
     Raises:
         UserError: The file with questions does not exist, or its fields cannot be guessed.

@@ -16,13 +16,13 @@ _TAKEN = frozenset(("benchmarks", "methods", "judges", "results", "leaderboard",
 
 
 def plugin_files(name: str) -> tuple[dict[str, str], list[str]]:
-    """Return the files of a package, by their paths in its folder, and what to do next.
+    """Generate the files of a plug-in package, by path, and the next steps for the user.
 
     Args:
-        name: Of the project: letters, digits and - _ .
+        name: Name of the project: letters, digits and - _ .
 
     Raises:
-        UserError: It cannot be the name of a package, or another package has it.
+        UserError: The name is not valid for a package, or is taken by another package.
     """
     package = re.sub(r"[-_.]+", "_", name).lower()
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9]", name) or not package.isidentifier():

@@ -16,10 +16,11 @@ _FILLED = {"type": "string", "pattern": r"\$"}
 
 
 def schema_text(folder: Path) -> str:
-    """Return the schema.
+    """Render the JSON schema of experiment files, for editors.
 
     Args:
-        folder: Python files that its experiments name as `plugins` are loaded, so that their names are known.
+        folder: Folder of experiments; the Python files that they list under `plugins` are loaded, so that the schema knows
+            their methods.
     """
     for path in sorted(folder.glob("*.y*ml")) if folder.is_dir() else ():
         for plugin in _plugins(path):
@@ -39,7 +40,7 @@ def _plugins(path: Path) -> list[str]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of experiments."""
+    """Build the JSON schema of experiment files."""
     from benchmarks.registry import DATASETS
     from judges.judge import JUDGES
     from judges.metric import METRICS

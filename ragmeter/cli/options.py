@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def argument(help: str, completes: completion.Complete | None = None, **how: Any) -> Any:
-    """Return an argument of a command, in its annotation."""
+    """Declare a positional argument of a command, with help and shell completion, for use in its annotation."""
     return typer.Argument(help=help, autocompletion=completes, **how)
 
 
 def option(help: str, *names: str, completes: completion.Complete | None = None, **how: Any) -> Any:
-    """Return an option of a command, in its annotation; without names it is called as the parameter."""
+    """Declare an option of a command, for use in its annotation; without names, the parameter's name is used."""
     return typer.Option(*names, help=help, autocompletion=completes, **how)
 
 
@@ -63,7 +63,7 @@ ConfigOption = Annotated[Path | None, option("File of options.", "--config", met
 
 
 def set_option(what: str) -> Any:
-    """Return the option --set of a command, with what it sets."""
+    """Declare the option `--set` of a command; `what` describes what it sets."""
     return option(f"{what}; may be repeated.", "--set", metavar="KEY=VALUE")
 
 
@@ -85,7 +85,7 @@ _WHOLE = 500
 
 
 class Commands(TyperGroup):
-    """A group of commands. One of them may be its default, which is used if no command of the group is named."""
+    """Group of commands with an optional default command, which runs if no command of the group is named."""
 
     default: str | None = None
 
@@ -96,7 +96,7 @@ class Commands(TyperGroup):
         return next((param for param in params if param.param_type_name == "argument"), None)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default before arguments that name no command, as far as they are not a misspelled one."""
+        """Insert the default command before arguments that name no command, unless the first one looks like a misspelled command."""
         first = args[0] if args else "-"
         known = first in ("-h", "--help", *self.commands) or self._misspelled(ctx, first)
         # A shell that completes the first word is offered commands too.
@@ -110,7 +110,7 @@ class Commands(TyperGroup):
         return bool(close) and not (self._takes and word in {item.value for item in self._takes.shell_complete(ctx, word)})
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write what `--help` lists; no line is cut off."""
+        """Format the list of commands for `--help` without truncating lines."""
         alone = {self.default: " (default)"}
         listed = [(name, self.commands[name]) for name in self.list_commands(ctx)]
         rows = [(name, item.get_short_help_str(limit=_WHOLE) + alone.get(name, "")) for name, item in listed if not item.hidden]
@@ -118,13 +118,13 @@ class Commands(TyperGroup):
             formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete commands, and what the default one takes."""
+        """Complete commands of the group, and arguments of the default command."""
         result = super().shell_complete(ctx, incomplete)
         takes = not incomplete.startswith("-") and self._takes
         return result + (takes.shell_complete(ctx, incomplete) if takes else [])
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the group's options; where they are completed, those of the default command, too."""
+        """Return the group's options; for shell completion also those of the default command."""
         inner = self.commands[self.default].params if self.default and ctx.resilient_parsing else ()
         return [*super().get_params(ctx), *(item for item in inner if item.param_type_name == "option")]
 
@@ -163,13 +163,13 @@ _COMMON = (
 
 @dataclass(frozen=True)
 class Common:
-    """Placeholder for the options that every command has.
+    """Values of the options that every command has (--store, --json, --quiet, --verbose).
 
     Attributes:
-        folder: Of the store, where --store or RAGMETER_STORE names one; `store_folder(folder)` has the default.
-        json: Whether the result is printed as JSON.
-        quiet: Whether progress is silent.
-        verbose: Whether there is more detail.
+        folder: Folder of the store from --store or RAGMETER_STORE; None uses the default of `store_folder`.
+        json: Whether to print the result as JSON.
+        quiet: Whether to hide progress.
+        verbose: Whether to print more detail.
     """
 
     folder: Path | None = None
@@ -179,18 +179,18 @@ class Common:
 
     @property
     def talk(self) -> bool:
-        """Return whether progress is shown."""
+        """Return whether to show progress."""
         return not (self.quiet or self.json)
 
     @property
     def store(self) -> Store:
-        """Return the store; a folder that is not there yet is made by the first write."""
+        """Return the store; a missing folder is created by the first write."""
         from results.store.store import Store
 
         return Store(store_folder(self.folder))
 
     def services(self, device: str | None = None, seed: int = 0) -> Services:
-        """Return what methods, settings and models may use of the store."""
+        """Return the services that methods, settings and models receive: device, seed, caches and artifacts of the store."""
         from methods.api import Services
         from ragmeter.runner.tasks import require_device
 
@@ -207,14 +207,14 @@ class Common:
         setting: str | None = None,
         services: Services | None = None,
     ) -> Benchmark:
-        """Return a dataset, where wanted limited and in a setting.
+        """Load a dataset, optionally limited and put into a retrieval setting.
 
         Args:
             reference: `name[/subset][:split]`.
             options: The dataset's options.
-            limit: Only the first questions.
-            setting: Where candidates come from; None: as the dataset gives them.
-            services: For the setting.
+            limit: Number of questions; None for all.
+            setting: Retrieval setting; None uses the dataset's default.
+            services: Services for the setting's retriever.
         """
         from benchmarks.io import hub
         from benchmarks.registry import load
@@ -234,7 +234,7 @@ class Common:
             return benchmark if read is None else in_setting(read, benchmark, services or Services())
 
     def read_env(self, experiment: str) -> None:
-        """Read the `.env` next to an experiment file; that of the working directory was read before."""
+        """Read the `.env` file next to an experiment file, in addition to that of the working directory."""
         from ragmeter.cli import env_file
 
         file = Path(experiment)
@@ -243,7 +243,7 @@ class Common:
             self.say_env()
 
     def say_env(self) -> None:
-        """Say which variables `.env` files gave since the last time."""
+        """Print which variables were read from `.env` files since the last call."""
         from ragmeter.cli import env_file
 
         if lines := env_file.lines() if self.talk else []:
@@ -255,7 +255,7 @@ class Common:
                 err.print(Text(line, style="dim"), soft_wrap=True)
 
     def status(self, text: str) -> Status:
-        """Show a line about the work in progress while its block lasts; nothing if progress is silent."""
+        """Show a status line while the block runs; nothing if progress is hidden."""
         from rich.console import Console
         from rich.status import Status
         from rich.text import Text
@@ -265,16 +265,16 @@ class Common:
         return Status(Text(text), console=err if self.talk else Console(quiet=True))
 
     def emit(self, value: Any, show: Callable[[], None]) -> None:
-        """Print a value as JSON, or let `show` print it for people."""
+        """Print a value as JSON, or call `show` to print it for people."""
         from ragmeter.show.console import emit
 
         emit(value, self.json, show)
 
 
 class App(typer.Typer):
-    """A group of commands; a command's parameter `common` stands for --store, --json, --no-env, --quiet and --verbose.
+    """Group of commands whose parameter `common` adds --store, --json, --no-env, --quiet and --verbose.
 
-    A command that returns a number ends with that exit code.
+    A number that a command returns is the exit code.
     """
 
     def __init__(self, *, default: str | None = None, **options: Any) -> None:
@@ -282,7 +282,7 @@ class App(typer.Typer):
         super().__init__(cls=group, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, **options)
 
     def command(self, name: str | None = None, *, offline: bool = False, **options: Any) -> Callable[[Any], Any]:
-        """Register a command like typer does; with `offline` the command also takes --offline."""
+        """Register a command as typer does; with `offline`, the command also gets the option --offline."""
         register = super().command(name, **options)
 
         def registered(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -309,7 +309,7 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
 
 
 def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
-    """Return a word, once it is one of those that are known."""
+    """Check that a word is one of the known ones and return it; the error suggests the nearest."""
     names = list(known)
     if word not in names:
         raise unknown_name(noun, word, names, where=where)
@@ -317,7 +317,7 @@ def one_of(word: str, known: Iterable[str], noun: str, where: str) -> Any:
 
 
 def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print what `option_rows` returns."""
+    """Print options as a table (`option_rows`)."""
     import json
 
     from ragmeter.show.console import listing
@@ -327,7 +327,7 @@ def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:
-    """Print what is known of an entry, and its options."""
+    """Print a registered entry's name, summary, facts and options."""
     from rich.text import Text
 
     from ragmeter.cli.config_options import option_rows

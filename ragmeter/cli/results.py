@@ -230,7 +230,7 @@ def _show_tables(
 
 
 def show_comparison(results: Sequence[Board]) -> None:
-    """Below a run's tables: published figures of the same methods, where the papers print some."""
+    """Print, below a run's tables, the published figures of the same methods, if there are any."""
     from results.boards import published
     from results.boards.tables import labels
 
@@ -251,7 +251,7 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
-    """Return what `show_comparison` shows, for programs."""
+    """Return the comparison with published figures as JSON (`show_comparison` prints it)."""
     from results.boards import published
 
     return [row.to_json() for row in published.closest(published.compare_boards(results))]
@@ -306,7 +306,7 @@ def show(
     from results.boards.board import board
     from results.boards.primary import primary_of
     from results.store import checkpoints, queries
-    from results.store.drift import stated
+    from results.store.drift import reported_versions
 
     store = common.store
     row = checkpoints.find_run(store, run)
@@ -315,7 +315,7 @@ def show(
         if row.experiment != queries.NO_EXPERIMENT:
             scores = replace(scores, primary=primary_of(queries.experiment(store, row.experiment)))
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
-        endpoints = stated(store, row.run)
+        endpoints = reported_versions(store, row.run)
         fallbacks = queries.fallbacks(store, row.run)
         value = row.to_json() | documents | {"endpoints": endpoints, "fallbacks": fallbacks, "board": scores.to_json()}
         common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks, verbose=common.verbose))

@@ -214,7 +214,7 @@ def _list(common: Common) -> int:
 
 
 def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool = False) -> tuple[int, dict[str, Any]]:
-    """Run an experiment and show people its tables; returns the exit code and the value for programs."""
+    """Run an experiment and print its tables; return the exit code and the JSON value."""
     from methods.spending import LimitReached
     from ragmeter.runner.experiment import run_experiment
     from ragmeter.show.board_text import show_battles, show_board, show_verdict
@@ -266,7 +266,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
 
 
 def show_where(common: Common) -> None:
-    """Say where the rows are, and what shows them as pages."""
+    """Print where the results are stored, and the commands that show them."""
     folder = str(common.store.folder)
     # As it was called: outside an activated environment the bare name would not be found.
     called = sys.argv[0] if sys.argv[0].endswith("ragmeter") else "ragmeter"
@@ -275,22 +275,22 @@ def show_where(common: Common) -> None:
 
 
 def conclude_judging(experiment: Experiment, store: Store) -> int:
-    """Print which judges gave too few verdicts; return the exit code."""
+    """Print which judges gave too few verdicts, and return the exit code."""
     from ragmeter.runner.experiment import unread_judgings
     from ragmeter.runner.judging import READABLE
-    from ragmeter.runner.loop import going_on
+    from ragmeter.runner.loop import resume_command
 
     lacking = unread_judgings(experiment, store)
     for line in lacking:
         err.print(Text(line, style="bold red"))
     if lacking:
-        command = going_on(experiment.name, store, "--retry-failed")
+        command = resume_command(experiment.name, store, "--retry-failed")
         err.print(Text(f"try: {READABLE}; then `{command}`"), soft_wrap=True)
     return Incomplete.exit_code if lacking else 0
 
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool, stopped: LimitReached | None = None) -> int:
-    """Say what failed, which tasks are incomplete, and which limit on spending was reached; returns the exit code."""
+    """Print failed and incomplete tasks and exceeded spending limits, and return the exit code."""
     from methods.spending import LimitReached
     from results.store.store import INCOMPLETE
 

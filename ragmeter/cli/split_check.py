@@ -19,7 +19,7 @@ _LOADS = "it loads, and twice to the same"
 
 @dataclass
 class CheckedSplit:
-    """A split that was looked at; what later comparisons need of it is kept, its corpus is not."""
+    """Checked split, with the texts that later comparisons need; its corpus is not kept."""
 
     position: Availability
     findings: list[Finding]
@@ -42,7 +42,7 @@ class CheckedSplit:
 def check_split(
     position: Availability, settings: Mapping[str, Any], partial: bool, known: Mapping[str, Recorded] | None, *, keep: bool
 ) -> CheckedSplit:
-    """Load a split twice, and look at all that is known of it."""
+    """Load a split twice and check it against its card and the contract."""
     try:
         if position.state == UNCLEAR and position.problem is not None:
             raise position.problem
@@ -77,8 +77,12 @@ def _contract(benchmark: Benchmark, *, generated: bool) -> Iterator[Finding]:
         yield Finding(item.name, GREEN if item.passed else wrong, "" if item.passed else item.detail)
 
 
-def compare_splits(checked: Sequence[CheckedSplit], alike: float, *, same_set: bool) -> list[str]:
-    """Look for near-duplicates between every two splits, or with `same_set` those of one set; returns what is not."""
+def compare_splits(checked: Sequence[CheckedSplit], similarity: float, *, same_set: bool) -> list[str]:
+    """Search for near-duplicates between every two splits (with `same_set`, of one dataset only), and add them to the second
+    one's findings.
+
+    Returns one sentence per pair that was skipped because both splits read the same file.
+    """
     skipped = []
     for first, second in combinations(checked, 2):
         item, other = first.position, second.position
@@ -89,5 +93,5 @@ def compare_splits(checked: Sequence[CheckedSplit], alike: float, *, same_set: b
         if item.paths and item.paths == other.paths:
             skipped.append(f"near-duplicates of {item.reference} and {other.reference}: both read the same file")
             continue
-        second.compared.append(verify.between(first.benchmark, second.benchmark, alike))
+        second.compared.append(verify.between(first.benchmark, second.benchmark, similarity))
     return skipped

@@ -208,7 +208,7 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
         return
     out.print()
     if stored is not None:
-        alike = storing.beside(queries.runs(common.store), row.dataset_fingerprint, row.setting, row.seed)
+        alike = storing.board_runs(queries.runs(common.store), row.dataset_fingerprint, row.setting, row.seed)
         show_board(board(common.store, alike), out)
     else:
         scales = {str(metric): 1.0 if metric.entry.unit == "number" else 100.0 for metric in checked.metrics}

@@ -10,12 +10,12 @@ SUFFIX = ".yaml"
 
 
 def shipped() -> dict[str, str]:
-    """Return the experiments that come with ragmeter: text by name (`demo`, `ark/worlds`, …)."""
+    """Return the YAML texts of the experiments that ship with ragmeter, by name (`demo`, `ark/worlds`, …)."""
     return {name: file.read_text("utf-8") for name, file in shipped_files()}
 
 
 def descriptions() -> dict[str, str]:
-    """Return what each of them is about, in its own words; none of them is validated."""
+    """Return the descriptions of the shipped experiments, by name, without validating them."""
     import yaml
 
     from benchmarks.core.yaml import LOADER
@@ -24,7 +24,7 @@ def descriptions() -> dict[str, str]:
 
 
 def shipped_files() -> Iterator[tuple[str, Any]]:
-    """Yield names and files of these experiments, none of them read."""
+    """Yield (name, file) of the shipped experiments without reading them."""
 
     def walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         for item in sorted(folder.iterdir(), key=lambda item: item.name):

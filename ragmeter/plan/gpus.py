@@ -22,7 +22,9 @@ from ragmeter.runner.sizes import ModelSize
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU by its maker's data sheet: memory, peak operations a second in 16 bits (dense) and float32, bytes a second."""
+    """GPU model with data-sheet values: memory, peak operations per second (16-bit dense, and float32) and memory bandwidth in
+    bytes per second.
+    """
 
     name: str
     gigabytes: int
@@ -47,13 +49,13 @@ Hours = dict[tuple[Gpu, int], float | None]
 
 
 def operations(size: ModelSize, tokens: float, length: float, *, causal: bool = True) -> float:
-    """Return the operations of forward passes; attention is left out if the model's shape is unknown."""
+    """Estimate the operations of forward passes over tokens; attention is left out if the model's shape is unknown."""
     attention = (2.0 if causal else 4.0) * (size.layers or 0) * (size.width or 0) * length
     return tokens * (2.0 * size.computing + attention)
 
 
 def seconds(use: Use, size: ModelSize, gpu: Gpu, utilization: float = UTILIZATION) -> float:
-    """Return the seconds of one GPU for what a model of known size does."""
+    """Estimate the seconds that one GPU needs for a model's work."""
     passes, read_only = (4 if use.checkpointed else 3) * use.trained, use.prompt + use.encoded
     peak, bandwidth = gpu.single if use.dtype == "float32" else gpu.half, gpu.bandwidth * BANDWIDTH
     read = operations(size, read_only + passes, use.length, causal=use.causal) / (peak * utilization)
@@ -68,7 +70,7 @@ def seconds(use: Use, size: ModelSize, gpu: Gpu, utilization: float = UTILIZATIO
 
 
 def memory(use: Use, size: ModelSize) -> float:
-    """Return the bytes of a GPU that a model of known size takes."""
+    """Estimate the GPU memory that a model's work needs, in bytes."""
     if use.trained:
         weights = _BYTES.get(use.dtype, 2) if use.adapted else 16.0
         return weights * (size.parameters or 0.0) + activations(use, size)
@@ -77,9 +79,9 @@ def memory(use: Use, size: ModelSize) -> float:
 
 
 def activations(use: Use, size: ModelSize) -> float:
-    """Return the bytes of the activations that a step holds; 0 if the model's shape is unknown.
+    """Estimate the memory of the activations of a training step, in bytes; 0 if the model's shape is unknown.
 
-    If activations are computed again, a layer keeps only its input, in float32, and one layer at a time is whole.
+    With activation checkpointing, each layer stores only its input (float32), and one layer at a time is complete.
     """
     layers, whole = size.layers or 0, ACTIVATION * (size.width or 0) * use.held
     return whole + 4.0 * layers * (size.width or 0) * use.held if use.checkpointed else layers * whole

@@ -34,16 +34,16 @@ from results.store.store import FINISHED, Store
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """The work that a stage, task or judge still takes.
+    """Estimated remaining work of a training stage, a task or a judge.
 
     Attributes:
-        key: Names and numbers that identify it, as in JSON.
-        parts: Upper bound of what is left of each step.
-        origin: Where lengths come from (see `Shape`); the least certain of several data.
-        gpu_bytes: Lower bound of a GPU's memory at once.
-        hours: Hours by GPU and number of GPUs.
-        scratch: Bytes on disk while it runs.
-        measured_hours: Hours at the speed of an earlier run, on its machine.
+        key: Fields that identify it, as in the JSON output.
+        parts: Upper bound of the remaining work of each step.
+        origin: Source of the text lengths (see `Shape`); the least certain one of several datasets.
+        gpu_bytes: Lower bound of the GPU memory in use at once.
+        hours: Estimated hours by GPU model and number of GPUs.
+        scratch: Temporary disk space, in bytes.
+        measured_hours: Hours at the measured speed of an earlier run on its machine; None without one.
     """
 
     key: Mapping[str, Any]
@@ -59,7 +59,7 @@ class PlannedWork:
         return total(self.parts.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the estimated work as a JSON object."""
         origin = {"lengths": self.origin, "scratch_bytes": round(self.scratch), "measured_hours": self.measured_hours}
         parts = {name: work_json(work) for name, work in self.parts.items()}
         cost = work_json(self.work) | {"gpu_gb": self.gpu_bytes / 1e9, "hours": hours_json(self.hours)}
@@ -73,7 +73,7 @@ def work_json(work: Work) -> dict[str, Any]:
 
 
 def hours_json(hours: Hours) -> dict[str, dict[str, float | None]]:
-    """Return hours by memory of a GPU and number of GPUs; null if the models do not fit."""
+    """Convert hours to JSON, by GPU memory and number of GPUs; null if the models do not fit."""
     return {f"{gpu.gigabytes} GB": {str(n): hours[gpu, n] for n in COUNTS if (gpu, n) in hours} for gpu in GPUS}
 
 
@@ -82,13 +82,13 @@ class Plan:
     """Estimated cost of an experiment or of a single training.
 
     Attributes:
-        missing: What must be there first.
-        endpoints: URL and name of each model behind an endpoint, and which rows ask it.
+        missing: Missing prerequisites.
+        endpoints: URL and name of each model behind an endpoint, and the rows that call it.
         models: The local models, with their sizes.
-        samples: Data of which a local file holds only a part.
-        mappings: Which fields of people's own files are read as what, by data.
-        utilization: Share of the peak that hours are computed with.
-        limits: What one execution may spend.
+        samples: Datasets of which a local file contains only a part.
+        mappings: How the fields of the user's own files are interpreted, by dataset.
+        utilization: Assumed share of a GPU's peak performance.
+        limits: Spending limits of one execution.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def measured_hours(self) -> float | None:
-        """Return the hours at the speed of earlier runs; None if there was none."""
+        """Return the total hours at the measured speed of earlier runs; None if there were none."""
         measured = [row.measured_hours for row in self.tasks if row.measured_hours is not None]
         return sum(measured) if measured else None
 
@@ -115,13 +115,13 @@ class Plan:
 
     @property
     def totals(self) -> dict[str, Work]:
-        """Return what is left of trainings, tasks and judgments, and in all."""
+        """Return the remaining work of trainings, tasks and judgments, and in total."""
         kinds = {"trainings": self.stages, "tasks": self.tasks, "judges": self.judges, "all": self.rows}
         return {name: total(row.work for row in rows) for name, rows in kinds.items()}
 
     @property
     def hours(self) -> Hours:
-        """Return the hours of all rows, one after another."""
+        """Return the total hours of all rows if they run one after another."""
         every = {(gpu, n): [row.hours[gpu, n] for row in self.rows if row.hours] for gpu in GPUS for n in COUNTS}
         return {key: None if None in values else sum(filter(None, values)) for key, values in every.items()}
 
@@ -143,12 +143,12 @@ ORIGINS = ("", "counted", "sampled", "stated", "unknown")
 
 
 def plan_of(experiment: Experiment, store: Store, utilization: float | None = None) -> Plan:
-    """Plan an experiment; raise a `UserError` if a setting or reading is impossible on data that are here."""
+    """Estimate the cost of an experiment; raises `UserError` if a setting or reader is impossible for the available data."""
     return _Planner(experiment.trainings, store, utilization).experiment(experiment)
 
 
 def plan_training(plan: TrainingPlan, store: Store, utilization: float | None = None) -> Plan:
-    """Plan only a training."""
+    """Estimate the cost of a single training."""
     planner = _Planner((plan,), store, utilization)
     return planner.plan(plan.name, list(planner.stages(plan)), (), (), ())
 
@@ -374,7 +374,7 @@ class _Planner:
 
 
 def variants(plans: Sequence[BenchmarkPlan]) -> list[str]:
-    """Return, for each benchmark, the options `key=value` in which benchmarks of its name differ; "" for a single one."""
+    """Return, for each benchmark, the options `key=value` that distinguish it from others of the same name; "" if none are needed."""
     names = [(str(plan.reference), str(plan.setting)) for plan in plans]
     limits = [{} if plan.limit is None else {"limit": plan.limit} for plan in plans]
     options = [plan.config.model_dump(mode="json", exclude_unset=True) for plan in plans]

@@ -33,22 +33,22 @@ Origin = Literal["counted", "sampled", "stated", "unknown"]
 
 @dataclass(frozen=True)
 class Shape:
-    """Number and lengths of a benchmark's questions and passages in a setting.
+    """Number and lengths of a benchmark's questions and passages in a retrieval setting, for cost estimates.
 
     Attributes:
         questions: Number of questions; None if unknown.
-        origin: counted: the data are here; sampled: some of what is generated was made; stated: by card and typical
-            lengths; unknown: nothing is known of lengths.
-        samples: Questions that lengths are taken from.
-        corpus, own: Upper bounds of the passages of the corpus, and of all distinct sets of candidates; None if unknown.
-        passage: Mean tokens of a passage.
-        whole: Whether the whole corpus is searched, as there are no candidates.
-        reading: How the dataset's authors read it.
-        benchmark: The questions that were read: all if counted, a few if sampled.
-        absent: Files that are not here.
-        whole_number: How many questions are stated, if a local file holds only a sample.
-        key: Equal for equal corpora.
-        indexed: What methods index, if it is here.
+        origin: How the numbers are known: "counted" (the data are here), "sampled" (from a sample of generated data), "stated"
+            (from the card and typical lengths) or "unknown".
+        samples: Number of questions that lengths were measured on.
+        corpus, own: Upper bounds of the number of passages in the corpus, and in all distinct candidate sets; None if unknown.
+        passage: Mean number of tokens per passage.
+        whole: Whether the whole corpus is searched because there are no candidates.
+        reading: The dataset authors' reading instructions.
+        benchmark: The loaded questions: all if counted, a few if sampled.
+        absent: Missing data files.
+        whole_number: Number of questions of the full dataset, if a local file contains only a sample.
+        key: Key that is equal for equal corpora.
+        indexed: The corpus that methods index, if it is here.
     """
 
     reference: DataReference
@@ -68,7 +68,7 @@ class Shape:
 
     @property
     def unclear(self) -> str | None:
-        """Return what is unknown, in words; None if there is enough to plan with."""
+        """Explain what is unknown; None if there is enough information to estimate with."""
         if self.questions is None:
             return f"how many questions {self.reference} has"
         if not self.samples:
@@ -76,7 +76,7 @@ class Shape:
         return f"the corpus of {self.reference}" if self.corpus is None else None
 
     def lengths(self, questions: float | None = None, **further: Any) -> Lengths:
-        """Return what parts know of it; without any question if it is unclear."""
+        """Return the lengths that parts need for their estimates; without questions if the shape is unclear."""
         number = 0.0 if self.unclear else float(self.questions or 0) if questions is None else questions
         of = (self.samples, self.corpus or 0, self.passage, self.whole, (self.corpus if self.whole else self.own) or 0)
         return Lengths(self.key, number, *of, reading=self.reading, **further)
@@ -85,7 +85,7 @@ class Shape:
 def stated(
     reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
 ) -> Shape:
-    """Return the shape of data by their card and typical lengths."""
+    """Estimate number and lengths of questions and passages of missing data, from their card and typical values."""
     base = base_of(reference, config)
     source = reference if base is None else base[0]
     usual, questions = typical(source), stated_questions(source)
@@ -124,7 +124,7 @@ def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bo
 
 
 def stated_questions(reference: DataReference) -> int | None:
-    """Return the number of questions of all splits by the card, else the typical number."""
+    """Return the number of questions of all splits according to the card, else a typical number."""
     stated = registry.resolve(reference)[1].card.splits_of(reference.subset)
     known = [stated.get(split) for split in (reference.split or "").split("+")]
     usual = typical(reference)
@@ -136,7 +136,7 @@ NEARLY_ALL = 0.9
 
 
 def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
-    """Return how many records the whole has of which a local file holds `held`; None if that is not a sample."""
+    """Return the size of the full dataset if a local file with `held` records is only a sample of it; else None."""
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
     source, value = base_of(reference, config) or (reference, config)
@@ -157,7 +157,7 @@ SAMPLED, GENERATED, ROWS = 20, 6, 500
 def shape_of(
     reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
 ) -> Shape:
-    """Return what a benchmark is like; `full`: read or make all of it, if it is here, as runs are known by all of their data."""
+    """Determine number and lengths of a benchmark's questions and passages; `full` loads or generates all of its data if possible, as fingerprints need it."""
     result = _shape_of(reference, config, setting, limit, full=full)
     # Splits of a dataset share a corpus that is a file of its own; of few questions less may be indexed.
     return replace(result, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()} {result.corpus}"))
@@ -312,6 +312,6 @@ def _made(reference: str, value: str) -> Benchmark:
 
 
 def options(reference: str, settings: Mapping[str, Any]) -> tuple[DataReference, DatasetConfig]:
-    """Return a reference and its complete options."""
+    """Parse a data reference and complete its options with defaults."""
     result, entry = registry.resolve(reference)
     return result, registry.options_of(entry, settings)

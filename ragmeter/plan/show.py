@@ -22,7 +22,7 @@ LINES, SHOWN = 10, 3
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return a plan as a JSON object."""
+    """Serialize a plan as JSON."""
     tasks = [row.to_json() for row in plan.tasks]
     return {
         "experiment": plan.name,
@@ -43,7 +43,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
-    """Print a plan in at most ten lines; `verbose`: with every row, all that it rests on and all that is missing."""
+    """Print a plan in at most ten lines; with `verbose`, also every row, the assumptions and everything missing."""
     if verbose:
         _tables(plan)
     facts, missing = _facts(plan, store, verbose), _missing(plan, verbose)
@@ -125,18 +125,18 @@ def _foremost(missing: Sequence[Missing]) -> list[Missing]:
 
 
 def shorten_number(number: float) -> str:
-    """Return a count for people: 950, 12.3k, 4.56M."""
+    """Format a count: 950, 12.3k, 4.56M."""
     scales = zip((1e12, 1e9, 1e6, 1e3), "TGMk", strict=True)
     return next((f"{number / scale:.3g}{unit}" for scale, unit in scales if number >= scale), f"{number:,.0f}")
 
 
 def dollars(number: float) -> str:
-    """Return dollars for people."""
+    """Format an amount of US dollars."""
     return "<0.01" if 0 < number < 0.01 else f"{number:,.2f}"
 
 
 def size(number: float) -> str:
-    """Return bytes for people."""
+    """Format a number of bytes."""
     return f"{shorten_number(number)}B"
 
 

@@ -11,6 +11,6 @@ STEPS = 20.0
 
 
 def group_timeout(plan: TrainingPlan, store: Store) -> float:
-    """Return the seconds; 0 if the plan knows nothing of steps."""
+    """Return how many seconds the processes of a joint training should wait for each other, from its estimated steps; 0 if unknown."""
     steps = [(max(filter(None, row.hours.values()), default=0.0), row.key["steps"]) for row in plan_training(plan, store).rows]
     return STEPS * max((3600 * hours / number for hours, number in steps if number), default=0.0)

@@ -21,7 +21,7 @@ from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
 from ragmeter.runner.executors import Executor, Local
 from ragmeter.runner.executors.devices import every_device
-from ragmeter.runner.loop import Interrupted, Outcome, execute, going_on, stoppable
+from ragmeter.runner.loop import Interrupted, Outcome, execute, resume_command, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
@@ -40,24 +40,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class How:
-    """Options for running an experiment.
+    """Options for running an experiment, mostly from the command line of `ragmeter run`.
 
     Attributes:
-        limit: Only so many questions of every benchmark, where the experiment does not ask for fewer.
-        fresh: Begin a new run of every task next to the stored ones, and ask models again.
-        reuse_replies: New runs may use cached replies of models.
-        retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
-        accept_failures: Count questions that our code or a plug-in failed as wrong, and do not ask them again.
-        fail_fast: Stop at the first task that breaks.
-        device: None to choose.
-        calls: Keep every call of a generating model under the question that it was made for.
-        processes: Trainings may run in processes of their own, see `run_trainings`.
-        together: Processes that carry out one training together; None: one per GPU, if `processes` allows it.
-        timeout: How many seconds these wait for each other within a step, if the default is too short.
-        limits: What it may spend, before what the experiment's file says.
-        cluster: The Ray cluster whose workers answer; None: this process does.
-        every_device: Without a cluster, a worker on each GPU of this machine answers, if it has several.
-        part: (I, N): only the tasks whose fingerprints fall to part I of N, from 0.
+        limit: Maximum number of questions per benchmark, in addition to the experiment's own limits.
+        fresh: Start a new run of every task in addition to the stored ones, and call models again.
+        reuse_replies: Whether new runs may use cached model replies.
+        retry_failed: Ask failed questions again; for a finished run, in a new run that keeps the other answers.
+        accept_failures: Count failures in ragmeter's or a plug-in's code as wrong answers, and do not ask these questions
+            again.
+        fail_fast: Stop at the first task that crashes.
+        device: Device of models; None chooses automatically.
+        calls: Store the model calls of each question.
+        processes: Whether trainings may run in separate processes (`run_trainings`).
+        together: Number of processes that carry out one training together; None: one per GPU, if `processes` allows it.
+        timeout: Seconds that these processes wait for each other within a step, if the default is too short.
+        limits: Spending limits; they override those of the experiment's file.
+        cluster: The Ray cluster to use; None answers in this process.
+        every_device: Without a cluster, use one worker per GPU of this machine, if it has several.
+        part: (I, N) runs only part I (from 0) of the tasks, which fingerprints divide into N parts.
     """
 
     limit: int | None = None
@@ -78,7 +79,7 @@ class How:
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
-    """Return the experiment with at most `limit` questions of every benchmark; None changes nothing."""
+    """Limit every benchmark of an experiment to at most `limit` questions; None changes nothing."""
     if limit is None:
         return experiment
     fewer = [replace(b, limit=limit if b.limit is None else min(limit, b.limit)) for b in experiment.benchmarks]
@@ -86,22 +87,22 @@ def limited(experiment: Experiment, limit: int | None) -> Experiment:
 
 
 def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
-    """Do what the store does not hold of an experiment yet.
+    """Run everything of an experiment that the store lacks: trainings, questions, scores and judgments.
 
     Args:
-        experiment: Validated.
-        store: Takes the results.
-        how: Limits and the like.
-        talk: Show progress and messages on standard error.
+        experiment: The validated experiment.
+        store: The store to write to.
+        how: The options.
+        talk: Whether to show progress and messages on standard error.
 
     Returns:
-        How each task ended. One that broke is among them; it costs the others nothing.
+        The outcome of each task. A crashed task does not affect the others.
 
     Raises:
-        UserError: It cannot be run here as it is written.
-        Broke: An endpoint that it needs is not there.
-        LimitReached: A limit on spending was reached in a training or by a judge; it has the tasks' outcomes.
-        Interrupted: The user stopped it, after everything finished has been written.
+        UserError: The experiment cannot run here as written.
+        Broke: A required endpoint does not answer.
+        LimitReached: A training or judge reached a spending limit; the error holds the tasks' outcomes.
+        Interrupted: The user interrupted it; everything finished is in the store.
     """
     experiment = limited(experiment, how.limit)
     limits = limits_of(experiment, how.limits)
@@ -117,7 +118,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
 
 
 def opened(how: How) -> AbstractContextManager[Executor]:
-    """Return a block's executor: a cluster, all GPUs of this machine, or this process."""
+    """Return the executor for a block: a Ray cluster, all GPUs of this machine, or this process."""
     if how.cluster is not None:
         from ragmeter.runner.executors.cluster import connected
 
@@ -179,11 +180,11 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
 
 def _resume(experiment: Experiment, store: Store, how: How) -> str:
     """Return the command that continues an experiment."""
-    return going_on(experiment.name, store, *how.limits.options(), *(how.cluster.options() if how.cluster is not None else ()))
+    return resume_command(experiment.name, store, *how.limits.options(), *(how.cluster.options() if how.cluster is not None else ()))
 
 
 def estimates(results: list[TaskState]) -> dict[str, Estimate]:
-    """Return the estimated model calls per method and dataset, for tasks that use an endpoint."""
+    """Estimate the model calls per method and dataset, for tasks that call an endpoint."""
     every = {f"{state.task.method.name} on {state.task.run.dataset}": estimate(state) for state in results}
     return {name: wanted for name, wanted in every.items() if wanted is not None}
 
@@ -244,7 +245,7 @@ def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) ->
 
 
 class Shown(NamedTuple):
-    """A run as an experiment shows it: its id, the method's name, metric ids, and what was sampled."""
+    """Run as an experiment shows it: its id, the method's name, metric ids, and the kind of cluster."""
 
     run: str
     method: str
@@ -286,7 +287,7 @@ def _own_runs(store: Store, experiment: Experiment) -> list[RunRow]:
 
 
 def unread_judgings(experiment: Experiment, store: Store) -> list[str]:
-    """Return which judgings of an experiment lack too many verdicts, in a line each."""
+    """List judge-and-run combinations of an experiment with too many missing verdicts, one line each."""
     if not experiment.judges:
         return []
     work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)

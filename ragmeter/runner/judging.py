@@ -49,7 +49,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Judging:
-    """One judge on one run, or on two.
+    """Work of one judge on one run, or on a pair of runs.
 
     Attributes:
         judge: The judge.
@@ -61,23 +61,23 @@ class Judging:
 
     @property
     def name(self) -> str:
-        """Return the name for progress displays."""
+        """Return the display name of this work."""
         return f"{self.judge.entry.id}: {' and '.join(run.method for run in self.runs)} on {self.runs[0].dataset}"
 
     @property
     def about(self) -> str | Match:
-        """Return the run, or the two as battles are stored."""
+        """Return the run's id, or the pair of runs as a `Match`."""
         item, *others = self.runs
         return Match(item.dataset_fingerprint, item.setting, item.run, others[0].run) if others else item.run
 
 
 def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str | None = None) -> list[Judging]:
-    """Return what judges have to do on runs: point judges take each run, pair judges those that share a board, two by two.
+    """List the work of judges on runs: point judges take each run, pair judges take pairs of runs on the same board.
 
     Args:
         plans: The judges.
         runs: The runs.
-        reference: The method that others are compared with; None compares all with all.
+        reference: Name of the method to compare others with; None compares all pairs.
     """
     results = []
     for plan in plans:
@@ -111,19 +111,19 @@ def _pairs(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[Run
 
 
 def execute(work: Sequence[Judging], store: Store, services: Services, progress: Progress, *, retry_unscored: bool = False) -> None:
-    """Do what is pending of each judging, one after another; those whose model answers in batches wait for these together.
+    """Make all missing judgments, one work item after another; judges with batch endpoints wait for all batches together.
 
     Args:
-        work: What to do.
-        store: Where the answers are, and where judgments go.
-        services: Of them the cache of replies.
-        progress: Reports every step.
-        retry_unscored: Judge questions again that have no value, and ask again if a cached reply could not be read;
-            verdicts that were read stay as they are.
+        work: The work items.
+        store: The store that holds the answers and receives the judgments.
+        services: Provides the reply cache.
+        progress: Receives a report of every step.
+        retry_unscored: Judge questions without a value again, with new replies in place of unreadable cached ones; existing
+            verdicts are kept.
 
     Raises:
-        Broke: A judge's endpoint cannot be used; what was judged is kept.
-        Incomplete: Answer after answer got no reply for one cause; likewise.
+        Broke: A judge's endpoint cannot be used; finished judgments are kept.
+        Incomplete: Many calls in a row failed for one cause; finished judgments are kept.
     """
     built: dict[tuple[Judge, str, int], Any] = {}
     progress = shielded(progress)
@@ -179,14 +179,14 @@ def _judge_together(work: Sequence[tuple[Judging, Any]], store: Store, progress:
 
 
 def filled(before: Sequence[JudgeCall], made: Sequence[JudgeCall]) -> list[JudgeCall]:
-    """Return the calls about an item after a retry, which only takes the place of calls that were unread before."""
+    """Merge the calls of a retry into the earlier ones: only unreadable calls are replaced."""
     read = {(call.part, call.repetition) for call in counting(before) if call.parsed.value is not None}
     kept = [call for call in before if (call.part, call.repetition) in read]
     return kept + [call for call in made if (call.part, call.repetition) not in read]
 
 
 def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
-    """Return the questions that two runs have both answered, with both answers, in the dataset's order."""
+    """List the questions that two runs both answered, with both answers, in the dataset's order."""
     item, other = (records.answered(store, run) for run in runs)
     second = {prediction.question_id: prediction for prediction in other[1]}
     both = [(question, response) for question, response in zip(*item, strict=True) if question.id in second]
@@ -262,7 +262,7 @@ READABLE = "see the reasons with `ragmeter judge card JUDGE`; a model that follo
 
 
 def incomplete(store: Store, work: Sequence[Judging]) -> list[str]:
-    """Return which judgings lack too many verdicts, in a line each."""
+    """List the work items with too many missing verdicts, one line each."""
     results = []
     for judging in work:
         if why := _incomplete(store, judging):
@@ -292,7 +292,7 @@ def _incomplete(store: Store, judging: Judging) -> str:
 
 
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
-    """Return a stored judge with other options, none of which decides what the model is asked."""
+    """Return a stored judge with other scoring options; options that change what the model is asked are refused."""
     from ragmeter.runner.rewriting import judge_of
 
     old = judge_of(card["judge"], card["config"])
@@ -315,15 +315,15 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A judging repeated on cached replies.
+    """Result of scoring a judge's cached replies again (`replay`).
 
     Attributes:
-        name: Of the judging.
-        questions: Judged again.
-        calls: Calls of which the cached reply was read again.
-        lost: Calls whose reply is not cached any more: unscored for that reason, but for the judge that made them, whose
-            reading of them is stored.
-        changed: Questions of which some value (or verdict) is another one now.
+        name: Display name of the judge's work.
+        questions: Number of questions that were scored again.
+        calls: Number of calls whose cached reply was parsed again.
+        lost: Number of calls whose reply is no longer cached. They become unscored, except under the judge that made them,
+            whose verdicts are stored.
+        changed: Number of questions with a different value or verdict.
     """
 
     name: str
@@ -334,13 +334,13 @@ class Replayed:
 
 
 def replay(store: Store, old: str, judge: Judge, services: Services, runs: Sequence[RunRow], kept: Replies) -> list[Replayed]:
-    """Read the cached replies of a judge again, under another parser or policy; no call is made.
+    """Parse a judge's cached replies again, with another parser or other scoring options, without any call.
 
     Args:
-        store: Where the judgments are.
+        store: The store that holds the judgments.
         old: Id of the judge that made the calls.
-        judge: Under whose id the scores are written; the same judge writes the same numbers.
-        services: To build the judge with.
+        judge: The judge that parses them, under whose id the scores are stored.
+        services: Services to build the judge with.
         runs: All runs of the store.
         kept: Raw replies by key.
     """

@@ -45,10 +45,10 @@ from results.store.store import FAILED_RUN, FINISHED, INCOMPLETE, INTERRUPTED, S
 
 
 class Interrupted(Exception):
-    """The user stopped the run; everything finished has been written.
+    """Raised after the user interrupted a run; everything finished is in the store.
 
     Args:
-        how: What continues with it.
+        how: Text that names the command to continue with.
     """
 
     exit_code = 130
@@ -60,7 +60,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
-    """Let Ctrl-C end a block whose finished part is kept; `how` names the command that continues it."""
+    """Let Ctrl-C end a block whose finished part is kept; `how` names the command to continue with."""
     try:
         yield
     except KeyboardInterrupt:
@@ -81,12 +81,12 @@ class Outcome:
     """Outcome of a task.
 
     Attributes:
-        task: Which.
-        status: `finished`, `failed`, `interrupted` or `incomplete`.
-        error: What went wrong.
-        answered: Questions answered now (not those of earlier executions).
-        seconds: Wall time now.
-        overhead_s: Of that, seconds outside the method: loading aside, what the harness itself took.
+        task: The task.
+        status: "finished", "failed", "interrupted" or "incomplete".
+        error: Error message; None if it finished.
+        answered: Number of questions answered in this execution.
+        seconds: Wall time of this execution.
+        overhead_s: Part of it that the harness itself took, without loading.
     """
 
     task: Task
@@ -109,16 +109,15 @@ def execute(
     max_failure_rate: float = MAX_RATE,
     executor: Executor | None = None,
 ) -> list[Outcome]:
-    """Do what is pending of each task, in order; while the last replies of one are outstanding, the next has begun.
+    """Run the pending questions of each task, in order; the next task starts while the last replies of one are outstanding.
 
-    A task that breaks is recorded as failed and the next one starts, unless `fail_fast`. One of whose questions too many
-    failed, a larger share than `max_failure_rate`, or twenty by one cause without an answer in between, is incomplete;
-    after the latter no further task that asks the same endpoints is started. A task is incomplete as well while our code or
-    a plug-in has raised for one of its questions, unless `accept_failures` counts these as wrong. Methods are built by the
-    executor; None: in this process.
+    A task that crashes is recorded as failed, and the next one starts, unless `fail_fast` is set. A task is incomplete in three
+    cases: more than `max_failure_rate` of its questions failed; twenty failed in a row for one cause (further tasks with the
+    same endpoints are then not started); or ragmeter's or a plug-in's code failed on a question, unless `accept_failures`
+    counts this as a wrong answer. The executor builds the methods; None builds them in this process.
 
     Raises:
-        Interrupted: The user stopped it, after everything finished has been written.
+        Interrupted: The user interrupted it; everything finished is in the store.
     """
     progress = shielded(progress)
     executor = executor or Local()
@@ -216,10 +215,10 @@ class _Running:
 
 
 class Stopped(Incomplete):
-    """Question after question of a task failed by one cause, so that no more were asked.
+    """Raised if many questions of a task failed in a row for one cause, so that no more were asked.
 
     Attributes:
-        endpoints: That do not answer any more, as of `Task.endpoints`; empty if something else was at fault.
+        endpoints: Endpoints that no longer answer, from `Task.endpoints`; empty if the cause was another.
     """
 
     def __init__(self, error: Incomplete, endpoints: frozenset[str]) -> None:
@@ -238,7 +237,7 @@ HEAVY = {"models": ("torch", "transformers")}
 
 
 def import_heavy(states: Sequence[TaskState]) -> None:
-    """Import what several tasks need before any of them begins: tasks overlap, and a half-imported package fails questions."""
+    """Import heavy packages that several tasks need before the first one starts, because overlapping imports can fail."""
     pending = [state for state in states if state.pending]
     if len(pending) < 2:
         return
@@ -248,8 +247,8 @@ def import_heavy(states: Sequence[TaskState]) -> None:
                 importlib.import_module(name)
 
 
-def going_on(experiment: str, store: Store, *options: str) -> str:
-    """Return the command that resumes an experiment, with these options."""
+def resume_command(experiment: str, store: Store, *options: str) -> str:
+    """Return the command that resumes an experiment, with further options."""
     place = [] if store.folder.absolute() == store_folder(None) else ["--store", str(store.folder)]
     return shlex.join(["ragmeter", "run", "--resume", experiment, *options, *place])
 
@@ -263,11 +262,11 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
     # Without an option, a rerun asks again what our code failed, and only that.
     options = () if what == RAISED or failed.code == failed.failed else ("--retry-failed",)
-    return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store, *options))
+    return failed.error(f"{what}: {counts}" if what else counts, resume_command(task.experiment, store, *options))
 
 
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
-    command = going_on(task.experiment, store, "--retry-failed")
+    command = resume_command(task.experiment, store, "--retry-failed")
     error = Incomplete(
         f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", code="endpoint-stopped", try_this=f"`{command}`"
     )
@@ -349,9 +348,9 @@ def _answer(
 
 
 def adjacent(questions: Sequence[Question]) -> list[Question]:
-    """Order questions so that those over one document, or over the same candidates, follow one another.
+    """Order questions so that those with the same document or candidates are adjacent.
 
-    Their prompts begin alike, and a server or a batch computes a common beginning once while it has it in memory.
+    Their prompts share a prefix, which servers and batches compute only once.
     """
     groups: dict[Any, list[Question]] = {}
     for question in questions:
@@ -504,7 +503,8 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
             f"{counted(len(reasons), 'metric')} raised; the answers are kept",
             code="metric-raised",
             where="; ".join(reasons),
-            try_this=f"fix the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without new requests",
+            try_this=f"fix the metric or leave it out of `metrics`; then `{resume_command(task.experiment, store)}` "
+            "scores without new requests",
         )
 
 

@@ -24,32 +24,32 @@ from results.store.store import Store
 
 
 class MissingSpace(UserError):
-    """The disk is too full."""
+    """Raised if the disk has too little free space."""
 
 
 def to_train(trainings: Sequence[TrainingPlan], store: Store) -> list[TrainingPlan]:
-    """Return the trainings that lack a checkpoint."""
+    """Select the trainings that lack a checkpoint."""
     return [plan for plan in trainings if plan.trained(store.folder) != plan.stages]
 
 
 def homes_of(trainings: Sequence[TrainingPlan], store: Store) -> Mapping[Path, TrainingPlan]:
-    """Return trainings by the folder of their checkpoints."""
+    """Map the folders of checkpoints to their trainings."""
     return {plan.folder(store.folder).absolute(): plan for plan in trainings}
 
 
 def training_of(model: str, homes: Mapping[Path, TrainingPlan]) -> TrainingPlan | None:
-    """Return the training whose checkpoint a folder is, or will be: a stage's folder, or a tower's in it."""
+    """Find the training that produces a checkpoint folder (a stage's folder, or an encoder's folder in it); None if there is none."""
     path = Path(model).expanduser().absolute()
     return next(filter(None, map(homes.get, (path, *path.parents[:2]))), None)
 
 
 def checks(experiment: Experiment | None, trainings: Sequence[TrainingPlan], store: Store) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield what may raise a `UserError` before anything runs, with the name of the row that it concerns.
+    """Yield (row name, check) pairs; each check raises `UserError` if a prerequisite of a run is missing.
 
     Args:
-        experiment: None for trainings alone.
-        trainings: All trainings of it.
-        store: Where their checkpoints are.
+        experiment: The experiment; None for trainings only.
+        trainings: All of its trainings.
+        store: The store that holds their checkpoints.
     """
     left, homes = to_train(trainings, store), homes_of(trainings, store)
     for plan in left:
@@ -73,10 +73,10 @@ def checks(experiment: Experiment | None, trainings: Sequence[TrainingPlan], sto
 
 
 def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
-    """Check what can be checked before a run starts.
+    """Check all prerequisites before a run starts: packages, keys, data, models, disk.
 
     Raises:
-        UserError: Something is missing; the message says how to get it.
+        UserError: A prerequisite is missing; the message explains how to provide it.
     """
     for _, check in checks(experiment, experiment.trainings, store):
         check()
@@ -85,10 +85,10 @@ def preflight(experiment: Experiment, store: Store, device: str | None = None) -
 
 
 def require_disk(store: Store, needed: float = 0.0) -> None:
-    """Check the free space of the store's disk.
+    """Check the free space on the store's disk.
 
     Raises:
-        MissingSpace: There is less than is needed, or less than every run needs.
+        MissingSpace: There is less than `needed`, or less than every run needs.
     """
     folder = next(item for item in (store.folder.absolute(), *store.folder.absolute().parents) if item.exists())
     free, wanted = shutil.disk_usage(folder).free, max(float(MINIMUM_FREE_BYTES), needed)
@@ -103,11 +103,11 @@ def require_disk(store: Store, needed: float = 0.0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something that must be there and is not.
+    """Missing prerequisite of a run.
 
     Attributes:
-        kind: data, key, package, model, disk or other.
-        needed_by: Rows that need it.
+        kind: "data", "key", "package", "model", "disk" or "other".
+        needed_by: Names of the rows that need it.
     """
 
     kind: str
@@ -117,12 +117,12 @@ class Missing:
     needed_by: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
+        """Return the missing prerequisite as a JSON object."""
         return {"kind": self.kind, "what": self.what, "where": self.where, "try": self.remedy, "needed_by": list(self.needed_by)}
 
 
 def needs_of(experiment: Experiment | None, trainings: Sequence[TrainingPlan]) -> Iterator[tuple[str, Needs]]:
-    """Yield what trainings, methods, settings and judges need, each with its name."""
+    """Yield (name, requirements) of trainings, methods, settings and judges."""
     for plan in trainings:
         yield plan.name, plan.models or Needs()
         if plan.config.wanted_judge is not None:
@@ -141,14 +141,14 @@ def needs_of(experiment: Experiment | None, trainings: Sequence[TrainingPlan]) -
 def all_missing(
     experiment: Experiment | None, trainings: Sequence[TrainingPlan], store: Store, absent: Mapping[str, Sequence[UserError]], disk: float
 ) -> tuple[Missing, ...]:
-    """Return everything that is missing, each thing once.
+    """List all missing prerequisites, each once.
 
     Args:
-        experiment: None for trainings alone.
-        trainings: All trainings of it.
-        store: Where results and checkpoints go.
-        absent: Data files that are not here, by who needs them.
-        disk: Bytes that may be needed.
+        experiment: The experiment; None for trainings only.
+        trainings: All of its trainings.
+        store: The store for results and checkpoints.
+        absent: Errors about missing data files, by the rows that need them.
+        disk: Required disk space, in bytes.
     """
     absences: list[tuple[str, str, UserError]] = [("data", who, error) for who, errors in absent.items() for error in errors]
     homes = homes_of(trainings, store)

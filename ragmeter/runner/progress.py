@@ -119,11 +119,11 @@ def _rest(task: BarTask) -> str:
 
 
 class RunProgress(_Display):
-    """Shows the run loop's reports on standard error.
+    """Displays the progress of a run on standard error.
 
     Args:
         tasks: Number of tasks.
-        quiet: Show nothing.
+        quiet: Whether to show nothing.
     """
 
     def __init__(self, tasks: int, *, quiet: bool = False) -> None:
@@ -160,11 +160,11 @@ class RunProgress(_Display):
 
 
 class JudgingProgress(_Display):
-    """Shows what judges do on standard error.
+    """Displays the progress of judging on standard error.
 
     Args:
-        judgings: Number of them.
-        quiet: Show nothing.
+        judgings: Number of work items.
+        quiet: Whether to show nothing.
     """
 
     def __init__(self, judgings: int, *, quiet: bool = False) -> None:
@@ -185,12 +185,12 @@ class JudgingProgress(_Display):
 
 
 class TrainingProgress(_Display):
-    """Shows trainings on standard error; figures of the moment stand next to the bar.
+    """Displays the progress of trainings on standard error, with current figures such as the loss.
 
-    Several at once have a line each, by name.
+    Parallel trainings have one line each, by name.
 
     Args:
-        quiet: Show nothing.
+        quiet: Whether to show nothing.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -215,17 +215,17 @@ class TrainingProgress(_Display):
         self._log()
 
     def end(self, name: str) -> None:
-        """Remove the line of this name."""
+        """Remove the line of the training with this name."""
         if name in self._lines:
             self._live.remove_task(self._lines.pop(name))
 
 
 class CountingProgress(_Display):
-    """Shows one count on standard error.
+    """Displays a counter on standard error.
 
     Args:
-        what: Is counted.
-        quiet: Show nothing.
+        what: Name of the counted items.
+        quiet: Whether to show nothing.
     """
 
     def __init__(self, what: str, *, quiet: bool = False) -> None:

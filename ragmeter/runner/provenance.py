@@ -53,7 +53,7 @@ PACKAGES = (
 
 @cache
 def environment() -> dict[str, Any]:
-    """Return versions, hardware and the state of the code, as JSON."""
+    """Describe this machine and installation (package versions, hardware, state of the code) as JSON."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -67,13 +67,13 @@ def environment() -> dict[str, Any]:
 
 
 def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component], revision: Any = None) -> dict[str, Any]:
-    """Return data, models, metrics and plug-in code of a run, and the checkout that it was started from, as JSON.
+    """Describe a run's data, models, metrics, plug-in code and ragmeter checkout as JSON.
 
     Args:
-        benchmark: What is asked.
-        metrics: What is scored; their ids say their versions.
-        components: What the method is made of.
-        revision: Of the row, as a text if it is known; of an app behind HTTP nothing else identifies the deployment.
+        benchmark: The benchmark.
+        metrics: The metrics; their ids contain their versions.
+        components: The method and its parts.
+        revision: Revision of the row's system, if known; for an app behind HTTP nothing else identifies the deployment.
     """
     card = benchmark.card
     metrics, components = list(metrics), list(components)
@@ -113,12 +113,12 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
 
 
 def checkpoints_of(components: Iterable[Component]) -> dict[str, Path]:
-    """Return folders of the checkpoints that a method's parts name, by their hash."""
+    """Map the hashes of the checkpoints that a method's parts use to their folders."""
     return checkpoints_named([part.config.model_dump(mode="json") for part in components])
 
 
 def codes(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, dict[str, Any]]:
-    """Return what is known of the code of each plug-in that a run uses, by kind and id (`method acme`)."""
+    """Describe the code of each plug-in that a run uses, by kind and id (`method acme`)."""
     plugins: dict[str, Code] = {f"method {name}": code for part in components for name, code in part.codes.items()}
     plugins |= {} if benchmark.code is None else {f"dataset {benchmark.reference.name}": benchmark.code}
     plugins |= {f"metric {metric.entry.id}": metric.entry.code for metric in metrics if metric.entry.code is not None}
@@ -131,12 +131,12 @@ def _code(code: Code) -> dict[str, Any]:
 
 
 def own_checkout() -> Mapping[str, Any] | None:
-    """Return the state of ragmeter's packages in its own checkout; None if it is installed otherwise."""
+    """Return commit and state of ragmeter's own git checkout; None if it is not run from one."""
     return checkout(HOME, tuple(sorted(SHIPPED))) if (HOME / ".git").exists() else None
 
 
 def processor() -> str:
-    """Return the processor's name, as far as the system tells."""
+    """Return the name of the CPU, as far as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -146,7 +146,7 @@ def processor() -> str:
 
 
 def installed(package: str) -> str | None:
-    """Return the installed version of a distribution, None without it."""
+    """Return the installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -155,12 +155,12 @@ def installed(package: str) -> str | None:
 
 @lru_cache(maxsize=32)
 def checkout(folder: Path, paths: tuple[str, ...] = ()) -> dict[str, Any] | None:
-    """Return commit and state of the checkout that a folder lies in; asked once per process and folder, see `forget_checkouts`.
+    """Return commit and state of the git checkout that contains a folder; cached per process and folder (`forget_checkouts`).
 
     Args:
         folder: The folder.
-        paths: Look for changes only in these, relative to the folder, new files among them. Without any, changes of
-            tracked files anywhere in the checkout count: new files in a working folder are mostly results.
+        paths: Paths relative to the folder; only changes and new files in them count. Without paths, changes of tracked files
+            anywhere in the checkout count, but not new files, which are mostly results.
 
     Returns:
         `{"repository": name, "commit": hash, "dirty": flag}`. `dirty` is None if git did not answer in time, and
@@ -183,7 +183,7 @@ def checkout(folder: Path, paths: tuple[str, ...] = ()) -> dict[str, Any] | None
 
 
 def forget_checkouts() -> None:
-    """Ask git again the next time: a process that lives for long, such as a notebook, outlives commits."""
+    """Clear the cache of `checkout`; needed in long-lived processes, such as notebooks."""
     checkout.cache_clear()
 
 

@@ -15,13 +15,13 @@ FLUSH_S = 1.0
 
 
 class Recorder(Generic[T]):
-    """Collects what is finished and writes it once a second from a thread of its own; the rest when the block ends.
+    """Collects finished items and writes them once per second in a background thread; the rest when the block ends.
 
     Args:
-        write: Called with what was finished since it was last called; what it could not write it gets again at the end.
+        write: Called with the items finished since the last call; items that it failed to write are passed again at the end.
 
     Attributes:
-        busy_s: Seconds that writing took.
+        busy_s: Total seconds spent writing.
     """
 
     def __init__(self, write: Callable[[list[T]], None]) -> None:
@@ -49,7 +49,7 @@ class Recorder(Generic[T]):
             raise self._error
 
     def add(self, finished: T) -> None:
-        """Hand over what is finished; raises what an earlier write ran into."""
+        """Add a finished item; raises the error of an earlier write, if any."""
         if self._error is not None:
             raise self._error
         with self._lock:

@@ -35,17 +35,17 @@ _AUTOMATIC = "created "
 
 
 def begin(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Callable[[], Experiment]:
-    """Begin to call the probes of an experiment, and to identify endpoints that state no revision, while data are loaded.
+    """Start to determine the revisions of deployed systems in the background: call the experiment's probes, and identify endpoints.
 
     Args:
-        experiment: Validated.
-        store: Next to its cached replies is kept which deployments were seen.
-        talk: Say on standard error what changed, and which deployments could not be reached.
-        entering: Whether a store may be made; else only declared probes are called where there is none.
+        experiment: The validated experiment.
+        store: The store; known deployments are recorded next to its cached replies.
+        talk: Whether to report changed and unreachable deployments on standard error.
+        entering: Whether a store may be created; otherwise, without a store, only declared probes are called.
 
     Returns:
-        A function that waits, and gives the experiment with texts in place of probes; it raises a `Broke` if a probe gives no
-        revision, and a `UserError` if a variable that a probe needs is not set. Both name the line.
+        A function that waits for the results and returns the experiment with revisions in place of probes. It raises `Broke` if
+        a probe gives no revision, and `UserError` if a variable that a probe needs is not set; both name the line.
     """
     asking = _Asking(store, automatic=entering or store.cache.exists())
     for plan in experiment.methods:
@@ -66,12 +66,12 @@ def begin(experiment: Experiment, store: Store, *, talk: bool = True, entering: 
 
 
 def resolve(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Experiment:
-    """Replace every probe of an experiment by the text that it gives now; arguments and errors are those of `begin`."""
+    """Replace every probe of an experiment by the revision that it returns; arguments and errors as in `begin`."""
     return begin(experiment, store, talk=talk, entering=entering)()
 
 
 def resolve_judges(plans: Sequence[JudgePlan], store: Store, *, talk: bool = True) -> list[JudgePlan]:
-    """Do for judges of stored answers what `resolve` does for an experiment.
+    """Replace the probes of judges of stored answers by revisions, like `resolve`.
 
     Raises:
         Broke: A probe gives no revision.
@@ -85,10 +85,10 @@ def resolve_judges(plans: Sequence[JudgePlan], store: Store, *, talk: bool = Tru
 
 
 def with_revisions(experiment: Experiment, revisions: Mapping[str, str], where: str = "--revision") -> Experiment:
-    """State revisions of rows; all seeds of a trained method are one row, and so are all repeats.
+    """Set the revisions of rows; all seeds and repeats of a method are one row.
 
     Raises:
-        UserError: There is no such row, or a text is not a revision.
+        UserError: A row is unknown, or a text is not a valid revision.
     """
     names = {name for plan in experiment.methods for name in (plan.name, first_name(plan.name), base_name(plan.name))}
     texts = {row: parse_revision(text, where) for row, text in revisions.items()}
@@ -103,10 +103,10 @@ def with_revisions(experiment: Experiment, revisions: Mapping[str, str], where: 
 
 
 def read_revisions(options: Sequence[str]) -> dict[str, str]:
-    """Read `--revision ROW=TEXT`, given any number of times.
+    """Parse `--revision ROW=TEXT` options.
 
     Raises:
-        UserError: One has no `=`, or a row has two.
+        UserError: An option has no `=`, or a row occurs twice.
     """
     results: dict[str, str] = {}
     for option in options:
@@ -122,7 +122,7 @@ def read_revisions(options: Sequence[str]) -> dict[str, str]:
 
 
 def begun_with(store: Store, experiment: Experiment) -> dict[str, str]:
-    """Return the revisions that a stored experiment's rows were begun with and that its file does not state."""
+    """Return the revisions with which a stored experiment's rows were started and that its file does not state."""
     silent = {plan.name for plan in experiment.methods if plan.revision is None}
     rows = [row for row in queries.runs(store, experiment.name) if row.method in silent]
     return {row.method: row.description["revision"] for row in rows if row.description.get("revision")}
@@ -261,11 +261,11 @@ def _resolved_judge(plan: JudgePlan, asking: _Asking) -> JudgePlan:
 
 @dataclass
 class Watch:
-    """Watch the model versions that endpoints report while a task runs: a change is reported once.
+    """Watches the model versions that endpoints report while a task runs, and warns once about each change.
 
     Args:
-        who: The task, for the message.
-        endpoints: The models that it asks, as of `Task.endpoints`: one name may stand for a model at each of several.
+        who: Name of the task, for the warning.
+        endpoints: The models that it calls, from `Task.endpoints`; several endpoints may serve a model of the same name.
     """
 
     who: str
@@ -273,7 +273,7 @@ class Watch:
     _texts: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def see(self, prediction: Prediction) -> None:
-        """Compare what the endpoints of a prediction stated with what they stated before."""
+        """Compare the model versions reported with a prediction with those reported before."""
         for item in prediction.notes.get(ENDPOINTS, ()):
             model = str(item.get("asked", ""))
             text = ", ".join(f"{name} {value}" for name, value in item.items() if name != "asked")

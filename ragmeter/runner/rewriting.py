@@ -26,16 +26,16 @@ SET = "--set"
 
 
 def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, prefix: str = "") -> Judge:
-    """Return a registered judge with options.
+    """Look up a judge and validate its options.
 
     Args:
-        name: Its id.
-        options: Read from --config and --set.
-        where: What named it.
-        prefix: What is before each option's key on the command line.
+        name: Id of the judge.
+        options: Options from --config and --set.
+        where: Name of the option that names the judge, for errors.
+        prefix: Prefix of each option's key on the command line.
 
     Raises:
-        UserError: There is no such judge, or an option is not right.
+        UserError: The judge is unknown, or an option is invalid.
     """
     with options_of(name, JUDGES.get(name, where=where).config, prefix):
         return Judge.of(name, options, where=where)
@@ -43,7 +43,7 @@ def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, pre
 
 @contextmanager
 def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator[None]:
-    """Explain options that a block validates, if they are invalid; arguments as of `refusal`."""
+    """Convert validation errors of options in a block to user errors; arguments as in `refusal`."""
     try:
         yield
     except ValidationError as error:
@@ -51,7 +51,7 @@ def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator
 
 
 def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
-    """Describe the error of the first invalid option; `prefix` is before each key on the command line."""
+    """Make the user error for the first invalid option; `prefix` precedes each key on the command line."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:
@@ -81,21 +81,21 @@ _SHARES = ("content_loss", "opener", "closer")
 
 @dataclass(frozen=True)
 class Chosen:
-    """A rewriter, and the judges that it is held to."""
+    """Rewriter with the judges that validate its texts."""
 
     rewriter: RuleRewriter | LLMRewriter
     judges: tuple[Judge, ...] = ()
 
     @property
     def tries(self) -> int:
-        """Return how often a passage is asked for at most."""
+        """Return the maximum number of attempts per passage."""
         return self.rewriter.config.tries if isinstance(self.rewriter, LLMRewriter) else 1
 
     def check(self, styles: Sequence[str]) -> None:
-        """Check that each style is one that the rewriter knows.
+        """Check that the rewriter knows each style.
 
         Raises:
-            UserError: One cannot.
+            UserError: A style is unknown to the rewriter.
         """
         for style in styles:
             if isinstance(self.rewriter, LLMRewriter):
@@ -107,10 +107,10 @@ class Chosen:
                 raise unknown_name("style", style, STYLES, where="--style")
 
     def reach(self, cache: Path) -> None:
-        """Make one short call to every endpoint of whose model no reply is kept.
+        """Test every endpoint with one short call; endpoints with cached replies are skipped.
 
         Raises:
-            Broke: One does not answer; the message says why.
+            Broke: An endpoint does not answer; the message explains why.
         """
         for judge in self.judges:
             judge.config.reach(cache)
@@ -118,7 +118,7 @@ class Chosen:
             self.rewriter.config.reach(cache)
 
     def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
-        """Return the cost of one call per passage; None without a model."""
+        """Estimate the cost of one call per passage; None without a model."""
         if not isinstance(self.rewriter, LLMRewriter):
             return None
         results = [self.rewriter.estimate(some, style) for style, some in passages.items()]
@@ -132,24 +132,24 @@ class Chosen:
         )
 
     def judging_calls(self, passages: Mapping[str, Sequence[Passage]]) -> int:
-        """Return calls of the validating judges, at most, where every passage is asked for once."""
+        """Return the maximum number of calls of the validating judges if every passage is rewritten once."""
         queries = {judge: sum(map(len, _validated(judge, passages))) for judge in self.judges if not judge.rule}
         return sum(getattr(judge.config, "repetitions", 1) * number for judge, number in queries.items())
 
 
 def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], split: str | None, services: Services) -> Chosen:
-    """Return the rewriter that options define.
+    """Create the rewriter and its validators from command-line options.
 
     Args:
         kind: `llm` or `rule`.
-        options: Options of the rewriter, and at a role those of the judge that validates.
-        validators: `style=JUDGE`, `content=JUDGE` or `entities=SHARE`; a role alone takes the judge of its name, or
-            all names and numbers.
-        split: Of the benchmark; decides which rules.
-        services: Of them the cache of replies.
+        options: Options of the rewriter; under a role's name, options of its judge.
+        validators: `style=JUDGE`, `content=JUDGE` or `entities=SHARE`; a role without a value uses the judge of that name, or
+            requires all entities.
+        split: Split of the benchmark, which selects the rules of the rule-based rewriter.
+        services: Provides the reply cache.
 
     Raises:
-        UserError: Something of it is not right.
+        UserError: An option is invalid.
     """
     if kind not in KINDS:
         raise unknown_name("rewriter", kind, KINDS, where="--rewriter")
@@ -173,10 +173,10 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
 
 
 def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: str, prefix: str = "") -> Judge:
-    """Return a registered judge of texts that has a measure, ready to be built.
+    """Look up a judge of texts that has a given measure, and validate its options.
 
     Raises:
-        UserError: There is none of this name, it has no such measure, or its options are not right.
+        UserError: The judge is unknown, lacks the measure, or its options are invalid.
     """
     fits = [entry.id for entry in JUDGES if measure in {measure.name for measure in entry.measures}]
     if name in JUDGES and name not in fits:

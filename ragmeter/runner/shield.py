@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def shielded(display: T) -> T:
-    """Return a display with the same methods that is not called any more after its first error, which is printed."""
+    """Wrap a progress display so that its first error is printed and later calls are ignored, instead of stopping the run."""
     return cast(T, _Shield(display))
 
 

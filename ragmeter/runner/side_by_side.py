@@ -27,7 +27,9 @@ Train = Callable[[str, str, Mapping[str, Any], Path, str | None], None]
 
 
 def memory(device: str | None) -> float:
-    """Return the bytes of memory for trainings on this CPU; 0 if they use another device or come in several processes already."""
+    """Return the memory available for parallel trainings on this CPU, in bytes; 0 if they use another device or several
+    processes already.
+    """
     try:
         import psutil
         import torch
@@ -41,8 +43,11 @@ def memory(device: str | None) -> float:
 
 
 def at_once(plans: Sequence[TrainingPlan], cores: int, memory: float, store: Path) -> int:
-    """Return how many trainings may run at once: they must not need one another, fit into memory, and have their cores.
-    A model of unknown size is trained alone, and so is a training that calls an endpoint, whose limit on calls holds for one process."""
+    """Return how many trainings can run in parallel: independent ones that fit into memory and have enough CPU cores.
+
+    A model of unknown size is trained alone, and so is a training that calls an endpoint, because the limit on calls holds per
+    process.
+    """
     independent, largest = max(Counter(map(_depth, plans)).values()), max(_memory(plan, store) for plan in plans)
     threads = os.environ.get(THREADS, "")
     free = cores // max(1, int(threads)) if threads.isdigit() else cores
@@ -74,7 +79,7 @@ def _parameters(plan: TrainingPlan, store: Path) -> dict[tuple[str, str | None],
 def train_side_by_side(
     left: list[TrainingPlan], workers: int, train: Train, store: Store, device: str | None, progress: TrainingProgress
 ) -> None:
-    """Train several at once, each after those that it needs; the first failure ends the others."""
+    """Run several trainings in parallel, each after those that it needs; the first failure stops the others."""
     progress.begin("trainings", len(left))
     running: dict[Future[None], tuple[str, ExitStack]] = {}
     with ExitStack() as every:

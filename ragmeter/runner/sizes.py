@@ -20,14 +20,14 @@ from methods.work import Needs
 
 
 class Published(NamedTuple):
-    """A published size.
+    """Published size of a model.
 
     Attributes:
         millions: Parameters in millions.
-        width: Hidden size; of encoders also the length of vectors.
-        layers: Of the (de)coder.
-        kv_width: Width of keys, all heads together; of encoders the hidden size.
-        embedding: Of the parameters those, in millions, that are looked up and never multiplied with.
+        width: Hidden size; for encoders also the length of vectors.
+        layers: Number of layers of the encoder or decoder.
+        kv_width: Width of the keys of all heads together; for encoders the hidden size.
+        embedding: Embedding parameters in millions, which are looked up and need no multiplication.
     """
 
     millions: float
@@ -66,10 +66,10 @@ class ModelSize:
 
     Attributes:
         model: Its name.
-        parameters: All of them; None: unknown.
-        source: How that is known.
+        parameters: Number of parameters; None if unknown.
+        source: How the size is known.
         width, layers, kv_width: Hidden size, layers, and width of keys with all heads together; None: unknown.
-        embedding: Of the parameters those that are only looked up.
+        embedding: Number of embedding parameters, which are only looked up.
     """
 
     model: str
@@ -86,7 +86,7 @@ class ModelSize:
 
     @property
     def computing(self) -> float:
-        """Return parameters that a token is multiplied with.
+        """Return the number of parameters that each token is multiplied with.
 
         Raises:
             ValueError: The size is unknown.
@@ -96,9 +96,10 @@ class ModelSize:
         return self.parameters - self.embedding
 
     def adapters(self, rank: int) -> float | None:
-        """Return parameters of one adapter on all linear layers, rank × (inputs + outputs) of each; None: the shape is unknown.
+        """Estimate the parameters of one LoRA adapter on all linear layers, rank × (inputs + outputs) each; None if the shape is unknown.
 
-        The width of the feed-forward layer is what the parameters leave for it, embeddings counted with it: at most.
+        The width of the feed-forward layer is inferred from the remaining parameters, including embeddings, so the result is an
+        upper bound.
         """
         width, layers, keys = self.width, self.layers, self.kv_width
         if self.parameters is None or width is None or layers is None or keys is None:
@@ -114,15 +115,15 @@ class ModelSize:
 
 
 def format_parameters(parameters: float) -> str:
-    """Return a number of parameters for people: 7.24B, 568M."""
+    """Format a number of parameters: 7.24B, 568M."""
     return f"{parameters / 1e9:.3g}B" if parameters >= 1e9 else f"{parameters / 1e6:.3g}M"
 
 
 def size_of(model: str, revision: str | None = None) -> ModelSize:
-    """Return the size of a model.
+    """Determine the size of a model without loading it.
 
-    Looked for in its folder or the hub's cache (`config.json`, and the header of `*.safetensors`), in the table of
-    published sizes, and last in its name (`7b`, `0.6B`).
+    Sources, in this order: its folder or the hub's cache (`config.json`, and the header of `*.safetensors`), the table of
+    published sizes, and its name (`7b`, `0.6B`).
     """
     folder = files_of(model, revision)
     return _size_at(model, folder, None if folder is None else folder.stat().st_mtime_ns)
@@ -144,7 +145,7 @@ def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
 
 
 def named_parameters(model: str) -> float | None:
-    """Return the number of parameters in a name: 7e9 for `Mistral-7B`; None if it has none or several."""
+    """Read the number of parameters from a model's name: 7e9 for `Mistral-7B`; None if the name has none or several."""
     parts = re.split(r"[-_/ ]", model.rpartition("/")[2])
     results = {match for match in map(_NAMED.fullmatch, parts) if match}
     if len(results) != 1:
@@ -190,10 +191,10 @@ def _header_parameters(folder: Path) -> float | None:
 
 
 def config_parameters(config: Mapping[str, Any]) -> float | None:
-    """Return parameters of a transformer by its `config.json`; None if that is not sufficient.
+    """Compute the number of parameters of a transformer from its `config.json`; None if that is not sufficient.
 
-    Counted are embeddings (those of positions where they are learned), attention with grouped keys, and two matrices
-    of the feed-forward layer or three where it is gated. Biases and norms, below 1 %, are left out.
+    It counts embeddings (including learned positions), attention with grouped keys, and the two (if gated, three) matrices of
+    the feed-forward layer. Biases and norms, less than 1 %, are left out.
     """
     width = _width(config) or 0
     layers, vocabulary = (_first(config, *names) or 0 for names in (("num_hidden_layers", "n_layers"), ("vocab_size",)))
@@ -226,15 +227,15 @@ def _first(config: Mapping[str, Any], *names: str) -> int | None:
 
 
 def models_of(components: Iterable[Component]) -> dict[str, Any]:
-    """Return the models of a method as JSON, as its parts state what they need.
+    """Describe the models of a method as JSON, from what its parts declare.
 
     Args:
         components: The method and all its parts.
 
     Returns:
-        `parameters`: of all models together, each counted once (a checkpoint of adapters as its base); None if one
-        of them is unknown, asked through an endpoint, or a part does not say what it needs. `weights_here`: True where
-        no part asks an endpoint; None if one does not say. `counted`: name, parameters and how they are known, of each.
+        `parameters`: the sum over all models, each counted once (adapters count as their base model); None if a model is
+            unknown or behind an endpoint, or if a part does not declare its needs. `weights_here`: True if no part calls an
+            endpoint; None if a part does not declare its needs. `counted`: name, number of parameters and source of each model.
     """
     needs = [part.needs for part in components]
     known = sum((item for item in needs if item is not None), Needs())

@@ -16,12 +16,12 @@ from results.store.store import Store
 
 
 def limits_of(experiment: Experiment, stated: Limits) -> Limits:
-    """Return the limits of an execution: those of the command, else those of the file."""
+    """Return the spending limits of an execution: the command's take precedence over the file's."""
     return experiment.limits.model_copy(update=stated.model_dump(exclude_none=True))
 
 
 def options_of(experiment: Experiment, store: Store) -> list[Any]:
-    """Return the options of everything that the experiment may ask a model for."""
+    """Collect the options of all models that the experiment may call."""
     parts: list[Any] = [component.config for method in experiment.methods for component in method.components]
     retrievers = (candidate_retriever(benchmark.setting) for benchmark in experiment.benchmarks)
     parts += [retriever.config for retriever in retrievers if retriever is not None]
@@ -30,10 +30,10 @@ def options_of(experiment: Experiment, store: Store) -> list[Any]:
 
 
 def require_prices(options: Any, limits: Limits) -> None:
-    """Check that a limit in dollars can be kept.
+    """Check that all prices are known if a limit in US dollars is set.
 
     Args:
-        options: Of everything that may ask a model.
+        options: Options of everything that may call a model.
         limits: The limits.
 
     Raises:
@@ -53,10 +53,10 @@ def require_prices(options: Any, limits: Limits) -> None:
 
 @contextmanager
 def limited_command(options: Any, limits: Limits) -> Iterator[None]:
-    """Hold a command that the same command continues to limits, for the length of a block.
+    """Apply spending limits to a command while the block runs; rerunning the command continues it.
 
     Raises:
-        UserError: The price of a model is not stated, and dollars are limited.
+        UserError: The price of a model is unknown, and a limit in US dollars is set.
     """
     require_prices(options, limits)
     with spending(limits, "the same command"):
@@ -64,12 +64,12 @@ def limited_command(options: Any, limits: Limits) -> Iterator[None]:
 
 
 def compared(limits: Limits, work: Work, hours: float | None) -> Iterator[str]:
-    """Yield a line for each limit with what is expected.
+    """Yield one line per limit that compares it with the expected spending.
 
     Args:
         limits: The limits.
-        work: What is left, at most.
-        hours: At the speed of earlier runs; None if there was none.
+        work: Upper bound of the remaining work.
+        hours: Hours at the speed of earlier runs; None without one.
     """
     calls = sum(use.calls for use in work.uses if use.where != "here")
     expected = {"max_usd": work.usd, "max_hours": hours, "max_calls": calls}

@@ -43,13 +43,13 @@ STANDARD_INPUT = "-"
 
 @dataclass(frozen=True)
 class Checked:
-    """A submission that was checked.
+    """Result of checking a submission.
 
     Attributes:
-        report: What was found.
+        report: The report with findings and scores.
         target: The benchmark that it was checked against.
-        metrics: What it is scored on.
-        notes: Further sentences.
+        metrics: The metrics that it is scored on.
+        notes: Further remarks.
     """
 
     report: Report
@@ -60,13 +60,13 @@ class Checked:
 
 @dataclass(frozen=True)
 class Checker:
-    """Settings for checking submissions.
+    """Checks submissions with given settings.
 
     Attributes:
-        store: Keeps the index of a setting's retriever.
-        known_boards: Whether only boards that the store has are taken, as a server takes untrusted input.
-        data_path: The authors' data file, where it is not found by itself.
-        strict: Whether what an official script tolerates is an error.
+        store: The store, which also holds the index of a setting's retriever.
+        known_boards: Whether only benchmarks in the store are accepted, as a public server requires.
+        data_path: The authors' data file, if it is not found automatically.
+        strict: Whether problems that an official script tolerates are errors.
     """
 
     store: Store
@@ -75,14 +75,14 @@ class Checker:
     strict: bool = False
 
     def target(self, card: Card, *, from_store: bool = True) -> Target:
-        """Return the card's benchmark in the card's setting: loaded if its data are here, else rebuilt from the store.
+        """Return the card's benchmark in the card's retrieval setting: loaded if its data are here, else rebuilt from the store.
 
         Args:
-            card: Validated.
-            from_store: Whether what a store holds of the benchmark is enough.
+            card: The validated card.
+            from_store: Whether the benchmark may be rebuilt from the store.
 
         Raises:
-            UserError: The data are neither here nor in the store, the setting is impossible for them, or the store has no such board.
+            UserError: The data are neither here nor in the store, or the setting is impossible for them.
         """
         board = self._board(card) if from_store else None
         if board is not None and (self.known_boards and card.config):
@@ -116,15 +116,15 @@ class Checker:
             return None
 
     def check(self, predictions: str, card: Card | Path | None, format: str = JSONL) -> Checked:
-        """Check predictions with their card, or a bundle, which brings its own.
+        """Check predictions with their card, or a bundle, which contains its card.
 
         Args:
             predictions: A file, or `STANDARD_INPUT`.
             card: The card, or its file.
-            format: Of the predictions; one of `FORMATS`.
+            format: Format of the predictions, one of `FORMATS`.
 
         Raises:
-            UserError: Something cannot be read, is not a submission, or is about other data.
+            UserError: A file cannot be read, is not a submission, or belongs to other data.
         """
         layout = FORMATS[format]
         if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
@@ -202,12 +202,12 @@ class Checker:
 
 
 def short_card(method: str, reference: str, setting: str | None) -> Card:
-    """Return a card with the fields that a file of predictions lacks; all other fields of a card are unknown.
+    """Make a minimal card for a predictions file from command-line options; all other fields are unknown.
 
     Args:
         method: NAME or NAME@VERSION.
         reference: The benchmark.
-        setting: The dataset's first where None.
+        setting: Retrieval setting; None uses the dataset's first.
 
     Raises:
         UserError: A part is missing or unknown.
@@ -228,15 +228,15 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
 
 
 def on_benchmark(card: Card, reference: str, setting: str | None) -> Card:
-    """Return a card about another benchmark: the fields of the method stay, those of its data are removed.
+    """Change a card to another benchmark: the method's fields stay, those about the data are removed.
 
     Args:
         card: The card.
         reference: The benchmark.
-        setting: The dataset's first if None.
+        setting: Retrieval setting; None uses the dataset's first.
 
     Raises:
-        UserError: There is no such benchmark or setting.
+        UserError: The benchmark or setting is unknown.
     """
     resolved, entry = registry.resolve(reference, where="--benchmark")
     chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
@@ -245,7 +245,7 @@ def on_benchmark(card: Card, reference: str, setting: str | None) -> Card:
 
 
 def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:
-    """Return a benchmark, as loaded and in a setting.
+    """Load a benchmark and put it into a retrieval setting, for checking submissions.
 
     Raises:
         UserError: The data are not here, or the setting is impossible for them.
@@ -265,10 +265,10 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
 
 
 def read_card(path: Path) -> Card:
-    """Return the card in a file.
+    """Read a card from a file.
 
     Raises:
-        UserError: It cannot be read, or is not a card.
+        UserError: The file cannot be read, or is not a card.
     """
     try:
         with open(path, "rb") as source:
@@ -279,10 +279,10 @@ def read_card(path: Path) -> Card:
 
 
 def require_same(card: Card, row: RunRow) -> None:
-    """Check that a card is about a run, and that the run is finished.
+    """Check that a card describes a run, and that the run is finished.
 
     Raises:
-        UserError: It is about another one.
+        UserError: The card describes another run, or the run is not finished.
     """
     reference, _ = registry.resolve(card.benchmark)
     pairs = {

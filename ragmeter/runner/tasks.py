@@ -42,7 +42,7 @@ MINIMUM_FREE_BYTES = 200 * 2**20
 
 @dataclass(frozen=True)
 class Loaded:
-    """A benchmark as a task meets it: loaded, limited, put into its setting."""
+    """Benchmark as tasks use it: loaded, limited and put into its retrieval setting."""
 
     plan: BenchmarkPlan
     benchmark: Benchmark
@@ -50,21 +50,21 @@ class Loaded:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of questions and corpus before the setting, which is a separate part of the run."""
+        """Return the fingerprint of questions and corpus before the setting, which enters a run's fingerprint separately."""
         return self.benchmark.fingerprint
 
     @cached_property
     def cluster(self) -> Sampled | None:
-        """Return what the experiment says was sampled; None: nothing but what the benchmark says."""
+        """Return the kind of cluster that the experiment declares; None uses the benchmark's."""
         return self.benchmark.sampled(self.plan.cluster, where=self.plan.cluster_at) if self.plan.cluster else None
 
 
 @dataclass(frozen=True)
 class Task:
-    """One method on one benchmark in one setting with one seed.
+    """One method on one benchmark in one setting with one seed: the unit of execution.
 
     Attributes:
-        token: Which execution of it (`results.store.store.execution_id`); "" for the first.
+        token: Identifies the execution (`results.store.store.execution_id`); "" for the first.
         replies: Which cached replies the execution may use (`Services.replies`).
     """
 
@@ -77,7 +77,9 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return what all executions of this task share: data, setting, candidates, method, seed and repeat."""
+        """Return the fingerprint of the task: a hash of data, setting, candidates, method, seed and repeat, shared by all its
+        executions.
+        """
         retriever = candidate_retriever(self.loaded.plan.setting)
         candidates = retriever.describe() if retriever else None
         shared = (self.loaded.fingerprint, str(self.loaded.plan.setting), candidates, self.description, self.seed)
@@ -86,7 +88,7 @@ class Task:
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """Return what the method is made of."""
+        """Return the description of the method: its parts and options as JSON."""
         return self.method.composition.describe(self.reading) | self.method.stated
 
     def execution(self, token: str, replies: str) -> Task:
@@ -98,7 +100,7 @@ class Task:
 
     @cached_property
     def run(self) -> Run:
-        """Return the run that executing this task continues or begins."""
+        """Return the run that executing this task continues or starts."""
         return Run(
             execution_id(self.fingerprint, self.token),
             self.method.name,
@@ -118,10 +120,10 @@ class Task:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """Return the authors' reading instructions for the benchmark; None if there are none.
+        """Return the dataset authors' reading instructions for the benchmark; None if there are none.
 
         Raises:
-            UserError: The method needs them, and there are none.
+            UserError: The method needs them, but there are none.
         """
         reading = self.loaded.benchmark.extra.get("reading")
         if reading is None and self.method.composition.follows_benchmark:
@@ -135,23 +137,23 @@ class Task:
 
     @cached_property
     def endpoints(self) -> frozenset[str]:
-        """Return the models at endpoints that its method asks."""
+        """Return the models behind endpoints that the method calls."""
         return frozenset().union(*(endpoints(part.config) for part in self.method.components))
 
     def services(self, services: Services) -> Services:
-        """Return services as its method is given them."""
+        """Return the services that the method receives."""
         repeat = self.method.repeat
         seed = Draws("repeat", self.seed, repeat).below(2**32) if repeat else self.seed
         return replace(services, seed=seed, reading=self.reading, replies=self.replies, repeat=repeat)
 
     def build(self, services: Services) -> Method:
-        """Make the method in this process."""
+        """Build the method in this process."""
         return self.method.composition.build(self.services(services))
 
 
 @dataclass(frozen=True)
 class TaskState:
-    """A task with what the store already holds of it."""
+    """Task with the stored state of its run: finished questions and status."""
 
     task: Task
     done: int
@@ -167,10 +169,10 @@ class TaskState:
 
 
 def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loaded:
-    """Load a benchmark and choose its metrics.
+    """Load a benchmark and choose the metrics to compute.
 
     Raises:
-        UserError: The data cannot be loaded, or hold no question.
+        UserError: The data cannot be loaded, or contain no question.
     """
     benchmark = datasets.load(plan.reference, plan.config).limited(plan.limit)
     if not benchmark.questions:
@@ -188,7 +190,9 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
 
 
 def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
-    """Return the dataset's official metrics, those of groups if it has some, and ranking metrics if questions have positives."""
+    """Return the default metrics: the dataset's official ones, group metrics if there are groups, and ranking metrics if
+    questions have positives.
+    """
     names = list(benchmark.card.metrics_of(benchmark.reference.subset))
     if any(question.group is not None for question in benchmark.questions):
         names += GROUP_METRICS
@@ -200,12 +204,13 @@ def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
 def tasks_of(
     experiment: Experiment, on_load: Callable[[str], None] | None = None, resolved: Callable[[], Experiment] | None = None
 ) -> list[Task]:
-    """Load every benchmark of an experiment and pair it with every method.
+    """Load every benchmark of an experiment, and make a task for each benchmark and method.
 
     Args:
-        experiment: Validated.
+        experiment: The validated experiment.
         on_load: Called with the name of each benchmark before it is loaded.
-        resolved: Gives the methods with their revisions once everything is loaded (`runner.revisions`); None: as they are.
+        resolved: Returns the experiment with revisions, after everything is loaded (`runner.revisions`); None uses the
+            experiment unchanged.
     """
     forget_checkouts()
     every = []
@@ -256,7 +261,7 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
     """Refuse a benchmark that no metric and no judge of the experiment can score.
 
     Raises:
-        UserError: It is one; the message says what to add.
+        UserError: The benchmark cannot be scored; the message explains what to add.
     """
     benchmark, graphs = loaded.benchmark, QuestionGraphs.of(loaded.benchmark)
     if any(can_score(metric, benchmark.questions, graphs) for metric in loaded.metrics):
@@ -280,14 +285,14 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
 def choose(
     tasks: Sequence[Task], store: Store, *, fresh: bool = False, reuse_replies: bool = False, retry_failed: bool = False
 ) -> list[Task]:
-    """Return tasks as the executions that an experiment's next run continues, shows or begins.
+    """Choose the execution of each task that the next run of an experiment continues, shows or starts.
 
     Args:
         tasks: The experiment's tasks.
-        store: What has been executed.
-        fresh: Begin a new execution of every task.
-        reuse_replies: A new execution may use cached replies of models.
-        retry_failed: Begin a new execution of finished runs in which questions failed; with the answers that did not.
+        store: The store with earlier executions.
+        fresh: Start a new execution of every task.
+        reuse_replies: Whether a new execution may use cached model replies.
+        retry_failed: Start a new execution of finished runs with failed questions; it keeps the successful answers.
     """
     token = secrets.token_hex(TOKEN // 2)
     known = store.executions([task.fingerprint for task in tasks])
@@ -317,7 +322,7 @@ def _current(stored: Sequence[Execution], mine: str | None) -> Execution | None:
 
 
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:
-    """Return what the store holds of each task."""
+    """Read the stored state of each task."""
     return [
         TaskState(task, len(store.finished_questions(task.run.run, retry_failed=retry_failed)), store.status(task.run.run))
         for task in tasks
@@ -329,13 +334,13 @@ SAMPLED = 20
 
 
 def estimate(state: TaskState) -> Estimate | None:
-    """Return the cost of the pending questions with a paid model, before retrieval.
+    """Estimate the cost of the pending questions with a paid model, before retrieval.
 
-    Prompts are made from the first pending questions with as many passages as the reader is handed: the question's
-    first candidates, or the first of the corpus, which are as long as others on average.
+    Prompts are built from the first pending questions with as many passages as the reader receives: the question's first
+    candidates, or the first passages of the corpus.
 
     Returns:
-        None if the reader asks no endpoint, or nothing is pending.
+        The estimate; None if the reader calls no endpoint, or nothing is pending.
     """
     made_of, benchmark = state.task.method.composition, state.task.loaded.benchmark
     reader = made_of.answering
@@ -364,10 +369,10 @@ def estimate(state: TaskState) -> Estimate | None:
 
 
 def require_device(device: str | None) -> None:
-    """Check a device's name, and that it is here.
+    """Check that a device's name is valid and that the device is available.
 
     Raises:
-        UserError: It is not.
+        UserError: The device is unknown or unavailable.
     """
     if device is None or device == "cpu":
         return
@@ -384,14 +389,14 @@ def require_device(device: str | None) -> None:
 
 
 def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:
-    """Ask every endpoint that a pending task needs whether it is there, each once.
+    """Test every endpoint that a pending task needs, once each.
 
     Args:
-        states: Tasks.
-        cache: File of kept model replies.
+        states: The tasks.
+        cache: File of cached model replies.
 
     Raises:
-        Broke: One is not.
+        Broke: An endpoint does not answer.
     """
     needed = [part for state in states if state.pending for part in state.task.method.components]
     for component in {component.fingerprint: component for component in needed}.values():

@@ -38,11 +38,11 @@ MEASURE = "accuracy"
 
 
 def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) -> Judge | None:
-    """Return the judge that a training's options ask for, checked, reached and built; None if they ask for none.
+    """Build the judge that a training's options request, after checking it; None if they request none.
 
     Raises:
-        UserError: There is no such judge of answers, or its options are not right.
-        Broke: Its endpoint does not answer.
+        UserError: The judge is unknown, or its options are invalid.
+        Broke: The judge's endpoint does not answer.
     """
     if config.wanted_judge is None:
         return None
@@ -57,10 +57,10 @@ class Processes:
     """Processes that carry out one training together.
 
     Attributes:
-        count: Their number.
-        in_ray: They are actors of the connected Ray cluster, not processes of this machine.
-        gpus: GPUs of each actor.
-        timeout: How long they wait for each other at least.
+        count: Number of processes.
+        in_ray: Whether they are actors of the connected Ray cluster instead of processes of this machine.
+        gpus: GPUs per actor.
+        timeout: Minimum seconds that they wait for each other.
     """
 
     count: int = 1
@@ -70,7 +70,7 @@ class Processes:
 
     @classmethod
     def chosen(cls, wanted: int | None, device: str | None, timeout: TimeoutOf, *, in_ray: bool = False) -> Processes:
-        """Return the requested number of processes, else one per GPU.
+        """Return the requested number of processes, by default one per GPU.
 
         Raises:
             UserError: The machine or cluster has too few GPUs.
@@ -94,13 +94,13 @@ ALONE = Processes()
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A training that is to be carried out.
+    """Training to be carried out.
 
     Attributes:
-        entry, config: What, and how.
-        store: Provides folders and the cache of replies; the checkpoints are stored there.
-        output: Folder of the checkpoints; None: the store's own.
-        device: None to choose.
+        entry, config: The registered training and its options.
+        store: The store, for checkpoints, artifacts and the reply cache.
+        output: Folder for the checkpoints; None: in the store.
+        device: Device to train on; None chooses automatically.
     """
 
     entry: TrainingEntry
@@ -111,24 +111,24 @@ class TrainingJob:
 
     @property
     def work(self) -> Path:
-        """Return folder of the artifacts."""
+        """Return the folder of the training's intermediate artifacts."""
         return self.store.artifacts / "training" / f"{self.entry.id}-{identity(self.entry, self.config)}"
 
     @property
     def home(self) -> Path:
-        """Return folder of the checkpoints."""
+        """Return the folder of the training's checkpoints."""
         return (self.output or checkpoint_home(self.entry, self.config, self.store.folder)).absolute()
 
     def run(self, progress: Progress, until: str | None = None) -> list[tuple[TrainedStage, Checkpoint]]:
-        """Train; finished stages are reused.
+        """Train all stages; finished stages are reused.
 
         Args:
-            progress: Reports steps.
-            until: Stop after this stage.
+            progress: Receives a report of every step.
+            until: Stop after this stage; None trains all.
 
         Raises:
-            UserError: Data or options do not allow it, or there is no such folder as `output` names.
-            Broke: A model that it needs cannot be used.
+            UserError: Data or options are invalid, or the folder `output` does not exist.
+            Broke: A required model cannot be used.
         """
         if self.output is not None:
             # A checkpoint that has nowhere to go would be known only after hours.
@@ -139,13 +139,13 @@ class TrainingJob:
     def run_in_group(
         self, processes: Processes, options: Mapping[str, Any], progress: Progress, until: str | None = None
     ) -> list[tuple[TrainedStage, Checkpoint]]:
-        """Train in processes that train together; otherwise like `run`.
+        """Train in several processes that train together; otherwise like `run`.
 
         Args:
-            processes: How many, and where.
-            options: The values before validation.
-            progress: Reports steps.
-            until: Stop after this stage.
+            processes: Number and kind of processes.
+            options: The training's options before validation.
+            progress: Receives a report of every step.
+            until: Stop after this stage; None trains all.
         """
         if self.output is not None:
             make_folder(self.home, self.output)
@@ -171,10 +171,10 @@ class TrainingJob:
         return [(stage, known[stage.folder]) for stage, _ in results]
 
     def prepare(self, progress: Progress) -> Prepared | None:
-        """Make what the next stage needs before its first step: data, replies of models, rows.
+        """Prepare the next stage without training: data, model replies, training rows.
 
         Returns:
-            The stage and its figures; None if all stages are trained.
+            The stage and figures about its data; None if all stages are trained.
         """
         try:
             with self._alone():
@@ -208,7 +208,7 @@ class TrainingJob:
     def carry_out(
         self, progress: Progress, until: str | None, *, prepares: bool = False, registers: bool = True
     ) -> list[tuple[TrainedStage, Checkpoint]]:
-        """Train, and write each stage's card; `registers`: enter the checkpoint into the store, too."""
+        """Train and write each stage's card; with `registers`, also register the checkpoint in the store."""
         judge = judge_for(self.config, self.store.cache, self.device)
         services = Services(self.config.seed, self.store.artifacts, self.device, judge=judge, cache=self.store.cache)
         earlier: dict[str, Checkpoint] = {}
@@ -253,21 +253,21 @@ def run_trainings(
     processes: bool,
     together: Processes = ALONE,
 ) -> None:
-    """Train what is not trained yet, each after those that it needs.
+    """Run the trainings that lack checkpoints, each after those that it needs.
 
     Args:
-        plans: Trainings; what one needs is before it.
-        store: Takes the checkpoints.
-        device: None to choose.
-        progress: Shows them.
-        processes: Whether those that do not wait for one another may be carried out side by side on a CPU, each in a process
-            of its own; from the main thread only. `multiprocessing` imports the main module in each: a script does its work
-            under `__name__ == "__main__"`.
+        plans: The trainings, sorted so that each one comes after those that it needs.
+        store: The store for the checkpoints.
+        device: Device to train on; None chooses automatically.
+        progress: Displays the progress.
+        processes: Whether independent trainings may run in parallel on a CPU, each in its own process (only from the main
+            thread). `multiprocessing` imports the main module in each process, so scripts must guard their work with `if
+            __name__ == "__main__"`.
         together: Processes that carry out one training together.
 
     Raises:
-        UserError: Data or options do not allow it.
-        Broke: A model that one needs cannot be used, or a process was killed.
+        UserError: Data or options are invalid.
+        Broke: A required model cannot be used, or a process was killed.
     """
     # Two of the same options are one training.
     every: dict[Path, TrainingPlan] = {}
@@ -285,7 +285,7 @@ def run_trainings(
 
 
 def train_alone(module: str, training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
-    """Carry out a training in a process of its own; another process shows the progress."""
+    """Run a training in this separate process; another process displays its progress."""
     import_module(module)  # it alone, and not all that register something
     entry = TRAININGS.get(training)
     _train(entry, entry.validate(options), Store(store), device, Silent())
@@ -301,7 +301,7 @@ def train_rank(
     until: str | None,
     progress: Progress,
 ) -> list[tuple[TrainedStage, Checkpoint]]:
-    """Carry out a training as one process of a group; the process that starts the group registers the checkpoints."""
+    """Run a training as one process of a group; the process that started the group registers the checkpoints."""
     import_module(module)
     entry = TRAININGS.get(training)
     return TrainingJob(entry, entry.validate(options), Store(store), output, device).carry_out(progress, until, registers=False)

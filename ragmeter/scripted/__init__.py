@@ -56,19 +56,19 @@ Reading = Literal["evidence", "memory"]
 
 
 class WorldTruth:
-    """Knows the questions, answers and facts of benchmarks made of worlds.
+    """Oracle that knows the questions, answers and facts of synthetic worlds, and replies to prompts in place of a language model.
 
     Args:
-        benchmarks: What it knows, as loaded (`worlds/…`).
-        corruption: Share of replies that are corrupted, drawn by prompt.
-        reading: Given passages, `evidence` answers only from passages that hold the proof (else "unknown");
-            `memory` answers whatever the passages are. Without passages it answers from memory.
-        seed: Decides what is corrupted.
-        config: The options that the benchmarks were loaded with.
+        benchmarks: Loaded benchmarks of the dataset `worlds` that it knows.
+        corruption: Share of replies to corrupt; which ones depends on the prompt.
+        reading: With `evidence`, it answers only if the passages prove the answer (else "unknown"); with `memory`, always.
+            Prompts without passages are answered from memory.
+        seed: Random seed of the corruption.
+        config: Options with which the benchmarks were loaded.
 
     Attributes:
-        corrupted: How many replies were corrupted, by kind.
-        unrecognized: How many prompts no handler took.
+        corrupted: Number of corrupted replies by kind.
+        unrecognized: Number of prompts that no handler recognized.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class WorldTruth:
 
     @classmethod
     def of(cls, reference: str, config: Mapping[str, Any] | None = None, **options: Any) -> WorldTruth:
-        """Know one benchmark, by its reference (`worlds/multihop:test`) and config.
+        """Create the oracle for one benchmark, given by data reference (`worlds/multihop:test`) and options.
 
         Raises:
             UserError: The benchmark cannot be loaded.
@@ -102,18 +102,18 @@ class WorldTruth:
         return cls([datasets.load(reference, dict(config or {}))], config=config, **options)
 
     def handle(self, handler: Handler) -> Handler:
-        """Register a handler; later ones are asked first. Returns it, so that this also decorates."""
+        """Register a handler of prompts and return it, so that it can be used as a decorator; later handlers take precedence."""
         self.handlers.insert(0, handler)
         return handler
 
     @cached_property
     def questions(self) -> dict[str, Question]:
-        """Return questions by text, white space collapsed."""
+        """Return the questions by text, with white space collapsed."""
         return {flat(question.text): question for benchmark in self.benchmarks for question in benchmark.questions}
 
     @cached_property
     def steps(self) -> dict[str, str]:
-        """Return answers to the single steps of questions, by text, with what earlier steps answered put in."""
+        """Return the answers to single steps of questions, by the step's text with earlier answers filled in."""
         return {flat(text): answer for question in self.questions.values() for text, answer in steps_of(question)}
 
     @cached_property
@@ -124,20 +124,20 @@ class WorldTruth:
 
     @property
     def rendering(self) -> Rendering:
-        """Return how explicit the texts of its worlds are."""
+        """Return the rendering of the worlds' texts (how explicitly they state facts)."""
         return self._config.rendering
 
     @cached_property
     def shelf(self) -> Shelf:
-        """Return the texts of its worlds."""
+        """Return an index of the worlds' texts."""
         return Shelf(self.worlds, self.rendering)
 
     def question(self, text: str) -> Question | None:
-        """Return the question with a text."""
+        """Find the question with this text; None if it is unknown."""
         return self.questions.get(flat(text))
 
     def answer_to(self, text: str) -> str | None:
-        """Return the answer to a question or to a step of one; None if it does not know the question."""
+        """Return the answer to a question or to one of its steps; None if it is unknown."""
         question = self.question(text)
         if question is None:
             return self.steps.get(flat(text))
@@ -146,9 +146,9 @@ class WorldTruth:
         return ", ".join(question.wanted) if question.answer_set else question.answers[0]
 
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool:
-        """Return whether passages hold the proof of a question: for each of its facts one that names head and tail.
+        """Return whether passages prove the answer: for each fact of the question, one passage names head and tail.
 
-        Compressed and restyled passages count by what they still say, so this looks for names, not for sentences.
+        Names are searched, not sentences, so that compressed and restyled passages count by their content.
         """
         texts = [flat(passage).casefold() for passage in passages]
         for head, _, tail in question.triples:
@@ -164,7 +164,7 @@ class WorldTruth:
 
     @cached_property
     def names_by_head(self) -> list[tuple[list[str], list[list[str]]]]:
-        """Return what the facts of its worlds name, in lower case: of every head its names, and the names of each of its tails."""
+        """Return the names in the worlds' facts, lower-cased: for every head its names, and the names of each of its tails."""
         result = []
         for world in self.worlds.values():
             names = {entity.name: [name.casefold() for name in (entity.name, *entity.aliases)] for entity in world.entities}
@@ -175,7 +175,7 @@ class WorldTruth:
         return result
 
     def reply(self, messages: Messages) -> Completion:
-        """Return reply to a conversation.
+        """Reply to a conversation.
 
         Raises:
             Fault: No handler knows this prompt.
@@ -198,18 +198,18 @@ class WorldTruth:
         return Completion(text, "stop", prompt_tokens, len(text) // 4 + 1, NAME)
 
     def is_corrupted(self, prompt: str) -> bool:
-        """Return whether the reply to this prompt is corrupted."""
+        """Return whether the reply to this prompt is to be corrupted."""
         return draw(self.seed, "corrupt", prompt) < self.corruption
 
 
 def draw(*parts: object) -> float:
-    """Return a number in [0, 1) that depends on nothing but its arguments."""
+    """Return a pseudo-random number in [0, 1) that depends only on its arguments."""
     digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
 
 def corrupt(text: str, kind: str) -> str:
-    """Return a reply as models spoil it: nothing, cut short, something else, wrapped in talk, or refused."""
+    """Corrupt a reply in the way that models fail: empty, truncated, wrong, wrapped in chatter, or a refusal."""
     match kind:
         case "empty":
             return ""
@@ -226,7 +226,7 @@ def corrupt(text: str, kind: str) -> str:
 
 @answers(PROMPTS["passages"])
 def answer_from_passages(truth: WorldTruth, shown: Shown) -> str:
-    """Reply to the prompt of the chat reader with passages."""
+    """Reply to the chat reader's prompt with passages."""
     answer, question = truth.answer_to(shown["question"]), truth.question(shown["question"])
     if answer is None or truth.reading == "memory":
         return answer or UNKNOWN
@@ -236,19 +236,19 @@ def answer_from_passages(truth: WorldTruth, shown: Shown) -> str:
 
 @answers(PROMPTS["closed_book"])
 def answer_from_memory(truth: WorldTruth, shown: Shown) -> str:
-    """Reply to the prompt of the chat reader without a passage."""
+    """Reply to the chat reader's prompt without passages."""
     return truth.answer_to(shown["question"]) or UNKNOWN
 
 
 @handler
 def say_ok(truth: WorldTruth, request: Request) -> str | None:
-    """Reply to the call that tests an endpoint."""
+    """Reply to the short call that tests an endpoint."""
     return "ok" if request.prompt == PREFLIGHT else None
 
 
 @register_script("worlds")
 def worlds(config: ScriptedConfig) -> Callable[[Messages], Completion]:
-    """Return the option `llm: {scripted: worlds/…}`."""
+    """Build the model for the option `llm: {scripted: worlds/…}`."""
     options = {"corruption": config.corruption, "reading": config.reading, "seed": config.seed}
     return WorldTruth.of(config.scripted, config.options, **options).reply
 

@@ -24,13 +24,13 @@ MOST = 10
 
 @answers(PROMPTS["gleaning"])
 def glean(truth: Truth, shown: Shown) -> str:
-    """Reply that nothing was left out."""
+    """Reply to GraphRAG's gleaning prompt that nothing was missed."""
     return END
 
 
 @answers(PROMPTS["triples"])
 def list_triples(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt for triples with the facts of a chunk."""
+    """Reply to the triple-extraction prompt with the facts of a chunk."""
     facts = truth.shelf.facts(shown["text"])
     triples = [[fact.head.name, fact.relation.id.replace("_", " "), fact.text] for fact in facts]
     return json.dumps({"triples": triples}, ensure_ascii=False)
@@ -38,7 +38,7 @@ def list_triples(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["keywords"])
 def give_keywords(truth: Truth, shown: Shown) -> str:
-    """Reply to LightRAG's prompt with the names in the question and its relations."""
+    """Reply to LightRAG's keyword prompt with the names and relations of the question."""
     question = truth.question(shown["question"])
     heads = [head for head, _, _ in question.triples] if question else []
     low = [head for head in heads if head in shown["question"]] or heads[:1] or [shown["question"]]
@@ -50,7 +50,7 @@ def give_keywords(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["facts"])
 def keep_facts(truth: Truth, shown: Shown) -> str:
-    """Return HippoRAG's filter: the facts that name something of what proves the question."""
+    """Reply to HippoRAG's filter prompt with the facts that name an entity of the question's proof."""
     question = truth.question(shown["question"])
     names = [name for head, _, tail in (question.triples if question else ()) for name in (head, tail)]
     kept = [fact for fact in json.loads(shown["facts"]) if any(_held(name, fact) for name in names)]
@@ -59,7 +59,7 @@ def keep_facts(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["report"])
 def report(truth: Truth, shown: Shown) -> str:
-    """Return GraphRAG's report: what is given, line by line."""
+    """Reply to GraphRAG's report prompt with the given facts, line by line."""
     lines = [line for line in shown["given"].splitlines() if line.strip()] or ["nothing"]
     texts = list(dict.fromkeys(line.partition(": ")[2] or line for line in lines))
     value = {
@@ -74,7 +74,7 @@ def report(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["map"])
 def find_points(truth: Truth, shown: Shown) -> str:
-    """Return GraphRAG's map: the facts of the question that a report names both sides of."""
+    """Reply to GraphRAG's map prompt with those facts of the question whose head and tail a report names."""
     question = truth.question(shown["question"])
     reports = re.findall(r"^\[(\d+)\] (.*?)(?=\n\n\[\d+\] |\Z)", shown["reports"], re.DOTALL | re.MULTILINE)
     points = []
@@ -87,19 +87,19 @@ def find_points(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["reduce"])
 def answer_from_points(truth: Truth, shown: Shown) -> str:
-    """Return GraphRAG's reduce: the answer where the points prove it."""
+    """Reply to GraphRAG's reduce prompt with the answer if the points prove it."""
     return _answer(truth, shown["question"], shown["points"].splitlines())
 
 
 @answers(SYSTEMS["drift_hypothesis"])
 def imagine_report(truth: Truth, shown: Shown) -> str:
-    """Return DRIFT's hypothetical report: the steps of the question."""
+    """Reply to DRIFT's prompt for a hypothetical report with the steps of the question."""
     return "\n".join(_steps(truth, shown["question"]))
 
 
 @answers(SYSTEMS["drift_primer"])
 def prime(truth: Truth, shown: Shown) -> str:
-    """Return DRIFT's primer: the facts of the question that reports state, and its steps."""
+    """Reply to DRIFT's primer prompt with the question's facts that reports state, and its steps."""
     facts = _facts_in(truth, shown["question"], shown["reports"])
     value = {"intermediate_answer": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": _steps(truth, shown["question"])}
     return json.dumps(value, ensure_ascii=False)
@@ -107,20 +107,20 @@ def prime(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["drift_local"])
 def answer_step(truth: Truth, shown: Shown) -> str:
-    """Return DRIFT's local search: the facts of the whole question that its context states."""
+    """Reply to DRIFT's local-search prompt with the question's facts that the context states."""
     facts = _facts_in(truth, shown["overall"], shown["context"])
     return json.dumps({"response": "\n".join(facts), "score": 90 if facts else 0, "follow_up_queries": []}, ensure_ascii=False)
 
 
 @answers(SYSTEMS["drift_reduce"])
 def answer_from_answers(truth: Truth, shown: Shown) -> str:
-    """Return DRIFT's answer: the one that the answers to simpler questions prove."""
+    """Reply to DRIFT's final prompt with the answer if the answers to simpler questions prove it."""
     return _answer(truth, shown["question"], shown["answers"].splitlines())
 
 
 @answers(SYSTEMS["clues"])
 def recall_spans(truth: Truth, shown: Shown) -> str:
-    """Return MemoRAG's clues: the facts of the question that the memory holds."""
+    """Reply to MemoRAG's clue prompt with the question's facts that the memory holds."""
     question = truth.question(shown["question"])
     facts = [triple for triple in question.triples if _held(triple[0], shown["memory"])] if question else []
     return "\n".join(map(as_statement, facts)) or shown["question"]
@@ -128,19 +128,19 @@ def recall_spans(truth: Truth, shown: Shown) -> str:
 
 @answers(SYSTEMS["surrogates"])
 def ask_simpler(truth: Truth, shown: Shown) -> str:
-    """Return MemoRAG's surrogate questions: the steps of the question."""
+    """Reply to MemoRAG's prompt for surrogate questions with the steps of the question."""
     return "\n".join(_steps(truth, shown["question"]))
 
 
 @answers(SYSTEMS["draft"])
 def draft(truth: Truth, shown: Shown) -> str:
-    """Return MemoRAG's draft: the answer where the memory proves it."""
+    """Reply to MemoRAG's draft prompt with the answer if the memory proves it."""
     return _answer(truth, shown["question"], sentences(shown["memory"]))
 
 
 @answers(SYSTEMS["gist"], SYSTEMS["summary"])
 def write_gist(truth: Truth, shown: Shown) -> str:
-    """Return gists and summaries: the facts of a text; where it is not one of a world in one piece, its beginning."""
+    """Reply to prompts for gists and summaries with the facts of a text; if it is not a text of a world, with its beginning."""
     facts = truth.shelf.facts(shown["text"])
     return " ".join(statements(fact)[0] for fact in facts) or " ".join(shown["text"].split()[:300])
 

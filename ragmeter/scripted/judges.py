@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 @answers(MatchConfig.template)
 def judge_match(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt of the match judge."""
+    """Reply to the match judge's prompt."""
     question = _question(truth, shown["question"], shown["gold"])
     (verdict,) = match_verdicts([question], [_answer(shown["answer"])], RuleMatchConfig.model_validate({}))
     return verdict or "Mismatch"
@@ -32,7 +32,7 @@ def judge_match(truth: Truth, shown: Shown) -> str:
 
 @answers(PairwiseConfig.template)
 def judge_pair(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt of the pairwise judge."""
+    """Reply to the pairwise judge's prompt."""
     question = _question(truth, shown["question"], shown["reference"])
     first, second = _answer(shown["answer_1"]), _answer(shown["answer_2"])
     support = answer_support([question] * 2, [first, second])
@@ -42,7 +42,7 @@ def judge_pair(truth: Truth, shown: Shown) -> str:
 
 @answers(OpenPairwiseConfig.template)
 def judge_open_pair(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt of the judge without a reference: more names of the world win, then the longer answer, then the first."""
+    """Reply to the open pairwise judge's prompt: more names of the world win, then the longer answer, then the first."""
     first, second = ((len(_facts(truth, text)), len(text)) for text in (shown["answer_1"], shown["answer_2"]))
     winner = "Answer 1" if first >= second else "Answer 2"
     return json.dumps({"reasoning": f"{winner} names more.", **dict.fromkeys(OPEN_CRITERIA, winner)})
@@ -50,13 +50,13 @@ def judge_open_pair(truth: Truth, shown: Shown) -> str:
 
 @answers(StyleConfig.template)
 def judge_style(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt of the style classifier: a text is informal if it contains what the rewriting rules insert."""
+    """Reply to the style judge's prompt: a text is informal if it contains marks that the rewriting rules insert."""
     return INFORMAL if _style_phrases().search(shown["text"]) else FORMAL
 
 
 @answers(ContentConfig.template)
 def judge_content(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt of the content validation: names of the world and numbers are the facts."""
+    """Reply to the content judge's prompt: names of the world and numbers are the facts to keep."""
     source, rewritten = (_facts(truth, shown[name]) for name in ("source", "rewritten"))
     if rewritten - source:
         return ALTERED

@@ -34,7 +34,7 @@ class _Place(NamedTuple):
 
 
 class Shelf:
-    """The texts of worlds without any white space, so that a chunk is found however its passages were joined."""
+    """Index of worlds' texts without white space, so that a chunk is found however its passages were joined."""
 
     def __init__(self, worlds: Mapping[int, World], rendering: Rendering) -> None:
         self._texts: list[tuple[str, list[_Place]]] = []
@@ -46,7 +46,7 @@ class Shelf:
                 self._titles.update(_tight(text.passage.title) for text in texts)
 
     def facts(self, chunk: str) -> list[Fact]:
-        """Return the facts of the sentences that stand whole in a chunk, in order."""
+        """Return the facts of all sentences that a chunk contains completely, in order."""
         tight = _tight(chunk)
         # A passage of a long document may begin with the document's title.
         for wanted in (tight, self._untitled(tight), _tight(chunk.partition("\n")[2])):
@@ -64,7 +64,7 @@ class Shelf:
 
 
 def records(truth: Truth, shown: Shown, keywords: bool) -> str:
-    """Return the facts of a chunk as records, with what they are about as keywords."""
+    """Format the facts of a chunk as GraphRAG or LightRAG records; `keywords` adds keywords."""
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
     for fact in truth.shelf.facts(shown["text"]):
@@ -81,7 +81,7 @@ answers(PROMPTS["extraction_keywords"])(partial(records, keywords=True))
 
 @answers(CLAIMS)
 def claims(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt for claims with every fact of a chunk about a listed entity, confirmed and without a date."""
+    """Reply to GraphRAG's claim prompt with every fact of a chunk about a listed entity, confirmed and without a date."""
     named = set(shown["entities"].split(", "))
     about = [fact for fact in truth.shelf.facts(shown["text"]) if clean_name(fact.head.name) in named]
     rows = [(fact.head.name, fact.text, fact.relation.id, CONFIRMED, "NONE", "NONE", statements(fact)[0]) for fact in about]
@@ -90,7 +90,7 @@ def claims(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["names"])
 def name_entities(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt for names in a text with the entities that it names, or with the text itself."""
+    """Reply to the prompt for names in a text with the entities that it names, else with the text itself."""
     text = shown["text"]
     names = [entity.name for world in truth.worlds.values() for entity in world.entities if entity.name in text]
     return json.dumps({"names": names or [text.strip()]}, ensure_ascii=False)
@@ -98,7 +98,7 @@ def name_entities(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["queries"])
 def write_queries(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt of augmented queries with those of the template generator for the same entities."""
+    """Reply to the prompt for augmented queries with those of the template generator for the same entities."""
     value = json.loads(shown["given"])
     question = Question("", value["question"], (value["answer"],) if value["answer"] else ())
     nodes = tuple(Node(item["name"], item["type"], tuple(item["descriptions"])) for item in value["entities"])

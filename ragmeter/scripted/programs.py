@@ -34,7 +34,7 @@ _FOLLOW = re.compile(r"^Follow up: (.*)\nIntermediate answer:[ ]?(.*)$", re.MULT
 
 @dataclass(frozen=True)
 class Hop:
-    """A simple question with its answer, and the question's facts that prove it (as a question of their own)."""
+    """Single-hop step of a question, with its answer and the facts that prove it."""
 
     text: str
     answer: str
@@ -42,7 +42,7 @@ class Hop:
 
 
 def hops_of(truth: Truth, question: Question) -> list[Hop]:
-    """Return the chain of a question; steps are written with the answers of those before."""
+    """Split a question into its hops; earlier answers are filled into later steps."""
     steps = steps_of(question)
     if steps and question.answerable:
         proofs = [replace(question, triples=(triple,)) for triple in question.triples]
@@ -56,12 +56,12 @@ def hops_of(truth: Truth, question: Question) -> list[Hop]:
 
 @lru_cache(maxsize=4)
 def known_hops(truth: Truth) -> dict[str, Hop]:
-    """Return all hops by their text."""
+    """Return all hops of all questions by their text."""
     return {flat(hop.text): hop for question in truth.questions.values() for hop in hops_of(truth, question)}
 
 
 def recalled(truth: Truth, text: str) -> str:
-    """Return what it believes to be the answer of a hop, right or wrong, always the same."""
+    """Return the oracle's answer to a hop from memory, right or wrong, but always the same."""
     hop, draws = known_hops(truth).get(flat(text)), Draws("by heart", text)
     if hop is not None and draws.chance(KNOWN):
         return hop.answer
@@ -70,13 +70,13 @@ def recalled(truth: Truth, text: str) -> str:
 
 
 def said_of(truth: Truth, text: str, passages: Sequence[str]) -> str | None:
-    """Return the passages' statement about a hop; None if they do not prove its answer."""
+    """Return the answer to a hop if the passages prove it, else None."""
     hop = known_hops(truth).get(flat(text))
     return hop.answer if hop is not None and truth.proven_by(hop.proof, passages) else None
 
 
 def next_of(truth: Truth, text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Return the next simple question behind some answered ones, and what it concludes: one of them is ""."""
+    """Return (next hop's question, "") or, after the last hop, ("", final answer), given the steps answered so far."""
     question = truth.question(text)
     if question is None:
         return "", UNKNOWN
@@ -92,7 +92,7 @@ def next_of(truth: Truth, text: str, steps: Sequence[tuple[str, str]]) -> tuple[
 
 @answers(PROMPTS["genground_deduce"])
 def deduce(truth: Truth, shown: Shown) -> str:
-    """Return GenGround's next question with an answer from memory, or the end."""
+    """Reply to GenGround's deduction prompt with the next question and an answer from memory, or with the final answer."""
     question, final = next_of(truth, shown["question"], _STEP.findall(shown["steps"]))
     if final:
         return f"<finish>{final}</finish>"
@@ -101,7 +101,7 @@ def deduce(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["genground_ground"])
 def ground(truth: Truth, shown: Shown) -> str:
-    """Return GenGround's revision."""
+    """Reply to GenGround's grounding prompt with a revised answer."""
     passages = numbered_passages(shown["passages"])
     proven = said_of(truth, shown["question"], passages)
     return f"<ref>{passages[0]}</ref>\n<revise>{proven}</revise>" if proven else "<ref>Empty</ref>\n<revise>Empty</revise>"
@@ -109,7 +109,7 @@ def ground(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["genground_cite"])
 def cite(truth: Truth, shown: Shown) -> str:
-    """Return GenGround's citation, as released."""
+    """Reply to GenGround's released citation prompt."""
     passages = numbered_passages(shown["passages"])
     proof = next((passage for passage in passages if said_of(truth, shown["question"], [passage])), "Empty")
     return f"<ref>{proof}</ref>"
@@ -117,14 +117,14 @@ def cite(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["genground_revise"])
 def revise(truth: Truth, shown: Shown) -> str:
-    """Return GenGround's revision, as released."""
+    """Reply to GenGround's released revision prompt."""
     proven = said_of(truth, shown["question"], numbered_passages(shown["passages"]))
     return json.dumps({"answer": proven or shown["answer"], "citation": shown["passages"][:40]}, ensure_ascii=False)
 
 
 @answers(PROMPTS["self_ask"])
 def follow_up(truth: Truth, shown: Shown) -> str:
-    """Return the next lines of a transcript of Self-Ask."""
+    """Reply to Self-Ask's prompt with the next lines of the transcript."""
     steps, lines = _FOLLOW.findall(shown["transcript"]), []
     if steps and not steps[-1][1]:
         text = steps[-1][0]
@@ -137,13 +137,13 @@ def follow_up(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["self_rag_need"])
 def need(truth: Truth, shown: Shown) -> str:
-    """Return Self-RAG's question whether to look up: it does."""
+    """Reply to Self-RAG's prompt whether retrieval is needed: always yes."""
     return "yes"
 
 
 @answers(PROMPTS["self_rag_segment"])
 def read_segment(truth: Truth, shown: Shown) -> str:
-    """Return Self-RAG's lines on a passage."""
+    """Reply to Self-RAG's prompt about a passage: relevance, segment and support."""
     question, passages = truth.question(shown["question"]), numbered_passages(shown["passages"])
     facts = [replace(question, triples=(triple,)) for triple in question.triples] if question else []
     relevant = any(truth.proven_by(fact, passages) for fact in facts)
@@ -155,7 +155,7 @@ def read_segment(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["iter_retgen"])
 def reason(truth: Truth, shown: Shown) -> str:
-    """Return Iter-RetGen's reasoning: what the passages prove, hop by hop, and the answer where they prove all."""
+    """Reply to Iter-RetGen's prompt with the steps that the passages prove, and with the answer if they prove all."""
     steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
     _, final = next_of(truth, shown["question"], steps) if not open_one else ("", UNKNOWN)
     return " ".join([*(f"{text.rstrip('?')}: {answer}." for text, answer in steps), open_one, f"\nSo the answer is: {final}"]).strip()
@@ -163,7 +163,7 @@ def reason(truth: Truth, shown: Shown) -> str:
 
 @answers(PROMPTS["ircot"])
 def next_sentence(truth: Truth, shown: Shown) -> str:
-    """Return IRCoT's next sentence: what the passages prove next, or what has to be found out."""
+    """Reply to IRCoT's prompt with the next sentence: what the passages prove next, or what must be looked up."""
     steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
     stated = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
     fresh = next((sentence for sentence in stated if sentence not in shown["chain"]), "")
@@ -174,7 +174,7 @@ def next_sentence(truth: Truth, shown: Shown) -> str:
 
 @handler
 def think(truth: Truth, request: Request) -> str | None:
-    """Return the next turn of Search-R1 and R1-Searcher."""
+    """Reply to the prompts of Search-R1 and R1-Searcher with the next turn."""
     for name, opening, closing in (("search_r1", "<search>", "</search>"), ("r1_searcher", "<|begin_of_query|>", "<|end_of_query|>")):
         first = Request(request.messages[:1])
         if request.messages and (shown := filled(PROMPTS[name], first)):

@@ -23,18 +23,18 @@ Shown = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request to the scripted LLM."""
+    """Conversation that the scripted model must reply to."""
 
     messages: Messages
 
     @property
     def prompt(self) -> str:
-        """Return the last message."""
+        """Return the last message of the conversation."""
         return self.messages[-1]["content"] if self.messages else ""
 
 
 class Truth(Protocol):
-    """Facts that handlers use: see `WorldTruth`."""
+    """Interface of the oracle that handlers use; see `WorldTruth`."""
 
     @property
     def benchmarks(self) -> tuple[Benchmark, ...]: ...
@@ -59,13 +59,13 @@ HANDLERS: list[Handler] = []
 
 
 def handler(reply: Handler) -> Handler:
-    """Register a handler: a function of what is known and a request, which returns None if the prompt is not its own."""
+    """Register a handler, a function of oracle and request that returns a reply, or None if it does not know the prompt."""
     HANDLERS.append(reply)
     return reply
 
 
 def answers(*templates: Shipped | Prompt) -> Callable[[Callable[[Any, Shown], str]], Callable[[Any, Shown], str]]:
-    """Register a function as the reply to the prompts of some templates, from what is known and what they were filled with."""
+    """Decorate a function that replies to prompts made from given templates; it receives the oracle and the templates' values."""
 
     def register(reply: Callable[[Any, Shown], str]) -> Callable[[Any, Shown], str]:
         for template in templates:
@@ -82,9 +82,9 @@ def answers(*templates: Shipped | Prompt) -> Callable[[Callable[[Any, Shown], st
 
 @lru_cache(maxsize=128)
 def template_pattern(template: str) -> re.Pattern[str]:
-    """Return the pattern of texts that a template (`string.Template`) was filled to; placeholders become named groups.
+    """Build a regular expression that matches filled templates (`string.Template`), with placeholders as named groups.
 
-    A placeholder that comes twice must have been filled alike.
+    A placeholder that occurs twice must have the same value.
     """
     parts, last, seen = [], 0, set()
     for match in Template.pattern.finditer(template):
@@ -103,7 +103,7 @@ def template_pattern(template: str) -> re.Pattern[str]:
 
 
 def filled(template: Shipped | Prompt, request: Request) -> dict[str, str] | None:
-    """Return what a prompt was filled with; None if the request is not made of it."""
+    """Extract the values of a template's placeholders from a request; None if its prompt was not made from the template."""
     prompt = template.load() if isinstance(template, Shipped) else template
     system = next((m["content"] for m in request.messages if m["role"] == "system"), "")
     if prompt.system and not template_pattern(prompt.system).fullmatch(system):
@@ -113,12 +113,12 @@ def filled(template: Shipped | Prompt, request: Request) -> dict[str, str] | Non
 
 
 def flat(text: str) -> str:
-    """Return a text in one line."""
+    """Collapse a text to one line."""
     return " ".join(text.split())
 
 
 def names_any(text: str, names: Sequence[str]) -> bool:
-    """Return whether a text in lower case holds one of some names as a word."""
+    """Return whether a lower-cased text contains one of the names as a word."""
     return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text) for name in names)
 
 
@@ -132,5 +132,5 @@ def steps_of(question: Question) -> list[tuple[str, str]]:
 
 
 def numbered_passages(text: str) -> list[str]:
-    """Return the passages that a prompt shows as a numbered list."""
+    """Split a prompt's numbered list into passages."""
     return re.split(r"\n\n(?=\[\d+\] )", text)

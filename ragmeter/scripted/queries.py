@@ -62,7 +62,7 @@ def disambiguate(truth: Truth, shown: Shown) -> str:
 
 
 def rewrite_passage(truth: Truth, shown: Shown, style: str) -> str:
-    """Return the rewriter's prompts that ship, as text or as JSON, whole or sentence by sentence."""
+    """Reply to the shipped rewriting prompts with the text in the requested style, as text or JSON, whole or by sentence."""
     return _reply(shown["text"], shown["form"], shown["again"], style)
 
 
@@ -97,7 +97,7 @@ KNOWN = 0.4
 
 @answers(ANSWER)
 def answer_for_labels(truth: Truth, shown: Shown) -> str:
-    """Reply to SARK's prompt for an answer if the passage proves it; without a passage, with probability `KNOWN`."""
+    """Reply to SARK's answer prompt if the passage proves the answer; without a passage, with probability `KNOWN`."""
     question, passage = truth.question(shown["question"]), shown["context"]
     if question is None or not question.answers:
         return UNKNOWN
@@ -107,7 +107,7 @@ def answer_for_labels(truth: Truth, shown: Shown) -> str:
 
 @handler
 def order_passages(truth: Truth, request: Request) -> str | None:
-    """Reply to SARK's prompt for an order: passages that prove the answer first, then those that name it."""
+    """Reply to SARK's ordering prompt: passages that prove the answer first, then those that name it."""
     opening, _, turn, *_ = ORDER.load().texts
     about = template_pattern(opening).fullmatch(request.messages[0]["content"])
     if about is None:
@@ -124,7 +124,7 @@ def order_passages(truth: Truth, request: Request) -> str | None:
 
 @answers(TRIPLE)
 def ask_about_triple(truth: Truth, shown: Shown) -> str:
-    """Reply to GPR's prompt for a question in the wording that worlds use for the relation."""
+    """Reply to GPR's prompt for a question about a triple, in the worlds' wording for the relation."""
     inside = shown["triple"].removeprefix("(").removesuffix(")")
     if shown["side"] == "tail":
         head, _, relation = inside.removesuffix(f", {MASK}").rpartition(", ")

@@ -17,7 +17,7 @@ NUMBERS = tuple(str(number) for number in range(1, 101))
 
 @handler
 def order_window(truth: Truth, request: Request) -> str | None:
-    """Reply to the prompts of systems that order a window, with a short thought if the system reasons first."""
+    """Reply to listwise reranking prompts with an order of the passages; after a short thought, if the system reasons first."""
     for name in ("rankgpt", "rankzephyr", "reasonrank", "dro"):
         ranked = _ranked(truth, name, request, NUMBERS)
         if ranked is not None:
@@ -28,14 +28,14 @@ def order_window(truth: Truth, request: Request) -> str | None:
 
 @handler
 def choose_passage(truth: Truth, request: Request) -> str | None:
-    """Reply to Setwise's prompt."""
+    """Reply to Setwise's prompt with the label of the best passage."""
     ranked = _ranked(truth, "setwise", request, LABELS)
     return None if ranked is None else f"Passage {LABELS[ranked[0]]}"
 
 
 @handler
 def choose_document(truth: Truth, request: Request) -> str | None:
-    """Reply to the prompts of Rank-R1 and of its variant without reasoning."""
+    """Reply to the prompts of Rank-R1, with and without reasoning, with the label of the best document."""
     for name, thought in (("rank_r1", "<think>The one with a fact.</think> "), ("rank_r1_direct", "")):
         ranked = _ranked(truth, name, request, NUMBERS)
         if ranked is not None:
@@ -76,7 +76,7 @@ def _texts(benchmark: Benchmark, question: Question) -> list[str]:
 
 
 def conversation(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return query and passages of a conversation that was made of a prompt."""
+    """Extract query and passages from a conversation made from a prompt; None if it was not."""
     messages = request.messages
     opening = next(part for part in prompt.parts if "$count" in part.text)
     counts = [template_pattern(opening.text.strip()).match(message["content"]) for message in messages]

@@ -22,13 +22,13 @@ _MAKERS = {"simple": simple_pairs, "complex": complex_pairs}
 
 
 def write_questions(truth: Truth, shown: Shown, kind: str) -> str:
-    """Return the prompts for simple and complex questions."""
+    """Reply to the prompts for simple and complex questions about a document."""
     pairs = _pairs(truth, shown["document"], kind)
     return _json(questions=[pair.question for pair in pairs[: -(-len(pairs) * 2 // 3)]])
 
 
 def write_missing_questions(truth: Truth, shown: Shown, kind: str) -> str:
-    """Return the prompts of the coverage loop."""
+    """Reply to the coverage prompts with the questions that are still missing."""
     there = {pair.question for pair in read_pairs(shown["pairs"])}
     missing = [pair.question for pair in _pairs(truth, shown["document"], kind) if pair.question not in there]
     return _json(count=len(missing), questions=missing)
@@ -41,27 +41,27 @@ for _kind in _MAKERS:
 
 @answers(SYNTHESIS["answer"])
 def answer(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt for an answer."""
+    """Reply to the prompt for the answer to a generated question."""
     return _json(answer=_known(truth, shown["document"], shown["question"]) or ABSENT)
 
 
 @answers(SYNTHESIS["check_answer"])
 def check_answer(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt that checks a pair."""
+    """Reply to the prompt that checks a question–answer pair."""
     known = _known(truth, shown["document"], shown["question"])
     return _json(judgment="Correct" if known is not None and em(shown["answer"], [known]) else "Incorrect")
 
 
 @answers(READING["answer"])
 def teach(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt of a teacher with the answer if it is in the documents."""
+    """Reply to the teacher's prompt with the answer if the documents contain it."""
     reply = truth.answer_to(shown["question"])
     return reply if reply and names_any(flat(shown["background"]).casefold(), [reply]) else UNKNOWN
 
 
 @answers(SYNTHESIS["paraphrase"])
 def paraphrase(truth: Truth, shown: Shown) -> str:
-    """Reply to the prompt for a paraphrase: every fact in its last wording, with full names."""
+    """Reply to the paraphrase prompt with every fact in its last wording, with full names."""
     facts = _facts(truth, shown["document"])
     return _json(paraphrase=" ".join(statements(fact)[-1] for fact in facts) or shown["document"])
 

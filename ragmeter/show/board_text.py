@@ -60,15 +60,15 @@ def show_board(
     verbose: bool = False,
     began: datetime | None = None,
 ) -> None:
-    """Print a board: its verdict, one line per method, the best first, and at most three notes.
+    """Print a board in the terminal: its verdict, one line per method (best first), and at most three notes.
 
     Args:
-        board: What to print.
-        console: Where to.
-        headline: The verdict on it; its main metric sorts the methods.
-        wide: Print every column, however wide the table becomes; else those that fit, the main metric first.
+        board: The board.
+        console: The console to print to.
+        headline: The verdict on the board; its main metric sorts the methods.
+        wide: Print all columns, however wide the table becomes; else those that fit, the main metric first.
         verbose: Print all notes, how intervals and tests are computed, and the whole ids of the metrics.
-        began: When the command began that made some of the runs; None for one that only shows them.
+        began: Start of the command, if it made some of the runs; None if it only shows them.
     """
     title = Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.sampled.in_words(board.questions)}")
     if any(board.seeds):
@@ -92,7 +92,7 @@ def show_board(
 
 
 def show_verdict(headline: Headline, console: Console) -> None:
-    """Print a verdict, the names of methods in bold."""
+    """Print a verdict, with the names of methods in bold."""
     styles = {"method": "bold", "number": "cyan", "words": ""}
     console.print(Text("").join(Text(part.text, style=styles[part.kind]) for part in headline_parts(headline)))
 
@@ -165,7 +165,7 @@ def _print_scores(board: Board, heads: dict[str, str], main: str | None, console
 
 
 def sorted_rows(board: Board, main: str | None) -> list[Row]:
-    """Return a board's rows by the main metric, the best first; then methods that are not compared, and controls."""
+    """Sort a board's rows by the main metric, best first; then methods that are not compared, and controls."""
     sign = 1.0 if main in board.lower_is_better else -1.0
 
     def key(row: Row) -> tuple[bool, bool, float]:
@@ -206,7 +206,7 @@ def _name_row(board: Board, row: Row) -> Text:
 
 
 def cell_text(cell: Cell | None) -> Text:
-    """Return a value: `63.4 ± 4.2`, and behind it `[61.7, 65.0]` if verdicts are missing."""
+    """Format a cell: `63.4 ± 4.2`, followed by `[61.7, 65.0]` if verdicts are missing."""
     if cell is None or math.isnan(cell.estimate.value):
         return Text("–", style="dim")
     span = bracketed(cell)
@@ -215,7 +215,7 @@ def cell_text(cell: Cell | None) -> Text:
 
 
 def difference_text(cell: Cell | None, *, lower_is_better: bool = False) -> Text:
-    """Return a difference from the reference with its stars: `+2.1 ± 3.0 *`; empty if the method was not compared."""
+    """Format a cell's difference from the reference with its stars: `+2.1 ± 3.0 *`; empty if it was not compared."""
     if cell is None or cell.difference is None or math.isnan(cell.difference.value):
         return Text("")
     result, stars = cell.difference, mark(cell)
@@ -257,14 +257,14 @@ RANKS = "rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %
 
 
 def show_battles(board: BattleBoard, console: Console, controls: Collection[str] = ()) -> None:
-    """Print what a pair judge says: win rates by criterion, and strengths where several methods have met.
+    """Print a pair judge's results: win rates by criterion, and strengths if several methods were compared.
 
-    Where many pairs have met, only the main criterion is printed; of criteria with the same numbers the first.
+    With many pairs, only the main criterion is printed; of criteria with equal numbers, only the first.
 
     Args:
-        board: What to print.
-        console: Where to.
-        controls: Names of methods that are controls, which are marked.
+        board: The judge's results.
+        console: The console to print to.
+        controls: Names of controls, which are marked.
     """
     judged = Text("  by rules, not by a model", style="yellow") if board.rule else Text("")
     console.print(Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.judge}") + judged)
@@ -297,13 +297,13 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
 
 def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     """Return whose marks those of a board are, and the shares that people would give."""
-    from results.judging.battles import IN_ITS_EYES
+    from results.judging.battles import THIS_JUDGE_ONLY
 
     notes = []
     for eyes in dict.fromkeys(map(board.eyes, criteria)):
         by = ", ".join(criterion for criterion in criteria if board.eyes(criterion) == eyes)
-        more = ": label pairs by `ragmeter judge labels export --pairs`" if eyes == IN_ITS_EYES else ""
-        notes.append(f"marks by {by} hold {eyes}{more}" if eyes == IN_ITS_EYES else f"marks by {by}: {eyes}")
+        more = ": label pairs by `ragmeter judge labels export --pairs`" if eyes == THIS_JUDGE_ONLY else ""
+        notes.append(f"marks by {by} hold {eyes}{more}" if eyes == THIS_JUDGE_ONLY else f"marks by {by}: {eyes}")
     for item in board.pairings:
         if item.people is not None and item.criterion in criteria:
             known = item.people.corrected
@@ -377,7 +377,7 @@ def _sure(item: Pairing) -> str:
 
 
 def shown_share(estimate: Estimate) -> str:
-    """Return a share × 100 with half its interval; – without a value."""
+    """Format a share × 100 with half its interval; – without a value."""
     if math.isnan(estimate.value):
         return "–"
     return plus_minus(estimate.value, estimate.low, estimate.high)

@@ -10,10 +10,10 @@ from benchmarks.core.errors import counted
 
 
 def code_in_words(code: Mapping[str, Any]) -> str:
-    """Say what the code of a plug-in was: its hash, distribution, commit, files, and what it depends on.
+    """Describe a plug-in's code in words: hash, distribution, commit, files and dependencies.
 
     Args:
-        code: As provenance keeps it (`Code.to_json`).
+        code: The code's entry in a run's provenance (`Code.to_json`).
     """
     counts = "" if code["identity"] == "code" else " (identified by its version)"
     parts = [f"unknown: {code['unknown']}" if code.get("unknown") else code["hash"] + counts]

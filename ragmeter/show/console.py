@@ -25,13 +25,13 @@ from benchmarks.core.unseen import UNSEEN, printable
 
 
 class SafeConsole(Console):
-    """Console that prints untrusted text, such as answers, names and error messages, without control characters.
+    """Console that removes control characters from untrusted text, such as answers, names and error messages.
 
-    If the reader of its output went away, it raises `BrokenPipeError`; rich's own console ends the process with an error.
+    If the output pipe is closed, it raises `BrokenPipeError`, while rich's own console exits with an error.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Render as rich does; control codes come from styles only, never from text."""
+        """Render as rich does; control codes come only from styles, never from text."""
         for segment in super().render(renderable, options):
             text, style, control = segment
             # What is removed has no width, so tables stay aligned.
@@ -49,7 +49,7 @@ err: Console = SafeConsole(stderr=True, highlight=False)
 
 
 def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
-    """Print a value as JSON, or let `show` print it for people."""
+    """Print a value as JSON, or call `show` to print it for people."""
     if as_json:
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
         if not _holds(sys.stdout.encoding, text):
@@ -76,12 +76,12 @@ def _holds(encoding: str | None, text: str) -> bool:
 
 
 def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0, whole: bool = False) -> None:
-    """Print a table of texts, or a hint if there are no rows; columns in which nothing stands are left out.
+    """Print a table of texts, or a hint if there are no rows; empty columns are left out.
 
     Args:
-        columns: Heads.
-        rows: One cell per column, as text or as rich's.
-        empty: What to do if there are no rows.
+        columns: Column heads.
+        rows: Rows with one cell per column, as text or as rich's `Text`.
+        empty: Hint to print if there are no rows.
         keys: As in `print_table`.
         whole: Never break a cell, so that it can be copied from a terminal.
     """
@@ -105,17 +105,17 @@ def print_table(
     numbers: bool = False,
     styles: Sequence[str] = (),
 ) -> None:
-    """Print a table without lines; cells that are too wide for the terminal are broken.
+    """Print a table without lines; cells that are too wide for the terminal are wrapped.
 
     Args:
-        console: Where to.
-        heads: Of the columns.
-        rows: One cell per column.
-        keys: If the table is too wide, columns after the first `keys` ones stay whole; those that do not fit follow in
-            further tables that begin with the same keys. 0: one table.
-        whole: One table in which no cell is broken; the terminal wraps what is too long.
+        console: The console to print to.
+        heads: Column heads.
+        rows: Rows with one cell per column.
+        keys: If the table is too wide, it is split into several tables that all begin with the first `keys` columns. 0: never
+            split.
+        whole: Never wrap cells nor split the table; the terminal wraps long lines.
         numbers: Align columns after the keys to the right.
-        styles: One per row.
+        styles: One style per row.
     """
     widths = [max(map(widest, column)) for column in zip(heads, *rows, strict=True)]
     first = max(_KEY, console.width // 3)
@@ -154,12 +154,12 @@ def _groups(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
 
 
 def widest(text: Text) -> int:
-    """Return how many cells the longest line of a text takes."""
+    """Return the width of a text's longest line, in terminal cells."""
     return max(map(cell_len, text.plain.split("\n")))
 
 
 def complain(error: UserError, as_json: bool) -> None:
-    """Show a user's mistake: what, where, what to do. What it quotes may be a key that was put in the wrong place."""
+    """Print a user error: the problem, its place and the remedy; possible keys in quoted values are hidden."""
     from results.store.redaction import without_secrets
 
     if as_json:
@@ -176,7 +176,7 @@ def complain(error: UserError, as_json: bool) -> None:
 
 @contextmanager
 def offering_score() -> Iterator[None]:
-    """Suggest `ragmeter judge score` in the error if no run was scored on a known metric."""
+    """Add a hint to use `ragmeter judge score` to errors of the block about metrics that no run was scored on."""
     from judges.metric import parse
     from results.store.queries import NotScored
 

@@ -39,12 +39,12 @@ AHEAD, BEHIND, LEVEL, UNTESTED = "significantly ahead of", "significantly behind
 
 @dataclass(frozen=True)
 class Against:
-    """A difference to one method.
+    """Difference between an approach and another method.
 
     Attributes:
-        name: The method.
-        cell: The approach's value, with the difference to that method.
-        sets: The difference in each of three sets of clusters; empty if it is not looked at by sets.
+        name: Name of the other method.
+        cell: The approach's cell, with the difference from the other method.
+        sets: Differences in three disjoint sets of clusters; empty if not requested.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Against:
 
     @property
     def shown(self) -> str:
-        """Return `+6.5 ± 3.9`; where too little is there for an interval the difference alone."""
+        """Format the difference: `+6.5 ± 3.9`, or without an interval if there is insufficient data."""
         result = self.cell.difference
         if result is None or math.isnan(result.value):
             return "–"
@@ -61,7 +61,7 @@ class Against:
 
     @property
     def verdict(self) -> str:
-        """Return the test's result in the words of the tables."""
+        """Return the result of the test in words."""
         result = self.cell.difference
         if result is None or result.insufficient_data or math.isnan(result.value):
             return UNTESTED
@@ -74,17 +74,17 @@ class Against:
 
     @property
     def in_each_set(self) -> bool:
-        """Return whether the difference has its direction in each set of clusters."""
+        """Return whether the difference has the same sign in each set of clusters."""
         result = self.cell.difference
         return result is not None and all(value * result.value > 0 for value in self.sets)
 
     @property
     def by_set(self) -> str:
-        """Return `+5.1, -0.2, +6.9`; empty if it is not looked at by sets."""
+        """Format the differences in the sets: `+5.1, -0.2, +6.9`; empty if not requested."""
         return ", ".join(f"{round(value * self.cell.scale, 9):+.1f}" for value in self.sets)
 
     def to_json(self) -> dict[str, Any]:
-        """Return fractions; None: no difference."""
+        """Return the difference as a JSON object of fractions; None without a difference."""
         result = self.cell.difference
         keys = ("value", "low", "high", "n", "clusters", "insufficient_data", "generalizes")
         numbers = {} if result is None else {key: getattr(result, key) for key in keys}
@@ -94,15 +94,15 @@ class Against:
 
 @dataclass(frozen=True)
 class Gain:
-    """One approach on one metric of one board.
+    """Gain of one approach over its base on one metric of one board.
 
     Attributes:
-        approach: Its name.
-        board: Where it stands.
-        metric: As tables call it.
-        base, strongest: What it is compared with; None: there is no such row.
-        cell: Its value.
-        rival: A further row that it is compared with, and what that is; None: none.
+        approach: Name of the approach.
+        board: The board.
+        metric: Name of the metric in tables.
+        base, strongest: Differences from its base and from the strongest baseline; None if there is no such row.
+        cell: The approach's cell.
+        rival: Description of and difference from a further row; None if there is none.
     """
 
     approach: str
@@ -115,22 +115,22 @@ class Gain:
 
     @property
     def value(self) -> str:
-        """Value × 100 ± half its interval."""
+        """Format the approach's value × 100 ± half its interval."""
         return plus_minus(self.cell.estimate.value, self.cell.estimate.low, self.cell.estimate.high, scale=self.cell.scale)
 
     @property
     def asked(self) -> str:
-        """Return the dataset, and of how many questions."""
+        """Return the dataset's name with the number of questions."""
         return f"{without_options(self.board.dataset)}, {self.board.sampled.in_words(self.board.questions)}"
 
     @property
     def significant(self) -> bool:
-        """Return whether it is significantly ahead of its base."""
+        """Return whether the approach is significantly better than its base."""
         return self.base is not None and self.base.verdict == AHEAD
 
     @property
     def beats(self) -> bool:
-        """Return whether it beats its base: significantly ahead, over enough clusters and trainings."""
+        """Return whether the approach beats its base: significantly better, over enough clusters and trainings."""
         return self.significant and not self._short_of
 
     @property
@@ -146,11 +146,11 @@ class Gain:
 
     @property
     def lost(self) -> bool:
-        """Return whether it is significantly behind its base, so that gains elsewhere are not general."""
+        """Return whether the approach is significantly worse than its base, so that gains elsewhere are not general."""
         return self.base is not None and self.base.verdict == BEHIND
 
     def why_not(self) -> str:
-        """Return why "beats" is not said; empty if it is."""
+        """Explain why the approach does not beat its base; empty if it does."""
         result = self.base.cell.difference if self.base else None
         if self.significant or result is None:
             return self._short_of
@@ -163,7 +163,7 @@ class Gain:
         return f"the interval includes 0; {reach}"
 
     def sentence(self) -> str:
-        """Return all of it in one sentence."""
+        """Summarize the gain in one sentence."""
         parts = [("its base", self.base)] if self.base else []
         parts += [("the strongest baseline", self.strongest)] if self.strongest and not self._same else []
         known = {item.name for _, item in parts}
@@ -207,16 +207,16 @@ def gains(
     rival: tuple[str, str] | None = None,
     by_set: bool = False,
 ) -> Iterator[Gain]:
-    """Yield the gains of an experiment's approaches by board and metric; the seeds of a training are one gain.
+    """Yield the gains of an experiment's approaches by board and metric; all seeds of a training are one gain.
 
     Args:
-        experiment: Which was run.
-        store: Holds its scores.
-        heads: Metrics as tables call them; those that a board has not are passed over.
-        base: Name of the row that approaches began from; None: the experiment's reference.
-        names: Approaches, as their rows are called.
-        rival: What a further row is that approaches are compared with, and its name; None: none.
-        by_set: Look at differences in each of three sets of clusters, too. The experiment must have one training seed.
+        experiment: The experiment that was run.
+        store: The store that holds its scores.
+        heads: Names of metrics in tables; metrics that a board lacks are skipped.
+        base: Name of the row that approaches are compared with; None: the experiment's reference.
+        names: Names of the approaches' rows.
+        rival: (Description, name) of a further row to compare with; None: none.
+        by_set: Whether to compute differences in three sets of clusters, too. The experiment must have one training seed.
     """
     trained = {base_name(method.name) for method in experiment.methods if _trained(method)}
 
@@ -254,16 +254,17 @@ def _against(board: Board | None, run: str, metric: str, store: Store | None) ->
 
 
 def in_sets(store: Store, board: Board, run: str, metric: str) -> tuple[float, ...]:
-    """Return the difference from the board's reference in each of three sets of clusters: every third, in their order.
+    """Return a run's difference from the board's reference in each of three sets of clusters (every third cluster).
 
     Args:
-        store: Holds the scores.
-        board: One row per run.
-        run: What is compared with the reference.
-        metric: Id.
+        store: The store that holds the scores.
+        board: A board with one row per run.
+        run: Id of the run.
+        metric: Id of the metric.
 
     Returns:
-        NaN for a set without a scored question; empty for the reference itself and with fewer than three clusters.
+        Three differences, NaN for a set without scored questions; empty for the reference itself and with fewer than three
+        clusters.
     """
     other = next((row.run.run for row in board.rows if row.run.method == board.reference), run)
     if other == run:
@@ -286,7 +287,7 @@ def _trained(method: MethodPlan) -> bool:
 
 
 def headline(several: Iterable[Gain]) -> list[Gain]:
-    """Return the first of each approach."""
+    """Return the first gain of each approach."""
     first: dict[str, Gain] = {}
     for gain in several:
         first.setdefault(gain.approach, gain)

@@ -44,11 +44,11 @@ def _bar(share: float) -> str:
 
 
 def check(path: Path) -> None:
-    """Check whether a chart can be written to a file of this name.
+    """Check that a chart can be written to a file with this extension.
 
     Raises:
-        UserError: Not in this format.
-        MissingPackage: Altair is not installed, or for pictures what renders them.
+        UserError: The format is not supported.
+        MissingPackage: Altair is not installed, or for SVG and PNG its renderer.
     """
     if path.suffix.lower() not in FORMATS:
         raise UserError(
@@ -69,10 +69,10 @@ def check(path: Path) -> None:
 
 
 def save(distributions: Mapping[str, Distribution], title: str, path: Path) -> None:
-    """Write a chart with a histogram of each distribution.
+    """Write a chart with a histogram of each distribution to a file.
 
     Raises:
-        UserError: The file cannot be written (also: what `check` raises).
+        UserError: The file cannot be written; also the errors of `check`.
     """
     check(path)
     import altair

@@ -15,11 +15,11 @@ from results.store.store import shortened
 
 
 def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
-    """Print a card.
+    """Print a judge's card.
 
     Args:
-        card: What to print.
-        methods: By run, what it is called.
+        card: The judge's card.
+        methods: Method names by run id.
     """
     judge, work = card.card, card.work
     out.print(Text(str(judge["id"]), style="bold") + Text("  " + ("rules, no model" if judge["rule"] else judge["model"])))
@@ -54,7 +54,7 @@ def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
 
 
 def agreement_row(who: str, by: str, item: Agreement) -> tuple[str, ...]:
-    """Return a line of a table of agreements: measure or criterion, between whom, raw, corrected for chance, items."""
+    """Return a row of the table of agreements: measure or criterion, raters, raw agreement, corrected agreement, number of items."""
     return by, who, shown_share(item.raw), shown_share(item.corrected), str(item.raw.n)
 
 

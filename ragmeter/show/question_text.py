@@ -68,7 +68,7 @@ def _shortened(passage: Passage, question: Question) -> Text:
 
 
 def question_json(question: Question, benchmark: Benchmark) -> dict[str, Any]:
-    """Return a question with its passages, for programs."""
+    """Return a question with its gold and passages as a JSON object."""
     record = asdict(question)
     record["candidates"] = None if question.candidates is None else list(question.candidates)
     passages = [asdict(passage) | {"gold": gold} for passage, gold in _passages(question, benchmark)]

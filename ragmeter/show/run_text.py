@@ -20,7 +20,7 @@ from results.boards.compare import Apart, Diff, Number, Setting
 from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
 from results.store import queries
-from results.store.drift import Stated
+from results.store.drift import ReportedVersions
 from results.store.queries import AnswerRow, QuestionRow, RunRow
 from results.store.store import Store
 
@@ -37,8 +37,10 @@ def _failed(row: Row) -> str:
     return f", {row.run.failed} failed ({', '.join(f'{kind} {count}' for kind, count in row.failures.items())})" if row.run.failed else ""
 
 
-def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[str, Mapping[str, int]], *, verbose: bool = False) -> None:
-    """Print what a run scored and what it was; with `verbose`, also its environment and what it was made of."""
+def show_run(
+    row: RunRow, scores: Board, endpoints: ReportedVersions, fallbacks: Mapping[str, Mapping[str, int]], *, verbose: bool = False
+) -> None:
+    """Print a run's scores and configuration; with `verbose`, also its environment and all options."""
     show_board(scores, out, verbose=verbose)
     facts = {
         "run": row.run if row.execution == 1 else f"{row.run} (execution {row.execution} of this fingerprint)",
@@ -79,7 +81,7 @@ def _described(row: RunRow) -> str:
 
 
 def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:
-    """Print a question with its gold, a run's answer, the evidence and the calls of models; with `verbose`, these whole."""
+    """Print a question with its gold, a run's answer, evidence and model calls; with `verbose`, without truncation."""
     for turn in question.turns:
         out.print(Text(f"{turn.role}: {turn.text}", style="dim"))
     out.print(Text(question.text, style="bold"))
@@ -117,7 +119,7 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
 
 
 def show_prediction(prediction: Prediction) -> None:
-    """Print a prediction that belongs to no run."""
+    """Print a prediction that belongs to no stored run."""
     if failed := prediction.notes.get(FAILED):
         out.print(Text(f"failed: {failed}", style="red"))
     else:
@@ -173,7 +175,7 @@ def _ends(text: str, length: int) -> str:
 
 
 def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
-    """Print what differs between two runs; settings that only one of them has by name, with `verbose` whole."""
+    """Print the comparison of two runs; settings that only one of them has are only named, unless `verbose`."""
     for name, run, runs in (("first ", result.first, result.first_runs), ("second", result.second, result.second_runs)):
         out.print(Text(f"{name}  {run.path} ({run.short}){f', mean of {len(runs)} runs' if len(runs) > 1 else ''}"))
     out.print()

@@ -29,7 +29,7 @@ _NOTES = (
 
 
 def show_gaps(tables: Sequence[GapTable]) -> None:
-    """Print what each style costs each method."""
+    """Print the style gaps of each method."""
     heads = labels([table.metric for table in tables])
     for table in tables:
         out.print(Text(f"{heads[table.metric]}", style="bold") + Text(f"  {table.base}, setting {table.setting}"))
@@ -79,7 +79,7 @@ def _signed(item: Estimate | Difference, scale: float) -> str:
 
 
 def show_curves(tables: Sequence[CurveTable]) -> None:
-    """Print values against shares of styles, or depth."""
+    """Print the curves of methods over the share of formal candidates, or over k."""
     heads = labels([table.metric for table in tables])
     for table in tables:
         out.print(Text(heads[table.metric], style="bold") + Text(f"  {table.title}"))

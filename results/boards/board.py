@@ -53,7 +53,7 @@ _BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A metric that a user added to one of an experiment's boards."""
+    """Metric column that a user added to one board (dataset and setting) of an experiment, beyond those in its YAML file."""
 
     experiment: str
     dataset: str
@@ -62,12 +62,12 @@ class AddedColumn:
 
 
 def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
-    """Add metrics to the run's board in every experiment that has the run.
+    """Add metric columns to the boards that show a run, in every experiment that contains the run.
 
     Args:
-        store: Where.
-        run: Its fingerprint.
-        metrics: Ids; those that the experiment's file names, or that were added before, are ignored.
+        store: The store to write to.
+        run: Fingerprint of the run.
+        metrics: Metric ids. Ids that the experiment's file lists, or that were added before, are skipped.
     """
     with store.database.writing() as connection:
         for metric in metrics:
@@ -82,7 +82,7 @@ def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
 
 
 def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
-    """Return the columns that were added to the boards of runs, in the order of addition."""
+    """List the metric columns that users added to the boards of these runs, oldest first; empty if there is no store yet."""
     if not store.database.exists:
         return []
     with store.database.reading() as connection:
@@ -97,19 +97,19 @@ def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
 
 
 def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None) -> list[AddedColumn]:
-    """Remove added columns from the boards of runs; the scores stay in the store.
+    """Remove user-added metric columns from the boards of runs; the scores stay in the store.
 
     Args:
-        store: Where.
-        runs: Fingerprints.
+        store: The store to write to.
+        runs: Fingerprints of the runs.
         names: Metric ids, or ids without their version or parameters.
-        experiment: Only from its boards; None: from those of every experiment that has the runs.
+        experiment: Name of the experiment whose boards change; None changes the boards of every experiment that has the runs.
 
     Returns:
         The removed columns.
 
     Raises:
-        UserError: A column was not added: it is the experiment file's, or there is none of this name.
+        UserError: No user-added column has one of these names: the experiment's file lists the metric, or it does not exist.
     """
     known = [column for column in added_columns(store, runs) if experiment in (None, column.experiment)]
     going = [column for name in names for column in _meant(name, known)]
@@ -152,11 +152,14 @@ _SLACK = 1e-9
 
 
 def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) -> list[str]:
-    """Return sentences on the controls that a metric ranks wrongly; empty if it ranks every control correctly.
+    """Check a metric against control methods: the gold answer must rank first; empty and wrong answers must rank below the best
+    method.
+
+    Returns one sentence per control that is ranked wrongly; an empty list if all are ranked correctly.
 
     Args:
-        controls: Values by id of the control; higher is better.
-        methods: Values of the methods by the name shown.
+        controls: Metric value of each control, by the control's id; higher is better.
+        methods: Metric value of each method, by the name shown.
     """
     wrong = []
     if BEST in controls:
@@ -171,10 +174,10 @@ def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) 
 
 
 def checked(controls: Collection[str]) -> str:
-    """Return one sentence on the controls that `wrongly_ranked` checked without a finding.
+    """Return a sentence that lists the checks which `wrongly_ranked` passed, or that states which controls are missing.
 
     Args:
-        controls: Ids of those that have a value.
+        controls: Ids of the controls that have a value.
     """
     checks = ["nothing is above the gold answer"] if BEST in controls else []
     if set(WORTHLESS) & set(controls):
@@ -189,10 +192,10 @@ def checked(controls: Collection[str]) -> str:
 
 
 def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list[RunRow]]:
-    """Group the runs of each method by the id of the first one, which represents them.
+    """Group the repeats (and training seeds) of each method; the key is the id of the group's first run.
 
     Args:
-        runs: In the order of the rows.
+        runs: Runs in the order of the table's rows.
         over_seeds: Whether all training seeds of a method are one row. Repeats of one experiment always share a row.
     """
     results: dict[Hashable, list[RunRow]] = {}
@@ -203,7 +206,9 @@ def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list
 
 
 def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]:
-    """Return one run for each series (`series_of`): finished if all are, with the failures of all."""
+    """Combine the runs of each series (`series_of`) into one row: finished only if all of them are, with the failures of all
+    added.
+    """
     rows = []
     for members in series_of(runs, over_seeds).values():
         first = members[0]
@@ -225,14 +230,15 @@ def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]
 def folded_columns(
     columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str], over_seeds: bool = True
 ) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
-    """Return the scores of each series (`series_of`): the mean over the repeats of each training, then over its trainings.
+    """Average per-question scores over the runs of each series (`series_of`): first over repeats of a training, then over
+    trainings.
 
     A question that lacks a score in any run of the series has no score.
 
     Returns:
-        The columns of the runs that represent their series. Under the same keys, the mean of each training, in the order
-        of the runs, over the questions with a score in all; if a series has one training, the mean of each repeat. Only
-        for series of several runs that were all scored.
+        Two values. First, the averaged scores, under the id of each series' first run. Second, by (first run's id, metric), the
+        mean score of each training (or of each repeat, if there is one training) over the questions that all runs scored; only
+        series with several scored runs have an entry.
     """
     result = Columns(columns.questions, columns.sampled, {}, {}, {})
     apart = {}
@@ -257,7 +263,7 @@ def folded_columns(
 
 
 def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, Cost]:
-    """Return mean cost of a series."""
+    """Average the cost of the runs of each series (`series_of`), by the id of its first run; runs of unknown cost are left out."""
     results = {}
     for first, members in series_of(runs, over_seeds).items():
         known = [costs[run.run] for run in members if run.run in costs]
@@ -267,23 +273,23 @@ def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow], over_seeds: 
 
 
 def with_zeros(value: float, n: int, further: int) -> float:
-    """Return the mean of n questions and of further ones, each of which counts as zero."""
+    """Return the mean over n questions with mean `value` and `further` more questions that count as zero."""
     return value * n / (n + further)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One method on one metric.
+    """Cell of a results table: the result of one method on one metric.
 
     Attributes:
-        estimate: The value with its interval.
-        difference: Against the board's reference on the same questions; None for the reference, for controls,
-            and where there is no reference.
-        p_holm: The difference's p-value, Holm-corrected within the column.
-        unscored: Questions without a value from the judge, which the estimate leaves out.
+        estimate: Mean score with its interval.
+        difference: Paired difference from the board's reference method; None for the reference, for controls, and if the board
+            has no reference.
+        p_holm: p-value of the difference, Holm-corrected within the column.
+        unscored: Number of questions that the judge gave no value; the estimate leaves them out.
         bounds: Bounds of the value over all possible missing verdicts; None if the metric has no judge. With too many
             missing, the value is NaN.
-        scale: Factor for displaying the value.
+        scale: Factor for displaying the value: 100 for fractions.
         by_seed: If the row is the mean over several training seeds, the value of each.
         by_repeat: If it is the mean over several repeats of one method, the value of each.
         apart: Why it must not be compared with others; it is then neither ranked nor tested. Empty if it may be compared.
@@ -303,33 +309,35 @@ class Cell:
 
     @property
     def over_all(self) -> float | None:
-        """Return the value with unscorable questions as zero, if there are any and the metric's official script counts them so."""
+        """Return the mean with unscorable questions counted as 0, as the official script does; None if the script or the data
+        have no such questions.
+        """
         value = self.estimate
         counted = self.zero_elsewhere and value.n and value.unscorable
         return with_zeros(value.value, value.n, value.unscorable) if counted else None
 
     @property
     def incomplete(self) -> str:
-        """Return why the value is not shown: too many verdicts are missing. Empty if it is shown."""
+        """Explain why the value is hidden (the judge left too many questions without a verdict); empty if it is shown."""
         return self.bounds.incomplete if self.bounds is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run on a board.
+    """Row of a results table: one method's run (or several seeds and repeats combined), with its cells, cost and remarks.
 
     Attributes:
-        run: The run.
-        cells: By metric id.
+        run: The run; for a combined row, the first one.
+        cells: Cells by metric id.
         cost: None if nothing was measured.
-        violations: Violated relations between its scores.
+        violations: Broken invariants between its metrics (for example recall@5 above recall@10), one sentence each.
         contaminated: Which of its training data cover the evaluated questions, one sentence each.
-        indexing: Cost of preparing for the questions; not part of `cost`. None if unknown.
+        indexing: Cost of indexing the corpus, which `cost` does not include; None if unknown.
         failures: How many questions failed, by kind.
-        reuse: Source of its reused answers.
-        accepted: How many of them failed in our code and were accepted as wrong by the user.
-        read: Questions that its training read, with the values without them; None if nothing is known to have been read.
-        read_unknown: Whether some of its weights lack a record of the questions that their training read.
+        reuse: Number and age of the cached model replies that it reused.
+        accepted: Number of failures in ragmeter's or a plug-in's code that the user accepted as wrong answers.
+        read: Benchmark questions that occur in its training data, with the scores without them; None if none are known.
+        read_unknown: Whether it uses weights without a record of their training questions.
         reason: The most frequent reason why questions failed; "" if none did.
     """
 
@@ -353,18 +361,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All runs that may be compared with each other.
+    """Results table: methods (rows) by metrics (columns) on one dataset in one retrieval setting.
 
     Attributes:
         dataset, dataset_fingerprint, setting: What they have in common.
-        seed: Of the first of them; an experiment that was executed with several seeds has one board for all.
-        reference: Name of the method that differences are from, None if it has no run here.
+        seed: Seed of the first run; several seeds of one experiment share a board.
+        reference: Name of the method that the others are compared with; None if it has no run here.
         metrics: Metric ids, the columns.
         rows: In the experiment's order.
         questions: Number of questions.
-        sampled: The kind of cluster, as the runs state it: questions of one cluster are not independent.
-        flags: By metric, the controls that it ranks wrongly (`results.boards.board`).
-        health: Unusual facts about its runs (`results.boards.health`).
+        sampled: Kind of cluster, for example "document"; questions of one cluster are not independent.
+        flags: By metric, sentences of `wrongly_ranked`.
+        health: Warnings about its runs (`results.boards.health`).
         primary: The metric and the comparison that the experiment declares; None if it declares none.
         seeds: All seeds of its runs.
         lower_is_better: Metrics where lower is better.
@@ -414,13 +422,14 @@ def boards(
     over_seeds: bool = False,
     reference: str | None = None,
 ) -> list[Board]:
-    """Return the boards of an experiment (or of everything in the store), in the experiment's order.
+    """Build the results tables of an experiment (or of the whole store), one per dataset and setting, in the experiment's
+    order.
 
     Args:
         store: The store to read.
-        experiment: Its name; None takes every run and no reference.
-        metrics: Ids to show, or their beginnings (`f1`, `recall@5`); None shows those that the experiment names, or
-            all that were scored.
+        experiment: Name of the experiment; None uses every run in the store, without a reference.
+        metrics: Metric ids to show, or their beginnings (`f1`, `recall@5`); None shows the experiment's metrics, or all that
+            were scored.
         over_seeds: One row for all training seeds of a method.
         reference: Name of the method to compare with; None: the experiment's.
 
@@ -446,14 +455,14 @@ def boards(
 
 
 def groups(runs: Sequence[RunRow], *, seeds_apart: bool = False) -> list[list[RunRow]]:
-    """Split runs into groups that may share a board, in the order given: equal data, setting and seed.
+    """Split runs into groups that share a results table: same dataset, setting and seed.
 
     An experiment that was executed with several seeds has them on one board: they are repeats. Of several executions of
     one fingerprint, which different experiments may show, only the newest finished one is kept.
 
     Args:
-        runs: In the order of the rows.
-        seeds_apart: Whether each seed has a group of its own even then.
+        runs: Runs in the order of the table's rows.
+        seeds_apart: Whether to make one group per seed in that case, too.
     """
     results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
     first_seed: dict[tuple[str, str, str], int] = {}
@@ -477,15 +486,16 @@ def board(
     over_seeds: bool = False,
     learned: tuple[Cards, Checkpoints] | None = None,
 ) -> Board:
-    """Return one board from runs that share dataset, setting and seed.
+    """Build one results table from runs that share dataset, setting and seed.
 
     Args:
         store: The store to read.
-        runs: The rows.
+        runs: The runs to show, in row order.
         reference: Name of the method to compare with.
-        metrics: Columns; None for those that the experiment shows of these runs, or all that were scored.
+        metrics: Metric ids of the columns; None uses the experiment's metrics, or all that were scored.
         over_seeds: One row for all training seeds of a method (`results.boards.board`).
-        learned: The training data of methods and their parts; None: read here, which takes longer than a small board.
+        learned: Method cards and registered checkpoints, for contamination checks; None reads them from the store, which is
+            slow.
     """
     first = runs[0]
     ids, all_seeds = [run.run for run in runs], tuple(sorted({run.seed for run in runs}))
@@ -569,7 +579,7 @@ def board(
             failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
             _read(run, members[run.run], known_training[1], names, {m: columns[run.run, m] for m in shown if (run.run, m) in columns}),
             any(read_unknown(member, known_training[1]) for member in members[run.run]),
-            failed[run.run].foremost if run.run in failed else "",
+            failed[run.run].most_frequent if run.run in failed else "",
         )
         for run in runs
     )
@@ -746,12 +756,12 @@ _KEY = "board"
 
 
 def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool = True) -> dict[str, Band]:
-    """Return the rank of every run that may be compared with others, by its fingerprint, as the matrix does.
+    """Return each ranked run's rank with its range (`results.statistics.places.bands`), by the run's fingerprint.
 
     Args:
-        store: Where the board was read.
-        board: One row per run, not one for several seeds.
-        metric: The metric to rank by; one of the board's.
+        store: The store that the board was read from.
+        board: A table with one row per run; seeds must not be combined.
+        metric: Id of one of the board's metrics.
         higher_is_better: False for a metric where lower is better.
     """
     able = tuple(

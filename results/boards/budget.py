@@ -38,16 +38,15 @@ _KNOB = re.compile(r"[\s,:]*\(?(?:\d+(?:\.\d+)?\s*[x×]|(?:k|budget|rate|ratio|t
 
 @dataclass(frozen=True, slots=True)
 class UsageCost:
-    """The quality and cost of one run.
+    """Point of the quality–cost plot: one run's score and its cost per question.
 
     Attributes:
-        row: Of the board.
-        value: Of the metric.
-        x: On the requested axis, per question; NaN if unknown.
-        front: Whether no other finished method is at least as good and as cheap, and strictly better on one. Controls and
-            unfinished runs are never on the front.
+        row: The run's row on the board.
+        value: Mean score on the chosen metric.
+        x: Cost per question on the requested axis; NaN if unknown.
+        front: Whether it is Pareto-optimal among finished methods. Controls and unfinished runs are never on the front.
         low, high: The 95 % interval of x; NaN if x is exact or its interval is not known.
-        possible: Whether it is not on the front, but the intervals do not rule out that it is.
+        possible: Whether it is off the front by point estimates, but could be on it within the intervals.
     """
 
     row: Row
@@ -61,13 +60,13 @@ class UsageCost:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPoint:
-    """A point of a curve.
+    """Point of a compression curve: one run's score at the number of tokens that its reader received.
 
     Attributes:
-        row: Of the board.
-        value: Of the metric.
-        delivered, memory: Mean tokens per question.
-        ratio: Factor by which it delivers fewer tokens than the run read in full; NaN if there is none.
+        row: The run's row on the board.
+        value: Mean score on the chosen metric.
+        delivered, memory: Mean number of delivered tokens and of memory tokens per question.
+        ratio: Compression ratio: tokens of the uncompressed baseline divided by delivered tokens; NaN without a baseline.
     """
 
     row: Row
@@ -79,7 +78,7 @@ class BudgetPoint:
 
 @dataclass(frozen=True, slots=True)
 class BudgetCurve:
-    """Runs that differ only in their budget, fewest delivered tokens first."""
+    """Compression curve: runs of one method that differ only in ratio or token budget, fewest delivered tokens first."""
 
     name: str
     points: tuple[BudgetPoint, ...]
@@ -89,9 +88,10 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
     """Return what a run costs per question; NaN if it was not measured.
 
     Args:
-        row: The run.
-        axis: tokens (all), delivered, memory (tokens), seconds, cost (US dollars), or parameters (of all models, in all).
-        questions: Answered; the cost is stored as a sum.
+        row: The run's row.
+        axis: What to measure: tokens (all kinds), delivered (tokens the reader received), memory (memory tokens), seconds, cost
+            (US dollars) or parameters (summed over models; not per question).
+        questions: Number of answered questions, to divide a total by.
     """
     if axis == "parameters":
         number = parameters_of([row.run])
@@ -110,7 +110,7 @@ def spent(row: Row, axis: Axis, questions: int) -> float:
 
 
 def informative_axis(board: Board) -> Axis:
-    """Return tokens as the cost axis if methods differ in them, else seconds; runs of retrievers only spend no tokens."""
+    """Choose the default cost axis: tokens if the methods differ in them, else seconds (retrieval-only runs use no tokens)."""
     tokens = {spent(row, "tokens", row.run.done) for row in board.rows if not row.control and row.cost is not None}
     return "tokens" if len({token for token in tokens if not math.isnan(token)}) > 1 else "seconds"
 
@@ -120,9 +120,9 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
 
     Args:
         store: The store to read.
-        board: Its rows. A row for several runs has none, because its cost is a mean over them. A run with equal costs for all
-            questions has none, because its cost is exact.
-        axis: As for `spent`; parameters have no interval.
+        board: The table with the runs. Two kinds of row get no interval: combined rows, and runs whose cost is the same for
+            every question.
+        axis: The kind of cost, as in `spent`; `parameters` has no interval.
     """
     if axis not in USED:
         return {}
@@ -151,14 +151,14 @@ def quality_budget(
     higher_is_better: bool = True,
     intervals: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> list[UsageCost]:
-    """Return runs with their quality and cost, cheapest first, and which of them are on the Pareto front.
+    """List runs with score and cost, cheapest first, and mark the Pareto front.
 
     Args:
-        board: Its rows.
-        metric: The measure of quality.
-        axis: The measure of cost.
-        higher_is_better: The metric's direction.
-        intervals: Of costs by run (`cost_intervals`).
+        board: The table with the runs.
+        metric: Id of the metric on the quality axis.
+        axis: The kind of cost, as in `spent`.
+        higher_is_better: False for a metric where lower is better.
+        intervals: Cost intervals by run, from `cost_intervals`.
     """
     results = [
         (row, row.cells[metric].estimate, spent(row, axis, row.run.done))
@@ -187,7 +187,9 @@ def _rankable(row: Row) -> bool:
 
 
 def read_in_full(board: Board) -> Row | None:
-    """Return the run that delivers the most tokens without a compressor, as the baseline of compression."""
+    """Return the row that delivers the most tokens without a compressor, the baseline of compression ratios; None if there is
+    none.
+    """
     plain = [row for row in board.rows if _rankable(row) and not _compresses(row) and spent(row, "delivered", 1) > 0]
     return max(plain, key=lambda row: spent(row, "delivered", 1), default=None)
 
@@ -197,15 +199,15 @@ def _compresses(row: Row) -> bool:
 
 
 def budget_curves(board: Board, metric: str, full: str | None = None) -> list[BudgetCurve]:
-    """Return curves of runs whose reader gets tokens; the names in a curve differ only in the ratio or budget at the end.
+    """Group runs into compression curves: runs whose names differ only in the ratio or token budget at the end form one curve.
 
     Args:
-        board: Its rows; controls and retrievers without a reader are left out.
-        metric: The measure of quality.
-        full: The run that ratios are relative to; None: `read_in_full`.
+        board: The table with the runs; controls and runs without a reader are left out.
+        metric: Id of the metric on the quality axis.
+        full: Id of the uncompressed run that ratios are relative to; None uses `read_in_full`.
 
     Returns:
-        In the board's order; other methods are curves of one point.
+        Curves in the board's order; a method without variants is a curve of one point.
     """
     base = next((row for row in board.rows if row.run.run == full), None) if full else read_in_full(board)
     whole = spent(base, "delivered", 1) if base is not None else math.nan

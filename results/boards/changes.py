@@ -24,7 +24,7 @@ _ROLES = {"rerankers": "reranker"}
 
 
 class Made(Protocol):
-    """Description of a run, either stored or about to start."""
+    """Fields of a run, stored or planned, that `changes` compares."""
 
     @property
     def run(self) -> str: ...
@@ -48,11 +48,11 @@ class Made(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that changed.
+    """One difference between a run and an earlier run of the same table row.
 
     Attributes:
-        what: Subject: "`acme` changed", "k of `bm25` changed".
-        details: How.
+        what: The subject, for example "`acme` changed" or "k of `bm25` changed".
+        details: How it changed: old and new value, or file names.
         since: When the earlier run was started, UTC.
     """
 
@@ -66,7 +66,7 @@ class Change:
 
 
 def changes(before: Made, now: Made, since: datetime) -> list[Change]:
-    """List what differs from an earlier run of the same row.
+    """List the differences between a run and an earlier run of the same table row.
 
     Args:
         before: The earlier run.
@@ -74,7 +74,7 @@ def changes(before: Made, now: Made, since: datetime) -> list[Change]:
         since: When the earlier one was started.
 
     Returns:
-        Code first; empty if both have the same fingerprint.
+        Changes, code changes first; empty if both runs have the same fingerprint.
     """
     if _fingerprint(before) == _fingerprint(now):
         return []
@@ -85,7 +85,7 @@ def changes(before: Made, now: Made, since: datetime) -> list[Change]:
 
 
 def previous(now: Made, rows: Iterable[RunRow]) -> RunRow | None:
-    """Return the newest earlier run of the same row with another fingerprint; None if there is none, or if the row shows this one."""
+    """Find the newest earlier run of the same row that has another fingerprint; None if there is none or the row is unchanged."""
     same = [row for row in rows if _row(row) == _row(now)]
     if any(_fingerprint(row) == _fingerprint(now) for row in same):
         return None
@@ -93,17 +93,17 @@ def previous(now: Made, rows: Iterable[RunRow]) -> RunRow | None:
 
 
 def since_last(store: Store, experiment: str, runs: Sequence[Made]) -> list[str]:
-    """List what changed since an experiment was last run, and the code for which that is unknown.
+    """Report what changed since an experiment was last run, and which code cannot be compared.
 
-    Call it before the experiment is entered with its new runs.
+    Call it before the experiment's new runs are written to the store.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        runs: The runs that it is about to have.
+        experiment: Name of the experiment.
+        runs: The runs that are about to start.
 
     Returns:
-        One line per change; a change that concerns several benchmarks is said once.
+        One line per change; a change that affects several benchmarks is listed once.
     """
     rows = queries.runs(store, experiment) if store.database.exists else []
     results: dict[tuple[str, str], Change] = {}
@@ -138,7 +138,7 @@ def _code(before: Made, now: Made) -> Iterator[tuple[str, str]]:
 
 
 def files_changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Name the files that differ: "2 files: app.py, templates/ask.txt"."""
+    """Summarize which of two sets of file hashes differ, for example "2 files: app.py, templates/ask.txt"."""
     every = sorted({**before, **now})
     short = dict(zip(every, shortened(every), strict=True))
     marks = {name: " (new)" if name not in before else " (removed)" if name not in now else "" for name in every}

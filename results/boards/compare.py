@@ -41,11 +41,11 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two of the runs, by position.
+    """Paired comparison of two of the runs in a `Comparison`.
 
     Attributes:
         first, second: Positions in `Comparison.runs`.
-        difference: First minus second over the questions with a value for both.
+        difference: First minus second, over the questions that both runs scored.
         p_holm: Its p-value, Holm-corrected over all pairs of the comparison.
     """
 
@@ -57,13 +57,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The questions of one kind.
+    """Results on a subset of the questions, for example all questions of one type.
 
     Attributes:
-        name: The kind, as the dataset or ragmeter names it; empty if the dataset has none.
-        questions: How many there are.
-        estimates: One per run.
-        zeros: Per run, the number of them with a score of zero.
+        name: The subset's name, for example a question type; empty if the dataset names none.
+        questions: Number of questions in the subset.
+        estimates: Mean score of each run.
+        zeros: For each run, the number of questions with a score of zero.
     """
 
     name: str
@@ -74,20 +74,20 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Runs on one metric, question by question.
+    """Question-by-question comparison of several runs on one metric.
 
     Attributes:
         runs: In the requested order.
-        metric: Its id.
-        questions: All of the dataset, in its order.
+        metric: Id of the metric.
+        questions: All questions of the dataset, in its order.
         values: Shape (runs, questions); NaN if a run has no value.
-        estimates: One per run.
+        estimates: Mean score of each run.
         pairs: Every pair of runs with a common question, each once.
         by_type: Slices by the dataset's question type, the most frequent first; empty if it has fewer than two.
-        by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
-            empty likewise.
-        sampled: The kind of cluster: questions of one cluster are not independent.
-        read: Questions that the trainings of the runs read, or a note that they are unknown.
+        by_evidence: Slices by the number of gold passages (the hops of multi-hop questions), fewest first; empty if it has
+            fewer than two.
+        sampled: Kind of cluster; questions of one cluster are not independent.
+        read: Sentences about test questions in the runs' training data, or that this is unknown.
     """
 
     runs: tuple[RunRow, ...]
@@ -102,7 +102,7 @@ class Comparison:
     read: tuple[str, ...] = ()
 
     def apart(self) -> list[int]:
-        """Return questions on which the runs do not all score the same, the widest gap first, else in the dataset's order."""
+        """Return the positions of questions on which the runs' scores differ, largest difference first."""
         scored = ~np.isnan(self.values)
         highest = np.where(scored, self.values, -np.inf).max(axis=0)
         lowest = np.where(scored, self.values, np.inf).min(axis=0)
@@ -117,10 +117,10 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     Args:
         store: The store to read.
         runs: At least two, on the same questions.
-        metric: Its id.
+        metric: Id of the metric.
 
     Raises:
-        UserError: The runs are fewer than two, or about different data.
+        UserError: There are fewer than two runs, or they are on different data.
     """
     if len({run.run for run in runs}) < 2:
         raise UserError("a comparison needs at least two different runs", code="too-few-runs", try_this="choose another run")
@@ -209,12 +209,12 @@ def _slices(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One difference between the configurations of the runs.
+    """One key whose value differs between the configurations of two runs.
 
     Attributes:
-        key: Its path, `description.reader.config.model` or `description.rerankers[0].id`.
-        first, second: The JSON values; None if that run has none (`in_first`, `in_second` tell it from null).
-        in_first, in_second: Whether the run has the key at all.
+        key: Path of the key, for example `description.reader.config.model` or `description.rerankers[0].id`.
+        first, second: The JSON value in each run; None if the key is missing or null.
+        in_first, in_second: Whether the run has the key.
     """
 
     key: str
@@ -225,20 +225,20 @@ class Setting:
 
     @property
     def one_sided(self) -> bool:
-        """Return whether one of the runs has no value here, or null."""
+        """Return whether the key is missing or null in one of the two runs."""
         return self.first is None or self.second is None
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Both runs on one metric.
+    """Scores of two runs on one metric, with the paired difference.
 
     Attributes:
-        metric: The id.
-        first, second: The values with their intervals; None if that run was not scored on it.
-        difference: Second minus first, over the questions with a value for both; None if there are none.
+        metric: Id of the metric.
+        first, second: Mean score of each run with its interval; None if the run was not scored on the metric.
+        difference: Second minus first, over the questions that both runs scored; None if there are none.
         p_holm: Its p-value, Holm-corrected over the metrics shown.
-        higher_is_better: The metric's direction.
+        higher_is_better: False if lower is better.
         scale: Factor for displaying values.
     """
 
@@ -270,11 +270,11 @@ class Planned:
     """Sample size that detects a difference on one metric, estimated from a pilot's variances.
 
     Attributes:
-        metric: The id.
+        metric: Id of the metric.
         effect: The true difference to detect.
         power: Probability of detecting it.
-        kind: The kind of cluster.
-        pilot: The difference of the two pilot runs.
+        kind: Kind of cluster, for example "document".
+        pilot: Observed difference of the two pilot runs.
         clusters: Number of clusters needed with the pilots' seeds and repeats; None if no number suffices or the
             pilots' variance is unknown.
         scale: Factor for displaying values.
@@ -294,16 +294,16 @@ class Planned:
     seeds: int | None = None
 
     def questions_of(self, clusters: int | None) -> int | None:
-        """Return the questions in this many clusters like the pilot's."""
+        """Return how many questions this number of clusters contains, at the pilot's questions per cluster; None for None."""
         return None if clusters is None else math.ceil(clusters * self.pilot.n / self.pilot.clusters)
 
     @property
     def questions(self) -> int | None:
-        """Return the number of questions in the needed clusters."""
+        """Return the number of questions in the needed clusters; None if no number suffices."""
         return self.questions_of(self.clusters)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the sample-size estimate as a JSON object."""
         return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions", "seeds")} | {
             "pilot": plain(asdict(self.pilot)),
             "others": [asdict(item) | {"questions": self.questions_of(item.clusters)} for item in self.others],
@@ -313,11 +313,12 @@ class Planned:
 def planned(
     store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER, over_seeds: bool = False
 ) -> list[Planned]:
-    """Estimate how many clusters detect a difference between two methods, from a pilot run of each.
+    """Estimate how many clusters are needed to detect a difference between two methods, from a pilot run of each (power
+    analysis).
 
     Args:
         store: The store to read.
-        first, second: The pilots, on the same questions; the other repeats of each in its experiment are included.
+        first, second: The pilot runs, on the same questions; other repeats of each in its experiment are included.
         metrics: Ids, or their beginnings; empty: all metrics that both were scored on.
         effect: The true difference to detect, a fraction.
         power: Probability of detecting it.
@@ -360,7 +361,7 @@ def planned(
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A question on which the two differ, with both answers."""
+    """Question on which two runs score differently, with both answers."""
 
     question: QuestionRow
     first_value: float
@@ -370,11 +371,11 @@ class Apart:
 
     @property
     def sides(self) -> tuple[tuple[str, float, AnswerRow], ...]:
-        """Return each run's value and answer, by its name here."""
+        """Return the name, score and answer of each run."""
         return ("first", self.first_value, self.first), ("second", self.second_value, self.second)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the question with both answers and scores as a JSON object."""
         answers = {
             side: {"value": value, "answer": row.answer, "failed": row.failed, "evidence": [item.id for item in row.evidence]}
             for side, value, row in self.sides
@@ -384,22 +385,23 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Two runs side by side.
+    """Comparison of two runs: configuration, metrics, and the questions on which they differ most.
 
     Attributes:
-        first, second: The runs; differences are second minus first.
-        settings: Differences in how they were made.
-        unpaired: Why the numbers are not paired; None if they are.
-        numbers: By metric, those of both runs first.
-        by: The metric that `questions` are sorted by; None if nothing is paired.
+        first, second: The two runs; differences are second minus first.
+        settings: Keys on which the configurations differ.
+        unpaired: Why the runs cannot be compared question by question; None if they can.
+        numbers: Results by metric; metrics that both runs have come first.
+        by: The metric that `questions` are sorted by; None if the runs are not paired.
         questions: Questions with the largest differences, largest first.
-        apart: On how many questions they differ, on that metric.
+        apart: Number of questions on which the scores differ, on that metric.
         drift: Endpoints whose model version differs between the runs.
-        doubts: Code that is unknown, so that equal settings need not mean equal code.
-        read: Questions that the trainings of a side read, with the values without them, or a note that this is unknown.
+        doubts: Warnings about code of unknown version: equal settings need not mean equal code.
+        read: Sentences about test questions in either side's training data with the scores without them, or that this is
+            unknown.
         first_runs, second_runs: Paths of all runs on each side: repeats, and seeds if requested.
-        primary: The primary metric and comparison that the experiment declares, or the error probability of stars on
-            several metrics; empty if there is neither.
+        primary: Lines about the declared primary metric and comparison, or about the error probability of stars on several
+            metrics.
     """
 
     first: RunRow
@@ -449,17 +451,17 @@ class Diff:
 def diff(
     store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] | None = None, questions: int = 5, over_seeds: bool = False
 ) -> Diff:
-    """Compare two runs.
+    """Compare two runs: their configurations, their scores, and the questions on which they differ most.
 
     Args:
         store: The store to read.
-        first, second: The runs; the repeats of each in the same experiment are included.
+        first, second: The two runs; other repeats of each in the same experiment are included.
         metrics: Ids to show, or their beginnings; None shows all metrics that either run was scored on.
         questions: Number of questions with the largest differences to show.
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
-        UserError: None of the two was scored on one of the metrics.
+        UserError: Neither run was scored on one of the metrics.
     """
     runs = [first.run, second.run]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
@@ -509,7 +511,7 @@ def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Numb
 
 
 def why_unpaired(first: RunRow, second: RunRow) -> str | None:
-    """Return why two runs' numbers must not be paired; None if they have the same questions."""
+    """Explain why two runs cannot be compared question by question; None if they have the same questions."""
     if first.dataset_fingerprint == second.dataset_fingerprint:
         return None
     if first.dataset != second.dataset:
@@ -520,7 +522,7 @@ def why_unpaired(first: RunRow, second: RunRow) -> str | None:
 
 
 def settings_of(first: RunRow, second: RunRow) -> list[Setting]:
-    """Return what differs in how two runs were made: benchmark, method, provenance, environment; one-sided settings last."""
+    """List the differences in benchmark, method, provenance and environment of two runs; keys that only one run has come last."""
     return sorted(differing(_made(first), _made(second)), key=lambda setting: setting.one_sided)
 
 

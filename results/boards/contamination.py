@@ -26,14 +26,15 @@ def read_lines(
     names: Sequence[str] = (),
     members: Mapping[str, Sequence[RunRow]] | None = None,
 ) -> list[str]:
-    """Return what the trainings of runs read of their benchmarks, one sentence each; also if that is unknown.
+    """Report which benchmark questions occur in the training data of the runs, with the scores without those questions, one
+    sentence each.
 
     Args:
         store: The store to read.
-        runs: The compared runs; for two, the difference is added.
-        metrics: Ids; the values and differences without the questions that were read are of these.
-        names: Names of the runs; empty: their methods' names.
-        members: By run, all runs that count with it; None: it alone.
+        runs: The compared runs. For two runs, the recomputed difference is added.
+        metrics: Ids of the metrics that are recomputed without those questions.
+        names: Names to use for the runs; empty uses the names of their methods.
+        members: By run id, the run's repeats and seeds; None if each run is single.
     """
     known, cards, definitions = known_checkpoints(store), provenance.cards(store), queries.definitions(store)
     heads, scales = labels(metrics), {metric: queries.scale_of(metric, definitions) for metric in metrics}

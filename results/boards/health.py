@@ -55,11 +55,11 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class HealthLine:
-    """Something unusual.
+    """Warning about something unusual in a run or on a board.
 
     Attributes:
-        code: The check that found it.
-        run: The run; "" if it concerns the whole board.
+        code: Name of the check that found it.
+        run: Id of the run; "" if the warning concerns the whole board.
         text: The finding as a sentence without a full stop.
         values: The numbers and names in it.
         method: The run's method as the board shows it.
@@ -80,11 +80,11 @@ Check = Callable[[Store, Sequence[RunRow]], Iterable[HealthLine]]
 
 
 def health(store: Store, runs: Sequence[RunRow]) -> tuple[HealthLine, ...]:
-    """Return unusual facts about runs that share a board, in their order.
+    """Run all health checks over runs that share a board, and return their warnings.
 
     Args:
-        store: The store with them.
-        runs: Of one dataset and setting.
+        store: The store that holds the runs.
+        runs: Runs on one dataset in one setting.
     """
     if not runs or not store.database.exists:
         return ()
@@ -94,7 +94,7 @@ def health(store: Store, runs: Sequence[RunRow]) -> tuple[HealthLine, ...]:
 
 
 def health_text(lines: Iterable[HealthLine]) -> list[str]:
-    """Return lines as text; lines with the same text for several methods are merged."""
+    """Render health warnings as text lines; equal texts about several methods are merged."""
     methods: dict[str, list[str]] = {}
     for line in lines:
         methods.setdefault(line.text, []).extend([line.method] if line.method else [])
@@ -121,7 +121,7 @@ def _names(runs: Sequence[RunRow]) -> dict[str, str]:
 
 
 def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report replies that contain a thought, were cut at `max_tokens`, or are refusals."""
+    """Warn about model replies that contain reasoning text, were cut at `max_tokens`, or are refusals."""
     counts = _rows(
         store,
         """SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
@@ -139,7 +139,7 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def data(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report a dataset's own caveats: skipped records, synthetic questions, gold that matches nothing."""
+    """Warn about caveats of a dataset: skipped records, synthetic questions, gold passages missing from the corpus."""
     rows = _rows(
         store,
         "SELECT DISTINCT unnest(d.caveats) FROM datasets d JOIN runs r ON r.dataset_fingerprint = d.fingerprint WHERE r.run IN ({runs})",
@@ -155,7 +155,7 @@ _LENGTH = f"length(prompt) + coalesce(try_cast(replace({_MORE}, ',', '') AS BIGI
 
 
 def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report endpoints that count far fewer prompt tokens than a prompt has: they read only a part of it."""
+    """Warn about endpoints that count far fewer prompt tokens than were sent: they probably truncate prompts."""
     for run, name in _names(runs).items():
         with store.database.reading() as connection:
             calls = connection.execute(
@@ -179,7 +179,7 @@ def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def unpriced(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report runs of unknown cost: no price is stated, or the endpoint did not count tokens."""
+    """Warn about runs of unknown cost: no price is configured, or the endpoint does not count tokens."""
     names = _names(runs)
     with store.database.reading() as connection:
         rows = spendings(connection, _ids(runs))
@@ -191,7 +191,7 @@ def unpriced(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report models that answered although another one was requested."""
+    """Warn if another model than the requested one answered."""
     ids, names = _ids(runs), _names(runs)
     statements = _rows(
         store,
@@ -213,7 +213,9 @@ _DATE = re.compile(r"[-@:_.](?:\d{3,8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}(?:-\d{4})?|
 
 
 def is_same_model(requested: str, served: str) -> bool:
-    """Return whether a served name is the requested one or a dated form of it, whatever provider or folder comes first."""
+    """Return whether a served model name is the requested one or a dated version of it; provider and folder prefixes are
+    ignored.
+    """
     one, other = (name.rstrip("/").rpartition("/")[2].lower() for name in (requested, served))
     if one == other:
         return True
@@ -223,7 +225,7 @@ def is_same_model(requested: str, served: str) -> bool:
 
 
 def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report contexts that match no passage of the corpus, so that metrics of rankings count them as misses."""
+    """Warn about retrieved contexts that match no passage of the corpus; ranking metrics count them as misses."""
     names = _names(runs)
     rows = _rows(
         store,
@@ -239,14 +241,14 @@ def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def turns(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report runs that were asked questions with earlier turns and read only the questions."""
+    """Warn about methods that ignore the earlier turns of conversational questions."""
     for run in {run.run: run for run in runs}.values():
         if run.provenance.get(TURNS_UNREAD):
             yield HealthLine("turns_unread", run.run, "it reads the questions without their earlier turns", {}, run.method)
 
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report runs whose answers are all identical or all empty, although the questions want different ones."""
+    """Warn about runs whose answers are all identical or all empty although the gold answers differ."""
     able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
     if not able:
         return
@@ -270,7 +272,7 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def repeats(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report methods whose repeats gave the same answers and passages, so they do not show how answers vary."""
+    """Warn about methods whose repeats gave identical answers and passages: they do not show how answers vary."""
     series: dict[tuple[str, str], dict[int, dict[int, RunRow]]] = {}
     for run in runs:
         series.setdefault((run.experiment, first_name(run.method)), {}).setdefault(run.seed, {})[repeat_of(run.method)] = run
@@ -330,7 +332,7 @@ _GROUNDED = (
 
 
 def written(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report replies that continue after the answer, and refusals that come as ordinary text."""
+    """Warn about replies that continue after the answer, and about refusals given as ordinary answers."""
     able = [run for run in runs if run.kind != "control"]
     if not able:
         return
@@ -363,7 +365,9 @@ answer's letters.
 
 
 def form(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report answers that exact match counts as wrong and that differ from a gold only in form (`benchmarks.lenient`)."""
+    """Warn about answers that exact match counts as wrong although they differ from a gold answer only in form
+    (`benchmarks.lenient`).
+    """
     able = [run for run in runs if run.kind != "control"]
     if not able:
         return
@@ -405,7 +409,7 @@ def _is_official_match(metric: str) -> bool:
 
 
 def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report encoders that truncate passages, or lack the options of their family's preset."""
+    """Warn about encoders that truncate passages, or that lack options of their model family's preset."""
     names = _names(runs)
     query = "SELECT DISTINCT run, notes FROM indexing WHERE run IN ({runs}) AND notes IS NOT NULL ORDER BY ALL"
     for run, text in _rows(store, query, _ids(runs)):
@@ -421,7 +425,7 @@ def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report judges some of whose verdicts could not be read or are missing."""
+    """Warn about judges with missing or unreadable verdicts."""
     ids = _ids(runs)
     judged = _rows(store, "SELECT judge, unscored, count(*) FROM judge_calls WHERE run IN ({runs}) GROUP BY ALL", ids)
     marks = ", ".join("?" * len(ids))
@@ -445,7 +449,7 @@ def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def gold_answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report judges by whose main criterion the control `gold_answer` loses significantly against another row."""
+    """Warn about judges that prefer another row significantly to the control `gold_answer`."""
     golds = [run for run in runs if run.method_id == "gold_answer"]
     if not golds:
         return
@@ -482,7 +486,7 @@ _PROMPTED = ("longbench", "longbench_v2", "infinitebench")
 
 
 def prompts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Report runs on a benchmark whose authors published a prompt, if they used ours instead."""
+    """Warn about runs that used ragmeter's prompt although the benchmark's authors published one."""
     names = _names(runs)
     for run in runs:
         reading = run.description.get("reading")

@@ -30,15 +30,15 @@ Correction = Literal["column", "all", "fdr"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A benchmark in a setting.
+    """Column of the overview matrix: one benchmark in one setting.
 
     Attributes:
-        key: Short, safe in a URL.
-        runs: Its runs: equal data, setting and seed.
+        key: Short id of the column, safe in a URL.
+        runs: The runs on this benchmark, with equal data, setting and seed.
         metric: The metric of its cells; None if no metric of this kind was scored.
-        higher_is_better: The metric's direction.
+        higher_is_better: False if lower is better.
         ranked: Whether its cells are ranked; costs are not, since machines and prices differ.
-        task: The task of its dataset, from its card; empty if the card has none.
+        task: Task named on the dataset's card, for example multi-hop QA; empty if the card names none.
     """
 
     key: str
@@ -50,15 +50,16 @@ class Column:
 
     @property
     def first(self) -> RunRow:
-        """Return a run; dataset, fingerprint, setting and seed are those of all."""
+        """Return the first run, from which to read the dataset, setting and seed that all runs of the column share."""
         return self.runs[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Against the reference on the same questions; `corrected` is the p-value that counts, NaN if there is insufficient data.
+    """A method's paired difference from the reference on one benchmark; `corrected` is its corrected p-value, NaN with
+    insufficient data.
 
-    The interval is of the level at which the correction tests: it excludes 0 exactly if `corrected` is at most 5 %.
+    The interval's level is adjusted for the correction: it excludes 0 exactly if `corrected` is at most 5 %.
     """
 
     value: float
@@ -73,18 +74,18 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One method on one benchmark.
+    """Cell of the overview matrix: the result of one method on one benchmark.
 
     Attributes:
-        run: Its run there.
-        value, low, high: Mean over scorable questions and its 95 % interval; NaN if there is none.
-        n: Scorable questions.
-        unscorable, unscored: Questions that cannot have a value, and questions without a value from the judge.
+        run: The method's run on the benchmark.
+        value, low, high: Mean over scorable questions with its 95 % interval; NaN if there are none.
+        n: Number of scorable questions.
+        unscorable, unscored: Number of questions without gold for the metric, and of questions that the judge gave no value.
         insufficient_data: Why there is no interval; empty if there is one.
         apart: Why it is neither ranked nor tested; empty if it is.
         contaminated: Whether its training data cover the evaluated questions.
-        band: Its rank; None if it is not ranked.
-        paired: Its difference from the reference; None for the reference itself, and if either is not ranked.
+        band: Its rank with the range of possible ranks; None if it is not ranked.
+        paired: Difference from the reference method; None for the reference itself, and if either of the two is not ranked.
         bounds: Bounds of the value over all possible missing verdicts; None if none is missing.
     """
 
@@ -104,16 +105,16 @@ class Cell:
 
     @property
     def half(self) -> float:
-        """Return half the interval; NaN if there is none."""
+        """Return half the width of the interval; NaN if there is none."""
         return (self.high - self.low) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean over all columns, with equal weights.
+    """A method's mean over all benchmarks of the matrix, with equal weights, and its interval.
 
-    Columns that share questions (settings or styles of one dataset) are treated as fully correlated, all others as independent,
-    so the interval is never too narrow.
+    Benchmarks that share questions (settings or styles of one dataset) are treated as fully correlated, which is conservative;
+    all others as independent.
     """
 
     value: float
@@ -122,13 +123,14 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Overall:
-    """One method over all benchmarks, with equal weights.
+    """A method's summary over all benchmarks of the matrix, with equal weights.
 
     Attributes:
         row: The method.
-        borda: Over benchmarks, the number of methods with a value on all of them that it beats; ties count half.
-        pooled: Its difference from the reference; None for the reference itself, and if the metrics are not one kind.
-        by_task: Means over the benchmarks of each task; empty if all have one task, or the metrics are not one kind.
+        borda: Borda count: the number of methods that it beats, summed over benchmarks; ties count half. Only methods with a
+            value on every benchmark take part.
+        pooled: Mean difference from the reference; None for the reference itself, and if benchmarks use different metrics.
+        by_task: Mean over the benchmarks of each task; empty if there is one task only, or if benchmarks use different metrics.
         generalizes: What a significant pooled difference generalizes to.
     """
 
@@ -147,18 +149,18 @@ class Overall:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Methods against benchmarks.
+    """Overview matrix: methods (rows) by benchmarks (columns).
 
     Attributes:
         columns: In the experiment's order.
-        rows: Systems, controls among them.
-        cells: By the keys of row and column; missing if there is no run with a value.
-        costs: By run.
+        rows: The methods, including controls.
+        cells: Cells by (row key, column key); a pair without a scored run is missing.
+        costs: Cost by run id.
         reference: Name of the method that differences are from.
-        correction: Of their p-values.
-        sampled: The kind of cluster, by the column's key.
-        questions: By the column's key.
-        kin: By the column's key, a group number; columns with equal numbers share questions.
+        correction: The family over which p-values are corrected.
+        sampled: Kind of cluster by column key.
+        questions: Number of questions by column key.
+        kin: Group number by column key; columns with equal numbers share questions.
         overall: Methods with a comparable value on every benchmark, by Borda count; empty for a single benchmark.
     """
 
@@ -176,11 +178,11 @@ class Matrix:
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def line(self, row: System) -> list[Cell | None]:
-        """Return a row's cells in the order of the columns."""
+        """Return a method's cells in column order; None where it has no value."""
         return [self.cells.get((row.key, column.key)) for column in self.columns]
 
     def without_reference(self) -> dict[str, str]:
-        """Return columns, by key, in which no method is compared with the chosen reference, each with the reason."""
+        """List the columns in which the chosen reference has no ranked value, by column key, with the reason."""
         if self.reference is None:
             return {}
         base = next((row for row in self.rows if row.name == self.reference), None)
@@ -196,13 +198,15 @@ class Matrix:
         return results
 
     def mean(self, row: System) -> Mean | None:
-        """Return the mean over all columns; None if one lacks a value that may be compared, or where metrics are not one kind."""
+        """Return a method's mean over all columns; None if a value is missing or not comparable, or if columns use different
+        metrics.
+        """
         if row.key not in self._means:
             self._means[row.key] = self._mean(row)
         return self._means[row.key]
 
     def cost(self, row: System) -> Cost | None:
-        """Return means over the row's columns of the cost per question, and the total cost."""
+        """Return a method's cost averaged over the columns (total US dollars are added up); None if unknown."""
         if row.key not in self._spent:
             self._spent[row.key] = self._cost(row)
         return self._spent[row.key]
@@ -233,7 +237,7 @@ class Matrix:
 
 
 def kind_of(column: Column) -> str:
-    """Return a metric's name without parameters; values of different names are never averaged."""
+    """Return a metric's name without parameters; only columns with equal names are averaged."""
     return (column.metric or "").partition("(")[0].partition("#")[0]
 
 
@@ -250,15 +254,15 @@ def ranked_cells(
     known: Checkpoints,
     violations: Mapping[str, Sequence[str]],
 ) -> dict[Key, Cell]:
-    """Return every cell with its value and its place, or with the reason why it has none; without comparisons.
+    """Build all cells with value and rank, or with the reason why a cell is not ranked; `matrix` adds the comparisons.
 
     Args:
-        columns: To show.
+        columns: The columns to show.
         rows: The methods to rank.
-        results: Figures by the column's key.
-        cards: Of methods by id.
+        results: Scores by column key.
+        cards: Cards of methods by method id.
         known: Registered checkpoints by their hash.
-        violations: By run, violated relations between its scores.
+        violations: Broken invariants between metrics, by run id.
     """
     cells: dict[Key, Cell] = {}
     for column in columns:
@@ -289,12 +293,12 @@ def matrix(
     reference: str | None = None,
     correction: Correction = "column",
 ) -> Matrix:
-    """Assemble a matrix, and compare every comparable method with the reference.
+    """Assemble the overview matrix, and compare every ranked method with the reference.
 
     Args:
-        columns, rows, results: As for `ranked_cells`; p-values are corrected for the number of these rows.
-        cells: Its result.
-        costs: By run.
+        columns, rows, results: As in `ranked_cells`; p-values are corrected for the number of these rows.
+        cells: The result of `ranked_cells`.
+        costs: Cost by run id.
         reference: Name of the method to compare with.
         correction: The family over which p-values are corrected.
     """
@@ -358,7 +362,7 @@ def _holds_for(pairs: Sequence[Paired | None]) -> str:
 
 
 def stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
-    """Return all methods and the base on one benchmark."""
+    """Collect the scores of all methods and of the base on one benchmark, as input for the pooled test over benchmarks."""
     ours, theirs = ([figures.sides[figures.runs[row.runs[column.key].run]] for row in group] for group in (others, [base] * len(others)))
     metric = range_of_metric(figures.definition)
     return Stratum(ours, theirs, figures.question_ids, figures.sampled.labels, kin[column.key], metric)

@@ -13,33 +13,33 @@ _FOLDED = re.compile(r"(.+) \(\d+ (?:seeds|seeds, \d+ answers|repeats)\)")
 
 
 def seeded_name(method: str, seed: int) -> str:
-    """Return the name of the run of one training seed."""
+    """Return the display name of a method's run with one training seed."""
     return f"{method} #{seed}"
 
 
 def repeated_name(method: str, repeat: int) -> str:
-    """Return the name of one of a method's repeats, counted from 0."""
+    """Return the display name of one repeat of a method; repeats count from 0."""
     return f"{method} ~{repeat + 1}" if repeat else method
 
 
 def base_name(name: str) -> str:
-    """Return a method's name without seed and repeat."""
+    """Return a run's display name without the suffixes for seed and repeat."""
     return _parts(name)["base"]
 
 
 def first_name(name: str) -> str:
-    """Return a run's name without its repeat: that of the first one."""
+    """Return a run's display name without the suffix for the repeat."""
     parts = _parts(name)
     return parts["base"] + (parts["seed"] or "")
 
 
 def repeat_of(name: str) -> int:
-    """Return which repeat a run is by its name, counted from 0."""
+    """Read the number of the repeat from a run's display name; 0 for the first one."""
     return int(_parts(name)["repeat"] or 1) - 1
 
 
 def folded_name(name: str, seeds: int, runs: int) -> str:
-    """Return the common name of several runs of a method.
+    """Return the display name of several runs of one method combined, with the number of seeds or runs.
 
     Args:
         name: Common beginning of their names.
@@ -54,7 +54,7 @@ def folded_name(name: str, seeds: int, runs: int) -> str:
 
 
 def is_called(name: str, method: str) -> bool:
-    """Return whether a row's name is that of a method, or of several runs of which the method may be one."""
+    """Return whether a row shows this method, either one run of it or several seeds and repeats combined."""
     result = _FOLDED.fullmatch(name)
     return name == method or (result is not None and result[1] in (base_name(method), first_name(method)))
 

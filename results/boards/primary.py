@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from results.boards.names import base_name
-from results.store.queries import ExperimentRow, RunRow, laid
+from results.store.queries import ExperimentRow, RunRow, with_profile
 
 EACH = 5
 """Percent: how often a column without any difference shows a star."""
@@ -25,13 +25,13 @@ class Primary:
     method: str | None = None
 
     def of(self, metrics: tuple[str, ...]) -> str | None:
-        """Return the metric among these ids; None if it is not shown."""
+        """Return the id among these that matches the primary metric; None if it is not shown."""
         return next(
             (metric for metric in metrics if metric == self.metric or metric.startswith((f"{self.metric}(", f"{self.metric}#"))), None
         )
 
     def row(self, runs: Iterable[RunRow]) -> str | None:
-        """Return the method's name in tables: that of a row, else of the row of the method with this id."""
+        """Return the primary method's name in tables; `method` may also be the id of a registered method."""
         runs = list(runs)
         if self.method in {name for run in runs for name in (run.method, base_name(run.method))}:
             return self.method
@@ -39,18 +39,18 @@ class Primary:
 
 
 def primary_of(experiment: ExperimentRow) -> Primary | None:
-    """Return what the file of a stored experiment declares; None if it declares nothing."""
-    value = laid(experiment.source, experiment.profile).get("primary")
+    """Read the `primary` key of a stored experiment; None if the experiment does not declare it."""
+    value = with_profile(experiment.source, experiment.profile).get("primary")
     return Primary(str(value["metric"]), value.get("method")) if isinstance(value, Mapping) and value.get("metric") else None
 
 
 def of_metrics(starred: int, metrics: int) -> str:
-    """Return the error probability of a pair's stars if its metrics were corrected together."""
+    """Return the table note on the error probability of stars if each pair's p-values are corrected over all metrics."""
     return f"stars on {starred} of {metrics} metrics: corrected together (Holm), the probability of any false star is at most {EACH} %"
 
 
 def of_several(starred: int, metrics: int) -> str:
-    """Return the error probability of stars on several metrics if none is declared as primary."""
+    """Return the table note on the error probability of stars on several metrics if the experiment declares no primary metric."""
     most = min(100, EACH * metrics)
     return (
         f"stars on {starred} of {metrics} metrics: the probability of a false star is at most {EACH} % per metric and, over all "

@@ -71,19 +71,19 @@ IDENTITY = re.compile(r"(?P<name>[\w.-]+)(\((?P<options>[^()]*)\))?")
 
 @dataclass(frozen=True)
 class Figure:
-    """One published number.
+    """Number printed in a paper, with the conditions under which it was measured.
 
     Attributes:
-        paper: The paper, by the name of its CSV file.
-        table: The table's number, or `text SECTION` or `figure N` for a number that only the text prints.
-        method: The row's name in the paper.
-        id: Our method that it is about, `name` or `name(option=value,…)`; empty if there is none.
+        paper: Name of the paper's CSV file.
+        table: Number of the table, or `text SECTION` or `figure N`.
+        method: Name of the row in the paper.
+        id: Id of the same method in ragmeter, `name` or `name(option=value,…)`; empty if ragmeter lacks it.
         dataset: A data reference, or "average".
         setting: The paper's setting, `key=value;key=value` with the keys of `KEYS` in their order.
-        metric: A metric id without its version if the paper's column is one of our metrics, else a plain name.
-        value: As printed, trailing digits kept.
+        metric: Metric id without version if ragmeter has the metric, else the paper's name.
+        value: The number as printed, with trailing zeros.
         unit: One of `UNITS`.
-        note: Remark for readers; a misprint of the paper follows the mark "misprint:".
+        note: Remark for readers; an error in the paper is described after "misprint:".
     """
 
     paper: str
@@ -99,41 +99,41 @@ class Figure:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the key that is unique per figure."""
+        """Return the tuple of fields that identifies the figure uniquely."""
         return (self.paper, self.table, self.method, self.dataset, self.setting, self.metric)
 
     @property
     def source(self) -> str:
-        """Return the figure's source for readers."""
+        """Return the citation of the figure: paper and table."""
         return f"{self.paper}, {'table ' if self.table.isdecimal() else ''}{self.table}"
 
     @cached_property
     def conditions(self) -> dict[str, str]:
-        """Return the setting as a mapping."""
+        """Parse the setting `key=value;key=value` into a mapping."""
         return _conditions_of(self.setting)
 
     @property
     def misprint(self) -> str | None:
-        """Return the known error of the paper in this figure, or None."""
+        """Return the note on an error in the paper's number, or None."""
         return self.note.partition("misprint: ")[2] or None
 
     @property
     def number(self) -> float | None:
-        """Return the value as a number, in its own unit; None for words."""
+        """Return the printed value as a number in its own unit; None if it is text."""
         return None if self.unit == "text" else float(self.value.replace(",", ""))
 
     @property
     def fraction(self) -> float | None:
-        """Return the value on the scale of our scores; None if its unit is neither percent nor fraction."""
+        """Return the value as a fraction, like ragmeter's scores; None if its unit is neither percent nor fraction."""
         number, scale = self.number, SCALES.get(self.unit)
         return None if number is None or scale is None else number * scale
 
 
 def read(source: Path | Traversable) -> list[Figure]:
-    """Return the figures of one CSV file, validated.
+    """Read and validate the published figures of one CSV file.
 
     Raises:
-        UserError: The header, a cell or a key is not as `Figure` says, or a figure is there twice.
+        UserError: The header, a cell or a setting key is invalid (see `Figure`), or a figure occurs twice.
     """
     results: list[Figure] = []
     lines: dict[tuple[str, ...], int] = {}
@@ -165,12 +165,12 @@ def read(source: Path | Traversable) -> list[Figure]:
 
 
 def papers() -> tuple[str, ...]:
-    """Return the names of the papers whose figures are stored."""
+    """List the names of the papers whose figures ragmeter stores."""
     return tuple(sorted(item.name.removesuffix(".csv") for item in _folder().iterdir() if item.name.endswith(".csv")))
 
 
 def figures(paper: str | None = None) -> list[Figure]:
-    """Return all figures, or those of one paper, in the paper's order.
+    """Return the published figures of one paper, or of all papers, in the order of the paper.
 
     Raises:
         UserError: There is no such paper.
@@ -191,12 +191,12 @@ def find(
     setting: str | None = None,
     metric: str | None = None,
 ) -> list[Figure]:
-    """Return figures that meet every condition given.
+    """Find published figures that match all given conditions; None matches everything.
 
     Args:
-        paper, table, dataset, metric: As in the columns.
-        method: The paper's name for it, or our id; in any case.
-        setting: Keys that must hold, e.g. `retrieval=oracle;cr=4`; others may have any value.
+        paper, table, dataset, metric: Exact values of the fields of `Figure`.
+        method: The paper's name of the method, or ragmeter's id; upper and lower case are equal.
+        setting: Conditions that must hold, e.g. `retrieval=oracle;cr=4`; keys not listed may have any value.
 
     Raises:
         UserError: There is no such paper, or the setting does not parse.
@@ -219,7 +219,7 @@ def find(
 
 
 def tables_of(paper: str) -> list[str]:
-    """Return the tables that a paper's figures are from: by their number, then `figure 4` and `text 3.2`."""
+    """List the tables of a paper that have stored figures: numbered tables first, then figures and text sections."""
     parts = {figure.table: re.split(r"(\d+)", figure.table) for figure in figures(paper)}
     return sorted(parts, key=lambda table: [int(part) if part.isdigit() else part for part in parts[table]])
 
@@ -295,7 +295,7 @@ def same(published: str, ours: str | None) -> bool:
 
 
 def options_of(text: str) -> dict[str, str]:
-    """Return `a=1,b=2` as a mapping."""
+    """Parse `a=1,b=2` into a mapping."""
     parts = (part.partition("=") for part in text.split(",") if part)
     return {name.strip(): value.strip() for name, _, value in parts}
 
@@ -313,7 +313,7 @@ ALTERING = ("style", "formal", "prompt")
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A key on which our setting differs from the published one; None if one of the two does not state it."""
+    """Setting key on which ragmeter's run differs from the paper; None if one of the two does not state it."""
 
     key: str
     published: str | None
@@ -325,11 +325,11 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A published figure next to ours.
+    """Published figure with ragmeter's value on the same method, dataset and metric.
 
     Attributes:
-        figure: Theirs.
-        ours: Our value with its interval, a fraction; None if there is none yet.
+        figure: The published figure.
+        ours: ragmeter's mean with its interval, as a fraction; None if there is no run yet.
         gap: Ours minus the published value, as a fraction; None without ours.
         inside: Whether the published value lies within our interval, in any setting; None without an interval.
         differs: Keys on which the settings differ.
@@ -344,8 +344,8 @@ class Comparison:
     differs: tuple[Disagreement, ...]
     status: Status
 
-    def left_open(self) -> Comparison:
-        """Return the comparison of a value that must not be compared with others: it decides nothing."""
+    def as_undecided(self) -> Comparison:
+        """Return the comparison with status "undecided", for a value that must not be compared, for example of a contaminated run."""
         return self if self.status == "other setting" else replace(self, status="undecided")
 
     def to_json(self) -> dict[str, Any]:
@@ -366,14 +366,14 @@ class Comparison:
 
 
 def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str], *, metric: str | None = None) -> Comparison:
-    """Compare our value with a published one.
+    """Compare ragmeter's value with a published one.
 
     Args:
-        figure: Theirs; its unit must be percent or fraction.
-        ours: Ours, a fraction.
-        conditions: Our setting, by the keys of `KEYS`. Keys that the paper does not state are ignored, except
+        figure: The published figure; its unit must be percent or fraction.
+        ours: ragmeter's mean as a fraction; None if there is no run.
+        conditions: ragmeter's setting, by the keys of `KEYS`. Keys that the paper does not state are ignored, except those in
             `ALTERING`.
-        metric: Id of our metric; if its parameters are not the paper's, that is a difference too.
+        metric: Id of ragmeter's metric; other parameters than the paper's count as a difference.
 
     Raises:
         ValueError: The figure's unit cannot be compared with a score.
@@ -405,25 +405,26 @@ def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str]
     return Comparison(figure, ours, gap, inside, tuple(differs), status)
 
 
-def beside(
+def published_for(
     dataset: str,
     setting: str,
     metric: str,
     method: str | Mapping[str, Any],
     *,
     estimate: Estimate | None = None,
-    stated: Mapping[str, str] | None = None,
+    facts: Mapping[str, str] | None = None,
 ) -> list[Comparison]:
-    """Return every published figure of this method on this dataset and metric, with what differs; the closest setting first.
+    """Compare a run with every published figure of the same method, dataset and metric; the figure with the closest setting
+    comes first.
 
     Args:
-        dataset: Data reference or name of our benchmark.
-        setting: Retrieval setting of ours.
-        metric: Metric id of ours.
-        method: Our method's id, with options as in `Figure.id`, or the description of a run, whose reader and k then
-            count too. If a run reranks or compresses, its compressor counts, else its last reranker.
-        estimate: Our value.
-        stated: Further facts about our setting, by the keys of `KEYS`; they override the other arguments.
+        dataset: Data reference or name of the benchmark.
+        setting: Retrieval setting of the run.
+        metric: Id of the metric.
+        method: Id of the method, with options as in `Figure.id`, or a run's description; then reader and k are compared, too. A
+            pipeline is identified by its compressor, else by its last reranker.
+        estimate: The run's mean with its interval; None only lists the figures.
+        facts: Further facts about the run's setting, by the keys of `KEYS`; they override the other arguments.
     """
     description = method if isinstance(method, Mapping) else None
     if description is not None and "method" not in description:
@@ -432,7 +433,7 @@ def beside(
     about = _about(reference.name, _bare(metric))
     if not about:
         return []
-    conditions = {**conditions_of_ours(dataset, setting, description), **conditions, **(stated or {})}
+    conditions = {**conditions_of_ours(dataset, setting, description), **conditions, **(facts or {})}
     results = [
         compare(figure, estimate, conditions, metric=metric)
         for figure in about
@@ -470,15 +471,15 @@ def _asked(dataset: str, setting: str) -> tuple[DataReference, dict[str, str]]:
 
 @cache
 def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
-    """Return every figure that papers print for any method on this dataset and metric.
+    """List the figures that papers print for any method on this dataset and metric.
 
-    If there are figures with our retrieval setting, only these, else all. What a paper retrieves from a corpus stands
-    next to what ours finds in a corpus or among distractors.
+    Figures with the same retrieval setting are preferred; without any, all are returned. Retrieval from a corpus and from
+    distractors count as the same setting.
 
     Args:
-        dataset: Data reference or name of our benchmark.
-        setting: Retrieval setting of ours.
-        metric: Metric id of ours.
+        dataset: Data reference or name of the benchmark.
+        setting: Retrieval setting of the board.
+        metric: Id of the metric.
     """
     reference, known = _asked(dataset, setting)
     name = known.get("retrieval") or Setting.parse(setting).name
@@ -497,35 +498,37 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
     return tuple(alike or results.values())
 
 
-def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
-    """Return the published figures for every cell of a board that has any.
+def on_board(board: Board, *, facts: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
+    """Look up the published figures for every cell of a board.
 
     Args:
-        board: Ours.
-        stated: Facts about all of its runs that no run states, e.g. `{"corpus": "wikipedia-2021"}`.
+        board: The board.
+        facts: Further facts about the setting of all its runs, e.g. `{"corpus": "wikipedia-2021"}`.
 
     Returns:
-        By (run, metric id): comparisons as `beside` gives them.
+        Comparisons by (run id, metric id), the closest setting first.
     """
-    known = {"questions": str(board.questions), **(stated or {})}
+    known = {"questions": str(board.questions), **(facts or {})}
     results = {
-        (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=conditions)
+        (row.run.run, metric): published_for(
+            board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, facts=conditions
+        )
         for row in board.rows
         for conditions in [_named(row.run.method, row.run.description) | known]
         for metric, cell in row.cells.items()
     }
     apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart or row.run.positive_control}
     return {
-        key: [comparison.left_open() for comparison in comparisons] if key in apart else comparisons
+        key: [comparison.as_undecided() for comparison in comparisons] if key in apart else comparisons
         for key, comparisons in results.items()
         if comparisons
     }
 
 
 def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return the values of `KEYS` that a dataset reference, a retrieval setting and a run's description determine.
+    """Derive the setting, by the keys of `KEYS`, from a dataset reference, a retrieval setting and a run's description.
 
-    Keys that none of them states are left out, and count as different if a paper states them.
+    Unknown keys are left out; they count as different if a paper states them.
     """
     chosen = Setting.parse(setting)
     base = chosen.base or chosen
@@ -634,7 +637,7 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One of our values with its board, and one published figure."""
+    """Row of the comparison table: one cell of a board with one published figure."""
 
     board: Board
     method: str
@@ -643,7 +646,7 @@ class Compared:
 
     @property
     def cells(self) -> list[str]:
-        """Return the cells below `HEADS`; a published percentage has the printed digits."""
+        """Return the row's table cells, in the order of `HEADS`; numbers have as many digits as the printed one."""
         result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
         printed = figure.value if figure.unit == "percent" or figure.fraction is None else f"{100 * figure.fraction:.1f}"
         return [
@@ -658,7 +661,7 @@ class Compared:
         ]
 
     def tidy(self) -> list[Any]:
-        """Return one line of CSV, in the order of `CSV_COLUMNS`; values are fractions."""
+        """Return the row as CSV values, in the order of `CSV_COLUMNS`; scores are fractions."""
         result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
         return [
             self.board.dataset, self.board.setting, self.method, self.metric,
@@ -680,7 +683,9 @@ class Compared:
 
 
 def compare_boards(boards: Iterable[Board]) -> list[Compared]:
-    """Return every value of ours with every figure of the same method, dataset and metric, the closest setting first."""
+    """List every board cell with every published figure of the same method, dataset and metric; the closest setting comes
+    first.
+    """
     return [
         Compared(board, names[run], metric, comparison)
         for board in boards
@@ -691,7 +696,7 @@ def compare_boards(boards: Iterable[Board]) -> list[Compared]:
 
 
 def closest(rows: Iterable[Compared]) -> list[Compared]:
-    """Return, per value of ours and per paper, the figure with the closest setting."""
+    """Keep, for each board cell and paper, only the figure with the closest setting."""
     first: dict[tuple[Any, ...], Compared] = {}
     for row in rows:
         board = row.board
@@ -701,10 +706,10 @@ def closest(rows: Iterable[Compared]) -> list[Compared]:
 
 
 def render(rows: Sequence[Compared], form: str) -> str:
-    """Return rows as one text.
+    """Render the comparison as one text.
 
     Args:
-        rows: As `compare_boards` gives them; papers and READMEs get only the closest figure, and only the keys that differ.
+        rows: The result of `compare_boards`. LaTeX and Markdown tables show only the closest figure and the keys that differ.
         form: One of `offered.TABLES`.
     """
     if form == "csv":

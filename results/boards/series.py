@@ -12,13 +12,13 @@ from results.store.store import FINISHED, Store
 
 
 def members_of(store: Store, run: RunRow, over_seeds: bool = False, until: datetime | None = None) -> list[RunRow]:
-    """Return the finished runs of this run's row on a board, this run included; the row's first run comes first.
+    """Return all finished runs that share a table row with this run (its repeats and, on request, seeds), in table order.
 
     Args:
         store: The store to read.
-        run: One of them; a run of no experiment is the only one.
-        over_seeds: Whether the other trainings of the method in its experiment count, too.
-        until: Only those that had begun by then.
+        run: The run; it is returned even if unfinished. A run without an experiment stands alone.
+        over_seeds: Whether to include the method's other training seeds in the experiment.
+        until: Leave out runs that started later; None keeps all.
     """
     if run.experiment == queries.NO_EXPERIMENT:
         return [run]
@@ -31,9 +31,9 @@ def members_of(store: Store, run: RunRow, over_seeds: bool = False, until: datet
 
 
 def side_by_side(store: Store, runs: Sequence[RunRow], over_seeds: bool = False) -> dict[str, list[RunRow]]:
-    """Return the runs of each side, by the id of the named run.
+    """Return, for each run to compare, the run with its repeats (and seeds); the key is the id of the run.
 
-    Two runs of one row are compared as they are, since they are each other's repeats or seeds.
+    If two of the runs share a row (they are repeats or seeds of each other), each stands alone.
     """
     members = {run.run: members_of(store, run, over_seeds) for run in runs}
     every = [{other.run for other in side} for side in members.values()]

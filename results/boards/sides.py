@@ -24,12 +24,12 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Facts about runs' answers other than their scores.
+    """Facts about answers that tests need in addition to scores: failures, human labels and which training made them.
 
     Attributes:
-        failed: By run, ids of the questions that failed; of runs whose failures a user accepted as wrong, none.
+        failed: By run, ids of failed questions; empty if the user accepted the failures as wrong answers.
         labels: By run and measure of a judge, human labels of the answers, by question.
-        made_of: By run, the method's description. Trainings with other seeds differ in it, repeats do not.
+        made_of: By run, the method's description as JSON. It differs between training seeds, but not between repeats.
     """
 
     failed: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Answers:
 
     @classmethod
     def read(cls, store: Store, runs: Sequence[str]) -> Answers:
-        """Read what the store holds about these runs."""
+        """Read these facts for runs from the store."""
         with store.database.reading() as connection:
             return cls(_failed(connection, runs), _labels(connection, runs), _made_of(connection, runs))
 
@@ -53,15 +53,15 @@ class Answers:
         *,
         trained: bool = False,
     ) -> Side:
-        """Return one row of a board as a side of a difference.
+        """Build the statistical side (scores, unknown values, trainings, labels) of one board row for a paired test.
 
         Args:
             members: The runs that the row stands for: trainings, and repeats of each.
-            scores: Of each, shape (questions,).
-            unread: Of each, whose verdicts are missing; None if there are none.
-            questions: Ids.
-            metric: The metric's id.
-            definition: The store's definition.
+            scores: Scores of each run, shape (questions,).
+            unread: For each run, a mask of questions whose verdicts are missing; None if none are.
+            questions: Ids of the questions.
+            metric: Id of the metric.
+            definition: The metric's definition from the store.
             trained: Whether a part of the method was trained here; several trainings always are.
         """
         trainings = tuple(self.made_of.get(run, "") for run in members)
@@ -89,15 +89,15 @@ def sides(
     known: Mapping[str, Mapping[str, Any]],
     checkpoints: Checkpoints,
 ) -> dict[tuple[str, str], Side]:
-    """Return the sides of all rows that every member has scores for, by row and metric.
+    """Build the statistical side of every row on every metric that all runs of the row were scored on, by (row, metric).
 
     Args:
         store: The store to read.
-        columns: Scores of the single runs.
-        members: The runs of each row.
-        metrics: Ids.
-        known: Definitions of metrics.
-        checkpoints: Registered ones.
+        columns: Scores of the individual runs.
+        members: The runs of each row (repeats and seeds), by row id.
+        metrics: Metric ids.
+        known: Definitions of metrics by id.
+        checkpoints: Registered checkpoints.
     """  # fmt: skip
     answers = Answers.read(store, [run.run for rows in members.values() for run in rows])
     results = {}
@@ -114,12 +114,12 @@ def sides(
 
 
 def is_trained(run: RunRow, known: Checkpoints) -> bool:
-    """Return whether a part of a run was trained here: it is one seed of a training, or made of a registered checkpoint."""
+    """Return whether ragmeter trained a part of the run: it has a training seed, or uses a registered checkpoint."""
     return first_name(run.method) != base_name(run.method) or trained_here(run, known)
 
 
 def trainings_of(members: Sequence[RunRow]) -> tuple[str, ...]:
-    """Return which training each run is of; runs of one training are its repeats."""
+    """Return a label per run that is equal for repeats of the same training."""
     return tuple(json.dumps(run.description, sort_keys=True) for run in members)
 
 

@@ -35,13 +35,13 @@ from results.store.variants import StyledRun
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Runs over one style of a base: runs over another style share their questions.
+    """Runs on one style (for example formal or informal candidates) of a base dataset; sides of one base share their questions.
 
     Attributes:
-        styled: The base and its styles.
-        setting, seed: Of the runs.
-        fingerprint: Of the dataset.
-        runs: In the experiment's order.
+        styled: The base dataset and the styles of the candidates.
+        setting, seed: Retrieval setting and seed of the runs.
+        fingerprint: Fingerprint of the restyled dataset.
+        runs: The runs, in the experiment's order.
     """
 
     styled: StyledRun
@@ -52,7 +52,7 @@ class Side:
 
 
 def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
-    """Return runs by the base that they are over, controls too, and within it by style."""
+    """Group runs by base dataset, and within each base by style; runs on the base itself are the formal side."""
     results: dict[tuple[str, str, int], list[RunRow]] = {}
     for run in runs:
         results.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
@@ -64,7 +64,7 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
 
 
 def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
-    """Return, by question id, how much of the answer survived rewriting; None if the store does not know."""
+    """Return, by question id, how much of the gold answer survived rewriting the candidates; None if the store has no record."""
     with store.database.reading() as connection:
         rows = connection.execute("SELECT question, record FROM questions WHERE dataset_fingerprint = ?", [fingerprint]).fetchall()
     met = {question: survival(json.loads(record).get(STYLED) or {}) for question, record in rows if record}
@@ -73,7 +73,7 @@ def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
 
 
 def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[str]) -> NDArray[np.float64]:
-    """Return values of questions in another order; NaN for questions without a value."""
+    """Reorder per-question values to the order of `wanted` ids; NaN for questions without a value."""
     positions = {identifier: position for position, identifier in enumerate(ids)}
     return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
 
@@ -88,12 +88,12 @@ _DEPTH = re.compile(r"[\s,:]*\(?\b[kK]\s*=\s*\d+\)?$")
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One method.
+    """Curve of one method over the share of formal candidates, or over k.
 
     Attributes:
-        method: Its name, without the part that differs between its points.
-        points: By x, the value there.
-        change: Last minus first, paired by question.
+        method: The method's name, without the part that differs between points.
+        points: Mean score by x.
+        change: Score at the last x minus score at the first, paired by question.
     """
 
     method: str
@@ -103,13 +103,13 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class CurveTable:
-    """Curves that share everything but x.
+    """Curves of several methods over the same x on one metric.
 
     Attributes:
         over: `formal` (share of formal candidates) or `k` (passages given to the reader).
         title: Their title.
         metric, scale: The metric, and the factor for displaying its values.
-        positions: The values of x of any curve, ascending.
+        positions: All values of x, ascending.
         curves: In the experiment's order.
     """
 
@@ -147,17 +147,17 @@ class _Point:
 def style_curves(
     store: Store, experiment: str, over: Over, metrics: Sequence[str] | None = None, *, over_seeds: bool = False
 ) -> list[CurveTable]:
-    """Return the curves of an experiment's methods.
+    """Build the curves of an experiment's methods over the share of formal candidates or over k.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        over: The meaning of x.
-        metrics: Ids or their beginnings; None: what the experiment shows.
+        experiment: Name of the experiment.
+        over: The x axis: `formal` or `k`.
+        metrics: Metric ids or their beginnings; None uses the experiment's metrics.
         over_seeds: One curve for all training seeds of a method.
 
     Raises:
-        UserError: Nothing has two points.
+        UserError: No method has runs at two values of x.
     """
     runs = queries.runs(store, experiment)
     ids = [run.run for run in runs]
@@ -252,17 +252,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The style gap of one method in one style.
+    """Style gap of one method: its score on formal candidates minus its score on candidates rewritten into another style.
 
     Attributes:
         styled: The base and the styles of the candidates.
-        value: The method's value there, over the questions scored in both.
-        result: The gap and its parts; the parts are NaN if the store does not know which strings survived.
+        value: Score on the restyled candidates, over the questions scored in both styles.
+        result: The gap, split into a content part and a style part; the parts are NaN if it is unknown which answers survived
+            rewriting.
         relative: The gap as a share of the formal value over the same questions, NaN if that is 0.
-        content_known: Whether the parts are known.
-        answers_kept: Share of the passages with a gold string that still have one, as a mean over the questions scored
-            in both that had such a passage.
-        beyond: The gap minus the reference's gap, question by question; None for the reference itself, and without a
+        content_known: Whether the split is known.
+        answers_kept: Share of the gold passages whose rewritten text still contains the answer, averaged over questions.
+        beyond: Paired difference between this gap and the reference method's gap; None for the reference itself, and without a
             reference.
         beyond_p: Its p-value, Holm-corrected over the methods that are compared with the reference in this style.
     """
@@ -277,7 +277,7 @@ class Gap:
     beyond_p: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; the parts are None if they are unknown."""
+        """Return the gap as a JSON object; unknown parts are None."""
         result = self.result
         parts: dict[str, Estimate | Difference]
         parts = {"answers_kept": self.answers_kept, "content_lost": result.content_lost, "from_content": result.from_content}
@@ -296,7 +296,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class MethodGaps:
-    """One method on one metric: its value on formal candidates and its gap in each other style."""
+    """One method's value on formal candidates, and its gap in each other style, on one metric."""
 
     method: str
     kind: str
@@ -306,13 +306,13 @@ class MethodGaps:
 
 @dataclass(frozen=True, slots=True)
 class GapTable:
-    """All methods over one base on one metric.
+    """Style gaps of all methods on one base dataset and metric.
 
     Attributes:
-        base, setting, seed: Of the questions.
-        metric: Its id.
+        base, setting, seed: Base dataset, retrieval setting and seed.
+        metric: Id of the metric.
         scale: Factor for displaying values.
-        rows: In the experiment's order.
+        rows: One entry per method, in the experiment's order.
         reference: The method that gaps are compared with; None if it was not run in both styles.
         average: By the name of a style, the mean gap over the methods that are not controls.
     """
@@ -327,7 +327,7 @@ class GapTable:
 
     @property
     def average(self) -> dict[str, float]:
-        """Return mean gap by style, over the methods that can be ranked."""
+        """Return the mean gap of each style over all methods that are not controls, by the style's name."""
         results: dict[str, list[float]] = {}
         for row in self.rows:
             for gap in row.gaps:
@@ -346,7 +346,7 @@ class GapTable:
 
 
 class NotStyled(UserError):
-    """No dataset of an experiment has runs both in formal and in another style."""
+    """Raised if no dataset of an experiment has runs both in formal style and in another one."""
 
 
 def style_gaps(
@@ -358,15 +358,15 @@ def style_gaps(
     over_seeds: bool = False,
     reference: str | None = None,
 ) -> list[GapTable]:
-    """Return the style gaps of an experiment's methods, a table for each base and metric.
+    """Compute the style gaps of an experiment's methods: one table per base dataset and metric.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        metrics: Ids or their beginnings; None: what the experiment shows.
-        styles: Only mixes in which one of these occurs; None: all.
-        over_seeds: One row for all training seeds of a method, each question with its mean over them.
-        reference: The method that gaps are compared with; None: the experiment's.
+        experiment: Name of the experiment.
+        metrics: Metric ids or their beginnings; None uses the experiment's metrics.
+        styles: Names of styles; other mixes are left out. None keeps all.
+        over_seeds: Whether to average each question over all training seeds of a method.
+        reference: Name of the method that gaps are compared with; None uses the experiment's.
 
     Raises:
         NotStyled: No base has runs both in formal style and in another one.
@@ -511,11 +511,11 @@ MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
 
 
 def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[Iterable[str]]) -> dict[str, Estimate]:
-    """Return the mean over questions per measure.
+    """Return the mean of each style-sensitivity measure over questions, with its interval.
 
     Args:
-        measures: Values of the measures in `MEASURES`, shape (questions,) each.
-        candidates: Ids of each question's candidates: questions that share all of them are one cluster (verses of one chapter).
+        measures: Per-question values of the measures in `MEASURES`, shape (questions,) each.
+        candidates: Ids of each question's candidate passages; questions with the same candidates form one cluster.
     """
     shared = [content_hash(ids) for ids in candidates]
     clusters = shared if len(set(shared)) < len(shared) else None

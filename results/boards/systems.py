@@ -62,16 +62,16 @@ JOIN questions q ON q.question = u.question AND q.dataset_fingerprint = w.data""
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Figures to read for one benchmark.
+    """Request for the scores of runs on one benchmark and metric (see `figures`).
 
     Attributes:
-        key: The column's.
-        dataset_fingerprint: Of its questions.
-        runs: Fingerprints.
-        metric: Id, or one of `COSTS`.
-        series: By run, the runs of all its training seeds; a question has the mean of their values, and none if one of them has
-            none. A run that is not a key has only itself.
-        experiments: Experiments whose statements of clusters count; empty: all that show the runs.
+        key: Key of the column.
+        dataset_fingerprint: Fingerprint of the benchmark's data.
+        runs: Ids of the runs.
+        metric: Metric id, or one of `COSTS`.
+        series: By run, the runs of all its training seeds, which are averaged per question (no value if one lacks it). A run
+            that is not a key stands alone.
+        experiments: Experiments whose declared clusters are used; empty uses all experiments that show the runs.
     """
 
     key: str
@@ -82,34 +82,34 @@ class Wanted:
     experiments: frozenset[str] = frozenset()
 
     def members(self, run: str) -> tuple[str, ...]:
-        """Return the runs of a run's series."""
+        """Return the runs that are averaged for this run: its training seeds, or the run itself."""
         return self.series.get(run, (run,))
 
     @property
     def content(self) -> tuple[str, str, frozenset[str], tuple[tuple[str, ...], ...]]:
-        """Return the key of its figures: columns of other tables with an equal key have the same figures."""
+        """Return the cache key of this request; requests with equal keys have the same result."""
         return self.dataset_fingerprint, self.metric, self.experiments, tuple(self.members(run) for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of runs on one benchmark; arrays are of shape (runs,), not to be changed.
+    """Scores, means and pairwise tests of runs on one benchmark and metric. Arrays are read-only, shape (runs,) unless stated.
 
     Attributes:
-        runs: Position of each by its fingerprint.
-        means: Their means.
-        pairs: Paired differences, shape (runs, runs).
-        sides: The scores of each, with the unknown values.
-        scored: Questions that have a row, with or without a value.
-        unscored: Questions without a value from the judge.
+        runs: Position of each run in the arrays, by run id.
+        means: Means with tests and intervals.
+        pairs: Paired differences of all pairs, shape (runs, runs).
+        sides: Per-question scores of each run, with unknown values marked.
+        scored: Number of questions that the metric was computed for, with or without a value.
+        unscored: Number of questions that the judge gave no value.
         insufficient_data: Why there is no interval; empty if there is one.
-        questions: Of the benchmark.
-        sampled: The kind of cluster.
+        questions: Number of questions in the benchmark.
+        sampled: The clusters of the questions and their kind.
         question_ids: Ids of the questions, in the order of the scores.
-        definition: Of the metric.
-        missing: Missing values of a judge, by run.
+        definition: Definition of the metric.
+        missing: Counts of missing verdicts of a judge, by run.
         max_unscored: The share of missing verdicts above which a value is not shown.
-        p: P-values of `pairs` that hold for all possible unknown values.
+        p: p-values of `pairs` that hold for all possible unknown values.
     """
 
     runs: Mapping[str, int]
@@ -129,7 +129,7 @@ class Figures:
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
-    """Return ids of the metrics with values for each run, in the order in which they were written.
+    """List the metrics that each run was scored on, by run id, in the order in which they were written.
 
     A metric whose questions are all unscorable is left out; one without judge values yet is included.
     """
@@ -143,7 +143,7 @@ def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
-    """Return the content of every requested column, by its key, with one query."""
+    """Read the scores of all requested columns with one query, and test them; the result is keyed by column."""
     if not wanted:
         return {}
     with store.database.reading() as connection:
@@ -254,7 +254,7 @@ def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | N
 
 
 def implausible(run: RunRow) -> tuple[str, ...]:
-    """Return what makes a submission implausible (`results.submission.plausible`), one sentence per sign."""
+    """List the signs that a submission is implausible (`results.submission.plausible`), one sentence each."""
     record = (run.card or {}).get("submission")
     sentences = record.get(IMPLAUSIBLE) if isinstance(record, Mapping) else None
     return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
@@ -277,19 +277,19 @@ _NONE: Checkpoints = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Runs of one name and one pipeline, at most one in each column.
+    """Row of the overview matrix: all runs of one method (same name, same pipeline), at most one per column.
 
     Attributes:
-        key: Short and safe in a URL; the same for the same name, if no other system has that name.
+        key: Short id, safe in a URL; derived from the name, and from more if several systems share the name.
         name: As in the experiment or submission; if other systems have the same name, with a distinguishing addition.
-        runs: By the column's key.
-        readers: The answering models, by name.
-        parameters: Total over all models; None if unknown.
-        open_weights: Whether the weights of local models were on this machine; None if unknown.
-        first, last: When its runs were last written to.
-        training: Data that it, or a part of it, was trained on, by its cards and checkpoints; empty if these name
-            none.
-        declares: Whether the list is complete: from a submission's card, or without a part whose training data are unknown.
+        runs: Runs by column key.
+        readers: Names of the answering models.
+        parameters: Number of parameters, summed over its models; None if unknown.
+        open_weights: Whether all of its models' weights were on this machine (not behind an API); None if unknown.
+        first, last: Earliest and latest time at which its runs were last written.
+        training: Data references that it or its parts were trained on, from cards and checkpoints; empty if none are declared.
+        declares: Whether `training` is complete: it comes from a submission's card, or the training data of every part are
+            known.
     """
 
     key: str
@@ -305,42 +305,42 @@ class System:
 
     @property
     def any_run(self) -> RunRow:
-        """Return a run of it; kind, method id and origin are of the method."""
+        """Return one of its runs, to read what all share: kind, method id and origin."""
         return next(iter(self.runs.values()))
 
     @property
     def control(self) -> bool:
-        """Return whether it sees the gold."""
+        """Return whether it is a control, which sees the gold answers."""
         return any(run.kind == "control" for run in self.runs.values())
 
     @property
     def positive_control(self) -> bool:
-        """Return whether an experiment declares that it is trained on the test questions."""
+        """Return whether an experiment declares that it was deliberately trained on the test questions."""
         return any(run.positive_control for run in self.runs.values())
 
     @property
     def may_win(self) -> bool:
-        """Return whether it may be ranked; controls and positive controls may not."""
+        """Return whether it may be ranked; controls and positive controls may not be."""
         return all(run.may_win for run in self.runs.values())
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return its kind: retriever, reranker, method, …"""
+        """Return its kinds: retriever, reranker, method, …"""
         return tuple(dict.fromkeys(run.kind for run in self.runs.values()))
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Return the origins of its figures: run, submitted, verified."""
+        """Return the origins of its scores: run (made here), submitted, verified."""
         return tuple(dict.fromkeys(run.origin for run in self.runs.values()))
 
 
 def key_of(*parts: str | int) -> str:
-    """Return a short name for something, the same on every machine, that is safe in a URL."""
+    """Hash parts of a name into a short key that is safe in a URL and equal on every machine."""
     return fingerprint(*parts)[:8]
 
 
 def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[System]:
-    """Group runs of several benchmarks into systems, one for each name and pipeline, in order of appearance.
+    """Group runs of several benchmarks into rows (`System`), one per name and pipeline, in order of appearance.
 
     In one experiment a name means one pipeline, for any training seed. Runs of different experiments, or of none, are
     one system if they have the same name and the same parts; submissions where they have the same name and version, and
@@ -348,8 +348,8 @@ def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkp
     If one pipeline occurs twice in one column, the further runs are separate systems, named with their run.
 
     Args:
-        columns: Runs by the column's key.
-        cards: Of methods and their parts by id.
+        columns: Runs by column key.
+        cards: Cards of methods and their parts by id.
         known: Registered checkpoints by their hash.
     """
     groups: dict[tuple[str, str], dict[str, RunRow]] = {}
@@ -419,13 +419,14 @@ def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) ->
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
-    """Return why a run's value must not be compared with others'; empty if it may be.
+    """Explain why a run's score must not be compared with others (control, contamination, violations, missing questions); empty
+    if it may be.
 
     Args:
         run: The run.
-        contaminated: Which of its training data cover the evaluated questions, as `contaminated_by` finds them.
-        violations: Violated relations between its scores.
-        scored: Questions that have a row of the metric, with or without a value.
+        contaminated: Result of `contaminated_by`.
+        violations: Broken invariants between its metrics.
+        scored: Number of questions that the metric was computed for, with or without a value.
     """
     if run.kind == "control":
         return "a control: it sees the gold"
@@ -441,7 +442,7 @@ def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequenc
 
 
 def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tuple[str, ...]:
-    """Return training data that cover the evaluated questions, one sentence each, for all boards, pages and tables.
+    """List the training data of a run that cover the evaluated questions, one sentence each.
 
     For runs made here, references and fingerprints are compared; for submissions, these are the findings of the check
     at submission, which also compares questions. Controls see the gold anyway, and positive controls are declared as
@@ -449,7 +450,7 @@ def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tu
 
     Args:
         run: The run.
-        cards: Of methods and their parts by id.
+        cards: Cards of methods and their parts by id.
         known: Registered checkpoints by their hash.
     """
     if not run.may_win:
@@ -478,7 +479,7 @@ def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known
 
 
 def parameters_of(runs: Sequence[RunRow]) -> int | None:
-    """Return the parameters of a method's models: those on a submission's card, else as counted here; None if unknown."""
+    """Return the number of parameters over all models of a method: from a submission's card, else as counted here; None if unknown."""
     stated = (((run.card or {}).get("method") or {}).get("parameters") for run in runs)
     return next((number for number in stated if number is not None), _most(runs))
 

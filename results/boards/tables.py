@@ -54,17 +54,17 @@ _LATEX = {
 
 
 def mark(cell: Cell) -> str:
-    """Return the stars of a cell's difference from the reference: `**`, `*` or nothing."""
+    """Return the significance stars of a cell's difference from the reference: `**` below .01, `*` below .05, or nothing."""
     return "" if cell.difference is None or cell.p_holm is None else stars(cell.p_holm)
 
 
 def stars(p: float) -> str:
-    """Return `**` below .01, `*` below .05, else nothing, also without a p-value."""
+    """Return the significance stars for a p-value: `**` below .01, `*` below .05, else nothing; nothing for NaN."""
     return "" if math.isnan(p) else next((value for bar, value in STARS if p < bar), "")
 
 
 def labels(metrics: Sequence[str]) -> dict[str, str]:
-    """Return short column heads: parameters and versions are shown only if they distinguish two columns.
+    """Shorten metric ids to column heads: parameters and versions appear only if they distinguish two columns.
 
     Columns of a judge always name the judge.
     """
@@ -78,15 +78,15 @@ def _judged_by(result: re.Match[str]) -> str:
 
 
 def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0, *, sides: bool = False) -> str:
-    """Return value and interval, × 100: `63.4 ± 4.2`, or `99.0 [94.6, 100.0]` if its sides differ by more than rounding.
+    """Format a value with its interval, × 100: `63.4 ± 4.2`, or `99.0 [94.6, 100.0]` if the interval is asymmetric.
 
-    Rounding never changes the result of the test: the printed interval includes 0 exactly if the interval does.
+    The printed interval includes 0 exactly if the unrounded one does.
 
     Args:
-        value, low, high: Fractions; without an interval the value is returned alone.
-        form: Of the value.
+        value, low, high: Fractions; if low or high is NaN, only the value is returned.
+        form: Format string of the value.
         scale: Factor for displaying numbers.
-        sides: Write `99.0 −4.4/+1.0` instead, if other brackets follow.
+        sides: Write an asymmetric interval as `99.0 −4.4/+1.0`, if other brackets follow.
     """
     shown = form.format(settled(scale * value))
     if math.isnan(low) or math.isnan(high):
@@ -100,12 +100,12 @@ def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scal
 
 
 def values_shown(scales: Iterable[float]) -> str:
-    """Return how values of metrics with these scales are printed."""
+    """Return the note on how values are displayed: `value × 100`, with an addition if some metrics are shown unscaled."""
     return "value × 100 (plain numbers as they are)" if 1 in set(scales) else "value × 100"
 
 
 def interval_words(texts: Iterable[str]) -> str:
-    """Return how the intervals among texts of `plus_minus` are written, as in `± half its 95 % interval`."""
+    """Return the note on how intervals are written in these texts, for example `± half its 95 % interval`."""
     every = list(texts)
     half, ends, sides = (any(sign in text for text in every) for sign in (" ± ", " [", "/+"))
     if not ends and not sides:
@@ -115,7 +115,7 @@ def interval_words(texts: Iterable[str]) -> str:
 
 
 def interval_texts(board: Board) -> Iterable[str]:
-    """Yield all values and differences of a board as they are shown."""
+    """Yield the text of every value and difference of a board, as displayed."""
     for cell in (cell for row in board.rows for cell in row.cells.values()):
         yield _of_cell(cell)
         if cell.difference is not None:
@@ -123,7 +123,7 @@ def interval_texts(board: Board) -> Iterable[str]:
 
 
 def symmetric(value: float, low: float, high: float, scale: float = 100.0, decimals: int = 1) -> bool:
-    """Return whether `value ± half` gives the ends of the interval, up to rounding, and whether it includes 0."""
+    """Return whether `value ± half` represents an interval up to rounding, without changing whether it includes 0."""
     unit = 10.0**-decimals
     if not all(map(math.isfinite, (low, high))) or abs((high - value) - (value - low)) * scale >= unit:
         return False
@@ -141,12 +141,12 @@ def _bound(number: float, signs: str = "") -> str:
 
 
 def settled(number: float) -> float:
-    """Round off the last bits, in which sums in another order differ, so that all machines show the same number."""
+    """Round off the last bits of a number, which depend on the order of summation, so that all machines show the same value."""
     return round(number, 9)
 
 
 def remarks(row: Row) -> list[str]:
-    """Return the remarks on a row: unfinished, failed and unscored questions."""
+    """List the remarks on a row: unfinished run, failed questions, unscored questions."""
     lines = []
     run = row.run
     if run.status != "finished":
@@ -188,7 +188,7 @@ def remarks(row: Row) -> list[str]:
 
 
 def remarks_of(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the remarks on all rows, each once, with its methods."""
+    """List the remarks on all rows; each remark occurs once, with the methods that it concerns."""
     methods: dict[str, list[str]] = {}
     for row in rows:
         for line in remarks(row):
@@ -243,7 +243,7 @@ def _unscored(row: Row) -> Iterable[str]:
 
 
 def bounds_text(cell: Cell) -> str:
-    """Return `26.3 and 100.0`: the value with missing verdicts counted as wrong, and as right; `unknown` if it has no ends."""
+    """Format bounds as `26.3 and 100.0`: the score with missing verdicts counted as wrong, and as right; `unknown` without bounds."""
     if cell.bounds is None or math.isnan(cell.bounds.low):
         return "unknown"
     return f"{settled(cell.scale * cell.bounds.low):.1f} and {settled(cell.scale * cell.bounds.high):.1f}"
@@ -253,14 +253,14 @@ BRACKETS = "in brackets: with missing verdicts counted as wrong, and as right"
 
 
 def bracketed(cell: Cell) -> str:
-    """Return `[26.3, 100.0]`: the bounds next to a value; empty if no verdict is missing."""
+    """Format bounds as `[26.3, 100.0]`, to stand after a score; empty if no verdict is missing."""
     if not cell.unscored or cell.bounds is None or math.isnan(cell.bounds.low):
         return ""
     return f"[{bounds_text(cell).replace(' and ', ', ')}]"
 
 
 def insufficient_data_notes(board: Board) -> list[str]:
-    """Return why cells of a board have no mark although their interval may leave out 0, in one line: the three most frequent reasons."""
+    """Return the table note on why differences with insufficient data have no stars: the three most frequent reasons."""
     cells = [cell for row in board.rows if not row.control for cell in row.cells.values() if not cell.incomplete]
     results = [cell.estimate.insufficient_data for cell in cells]
     results += [cell.difference.insufficient_data for cell in cells if cell.difference is not None]
@@ -274,7 +274,7 @@ def insufficient_data_notes(board: Board) -> list[str]:
 
 
 def what_marks_hold_for(board: Board) -> list[str]:
-    """Return what the significant differences of a board generalize to, in one line; nothing if there are none."""
+    """Return the table note on what significant differences generalize to (new questions, new trainings); empty without any."""
     kinds: dict[str, list[str]] = {}
     for row in board.rows:
         for cell in row.cells.values():
@@ -288,7 +288,7 @@ def what_marks_hold_for(board: Board) -> list[str]:
 
 
 def family_of_marks(board: Board) -> list[str]:
-    """Return the error probability of marks on several metrics, and the primary comparison, one line each; nothing if neither exists."""
+    """Return the table notes on the error probability of stars on several metrics and on the primary comparison."""
     starred = [metric for metric in board.metrics if any(mark(row.cells[metric]) for row in board.rows if metric in row.cells)]
     metric = board.primary.of(board.metrics) if board.primary else None
     if board.primary is None or metric is None:
@@ -304,12 +304,12 @@ def family_of_marks(board: Board) -> list[str]:
 
 
 def primary_metric(head: str) -> str:
-    """Return the error probability of marks on the metric that an experiment declares as primary."""
+    """Return the table note on the error probability of stars on the experiment's primary metric."""
     return f"primary metric: {head}; the probability of a false star is at most {EACH} %; stars of other metrics are secondary"
 
 
 def primary_comparison(what: str, difference: Difference, scale: float = 100.0) -> str:
-    """Return a difference that was declared beforehand, which is one test: its interval and p-value are not corrected."""
+    """Return the table note on the pre-declared comparison: a single test, so its interval and p-value are uncorrected."""
     shown = plus_minus(difference.value, *difference.alone, "{:+.1f}", scale)
     return f"primary comparison: {what}: {shown}, p = {difference.p:.2g} (95 % interval of one test, not corrected)"
 
@@ -319,7 +319,7 @@ def _in_clusters(reason: str, board: Board) -> str:
 
 
 def could_have_shown(board: Board, main: str | None = None) -> list[str]:
-    """Return the minimum detectable difference from the reference, for the main metric or the first one that has any."""
+    """Return the table note on the minimum detectable difference from the reference, for the main metric or the first that has one."""
     for metric, head in sorted(labels(board.metrics).items(), key=lambda item: item[0] != main):
         cells = [row.cells[metric] for row in board.rows if metric in row.cells]
         known = [
@@ -342,12 +342,12 @@ def _counted(number: int, noun: str) -> str:
 
 
 def source_of(run: RunRow, metric: str) -> str:
-    """Return the origin of a run's figure: run, submitted, verified, or an import that was not rescored."""
+    """Return the origin of a score: run, submitted, verified, or imported without rescoring."""
     return NOT_RESCORED if metric in run.not_rescored else run.origin
 
 
 def badge(board: Board, row: Row) -> str:
-    """Return the suffix of a method's name: ` (control)`, ` (reference)`, ` (positive control)`, ` (submitted)` or nothing."""
+    """Return the suffix of a method's name in tables: ` (control)`, ` (reference)`, ` (positive control)`, ` (submitted)` or nothing."""
     theirs = [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     if row.control:
         return f" ({', '.join(['control', *theirs])})"
@@ -358,7 +358,7 @@ def badge(board: Board, row: Row) -> str:
 
 
 def footnotes(board: Board, *, differences: bool = True) -> list[str]:
-    """Return what the numbers and marks of a board mean.
+    """Return the notes below a table that explain its numbers and stars.
 
     Args:
         board: The board.
@@ -385,14 +385,14 @@ def footnotes(board: Board, *, differences: bool = True) -> list[str]:
 
 
 def board_notes(board: Board, *, differences: bool = True) -> list[str]:
-    """Return all notes below a board: its footnotes, and metrics that rank a control wrongly."""
+    """Return all notes below a table: the explanations, and warnings about metrics that rank a control wrongly."""
     heads = labels(board.metrics)
     wrong = [f"{heads.get(metric, metric)} {'; '.join(flags)}" for metric, flags in board.flags.items()]
     return [*footnotes(board, differences=differences), *wrong]
 
 
 def notes_of(board: Board, row: Row, cell: Cell) -> list[str]:
-    """Return the remarks on one value: its row's badge and remarks, and why it is not compared or has no mark."""
+    """List the remarks on one cell: the row's suffix and remarks, and why the cell is not compared or has no star."""
     apart = f"not comparable: {cell.apart}" if cell.apart and not row.control else ""
     why = [apart, cell.incomplete, cell.estimate.insufficient_data]
     why += [cell.difference.insufficient_data] if cell.difference is not None else []
@@ -400,7 +400,7 @@ def notes_of(board: Board, row: Row, cell: Cell) -> list[str]:
 
 
 def render(boards: Sequence[Board], form: str) -> str:
-    """Return boards as one text.
+    """Render boards as one text in a table format.
 
     Args:
         boards: In the order of output.
@@ -413,9 +413,9 @@ def render(boards: Sequence[Board], form: str) -> str:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV (RFC 4180, line feeds): numbers unchanged, missing values as empty cells, texts safe for spreadsheets.
+    """Render rows as CSV (RFC 4180, line feeds); missing values become empty cells, and texts are made safe for spreadsheets.
 
-    A text that a spreadsheet would run as a formula gets an apostrophe before it; carriage returns become line feeds.
+    A text that a spreadsheet would evaluate as a formula is prefixed with an apostrophe; carriage returns become line feeds.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -432,7 +432,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def tidy(board: Board) -> Iterable[list[Any]]:
-    """Yield one line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None if missing."""
+    """Yield one CSV line per run and metric, in the order of `CSV_COLUMNS`; scores are fractions, None if missing."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
     below = "\n".join(board_notes(board))
     for row in board.rows:
@@ -462,7 +462,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
 
 
 def markdown_text(text: str) -> str:
-    """Escape a text so that Markdown shows it unchanged on one line: no markup, links, HTML, cell ends or mentions."""
+    """Escape a text for a Markdown table cell: no markup, links, HTML, cell separators or mentions."""
     text = printable(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
     # Text that looks like an address would become a link.
@@ -471,7 +471,7 @@ def markdown_text(text: str) -> str:
 
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Return a Markdown table; the first `left` columns are aligned left, the others right. Cells are escaped already."""
+    """Render a Markdown table; the first `left` columns are left-aligned, the others right-aligned. Cells must be escaped already."""
     rules = [":--" if position < left else "--:" for position in range(len(columns))]
     lines = [columns, rules, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -489,7 +489,7 @@ def _markdown_board(board: Board) -> str:
 
 
 def title_of(board: Board) -> str:
-    """Return the title of a board, in one line."""
+    """Return a board's one-line title: dataset, setting, and the seed if it is not 0."""
     return f"{board.dataset}, setting {board.setting}" + (f", seed {board.seed}" if board.seed else "")
 
 
@@ -510,13 +510,13 @@ def _cell(cell: Cell | None, between: str = " ") -> str:
 
 
 def latex_text(text: str) -> str:
-    """Escape a text so that LaTeX prints it unchanged; works with pdfLaTeX and UTF-8 input."""
+    """Escape a text for LaTeX (pdfLaTeX with UTF-8 input)."""
     kept = "".join(character for character in " ".join(text.split()) if character.isprintable())
     return "".join(_LATEX.get(character, character) for character in kept)
 
 
 def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1) -> str:
-    """Return a LaTeX table with the rules of the package `booktabs`. Cells, caption and notes are escaped already."""
+    """Render a LaTeX table in `booktabs` style. Cells, caption and notes must be escaped already."""
     shape = "l" * left + "r" * (len(columns) - left)
     body = [" & ".join(row) + r" \\" for row in rows]
     responses = [rf"\par\smallskip\footnotesize {note}." for note in notes]
@@ -576,12 +576,12 @@ _LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
 
 
 def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", notes: Sequence[str] = ()) -> str:
-    """Return a table; the first column is aligned left, the others right.
+    """Render an HTML table; the first column is left-aligned, the others right-aligned.
 
     Args:
-        columns, rows: Plain texts; a line feed breaks the line.
-        caption: Text above.
-        notes: Texts below.
+        columns, rows: Plain texts, escaped here; a line feed becomes a line break.
+        caption: Text above the table.
+        notes: Texts below the table.
     """
     head = _cells("th", columns)
     body = "".join(f"<tr>{_cells('td', row)}</tr>\n" for row in rows)
@@ -592,7 +592,7 @@ def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
 
 
 def board_html(board: Board) -> str:
-    """Return a board: value × 100 ± half its interval, below it the paired difference from the reference, notes at the end."""
+    """Render a board as HTML: score × 100 ± half its interval, below it the paired difference from the reference, then the notes."""
     heads = labels(board.metrics)
     rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric), "\n") for metric in board.metrics)] for row in board.rows]
     return to_html(["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=board_notes(board))
@@ -608,7 +608,7 @@ def _text(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value made of dictionaries, lists, numbers and texts: no NaN (None means it), no tuples, no arrays."""
+    """Convert a value to plain JSON types: NaN becomes None, tuples and arrays become lists."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

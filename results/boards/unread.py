@@ -17,7 +17,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 
 from judges.judge import NOTHING_CLAIMED
-from results.boards.primary import laid
+from results.boards.primary import with_profile
 from results.statistics.core import Estimate
 from results.statistics.difference import Range
 from results.store.failures import FROM_QUESTIONS
@@ -30,13 +30,14 @@ MAX_UNSCORED = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of a value whose verdicts are partly missing.
+    """Bounds of a judged score over all possible values of its missing verdicts.
 
     Attributes:
-        unread: Questions without a value from the judge.
-        scorable: These and the questions with a value.
-        if_wrong, if_right: The value with each of them at the metric's worst, and at its best; NaN if it has none.
-        incomplete: Why the value is not shown: too many verdicts are missing. Empty if it is shown.
+        unread: Number of questions that the judge gave no value.
+        scorable: Number of questions with a value, plus `unread`.
+        if_wrong, if_right: The mean with missing values set to the metric's worst, and to its best value; NaN if the metric is
+            unbounded.
+        incomplete: Why the mean is hidden (too many verdicts are missing); empty if it is shown.
     """
 
     unread: int
@@ -47,12 +48,12 @@ class Bounds:
 
     @property
     def low(self) -> float:
-        """Return the smaller end."""
+        """Return the smaller of the two bounds."""
         return min(self.if_wrong, self.if_right)
 
     @property
     def high(self) -> float:
-        """Return the larger end."""
+        """Return the larger of the two bounds."""
         return max(self.if_wrong, self.if_right)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,18 +77,18 @@ class Missing:
 
 
 def together(members: Sequence[Missing]) -> Missing:
-    """Return what is missing of the mean over several seeds: at least as much as of any of them."""
+    """Combine missing verdicts over several seeds: the largest number of any seed, since questions without a value in one are left out."""
     return Missing(max((item.unread for item in members), default=0), any(item.silent for item in members))
 
 
 def ends(definition: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the smallest and the largest value of a metric; NaN if it has none."""
+    """Return the smallest and largest possible value of a metric; NaN for both if it is unbounded."""
     low, high = definition.get("low"), definition.get("high")
     return (math.nan, math.nan) if low is None or high is None else (float(low), float(high))
 
 
 def range_of_metric(definition: Mapping[str, Any]) -> Range:
-    """Return a metric's range; a metric that is not described has fractions of 1."""
+    """Return a metric's range of values for tests; 0 to 1 if the definition does not state it."""
     if "low" not in definition:
         return Range()
     low, high = definition["low"], definition["high"]
@@ -95,14 +96,14 @@ def range_of_metric(definition: Mapping[str, Any]) -> Range:
 
 
 def bounds_of(value: float, n: int, unread: int, definition: Mapping[str, Any], missing: Missing, most: float) -> Bounds:
-    """Return the bounds of a mean that leaves questions out.
+    """Compute the bounds of a mean that leaves out questions with missing verdicts.
 
     Args:
-        value, n: Mean over the n questions with a value.
-        unread: Questions without one.
-        definition: Of the metric.
-        missing: What is missing of it.
-        most: The share of missing verdicts above which it is not shown.
+        value, n: Mean over the questions with a value, and their number.
+        unread: Number of questions without a value.
+        definition: Definition of the metric.
+        missing: Counts of the run's missing verdicts.
+        most: Share of missing verdicts above which the mean is hidden.
     """
     worst, best = ends(definition)
     if not definition.get("higher_is_better", True):
@@ -114,12 +115,12 @@ def bounds_of(value: float, n: int, unread: int, definition: Mapping[str, Any], 
 
 
 def why_incomplete(missing: Missing, scorable: int, most: float) -> str:
-    """Return why a judge's values are not shown, because too many verdicts are missing; empty if they are shown.
+    """Explain why a judge's mean is hidden (too many verdicts are missing); empty if it is shown.
 
     Args:
-        missing: What is missing.
-        scorable: Questions that could have a value.
-        most: The share of missing verdicts above which values are not shown, from 20 questions on.
+        missing: Counts of missing verdicts.
+        scorable: Number of questions that could have a value.
+        most: Share of missing verdicts above which the mean is hidden; applies from 20 questions on.
     """
     if missing.unread <= most * scorable:
         return ""
@@ -131,7 +132,7 @@ def why_incomplete(missing: Missing, scorable: int, most: float) -> str:
 
 
 def missing_values(connection: DuckDBPyConnection, runs: Sequence[str], metrics: Sequence[str]) -> dict[tuple[str, str], Missing]:
-    """Return what is missing of judges' values, by run and metric; nothing for what is complete."""
+    """Count the missing verdicts of judges, by run and metric; pairs without a missing verdict are omitted."""
     counts = connection.execute(
         """SELECT run, metric, count(*) FROM scores WHERE list_contains(?, run) AND list_contains(?, metric)
            AND unscored IS NOT NULL AND NOT list_contains(?, unscored) GROUP BY ALL""",
@@ -152,13 +153,13 @@ def missing_values(connection: DuckDBPyConnection, runs: Sequence[str], metrics:
 def bounds_of_rows(
     store: Store, scores: Columns, members: Mapping[str, Sequence[RunRow]], known: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[str, str], Bounds]:
-    """Return the bounds of every value that a judge gave, by row and metric.
+    """Compute the bounds of every judged score, by row and metric.
 
     Args:
         store: The store to read.
-        scores: Of the rows.
-        members: The runs of each row.
-        known: Definitions of metrics.
+        scores: Per-question scores of the rows.
+        members: The runs of each row (repeats and seeds).
+        known: Definitions of metrics by id.
     """
     judged = [key for key in scores.values if key in scores.unread or known.get(key[1], {}).get("judge") is not None]
     missing: Mapping[tuple[str, str], Missing] = {}
@@ -180,19 +181,19 @@ def bounds_of_rows(
 
 
 def without_incomplete(value: Estimate, bounds: Bounds | None) -> Estimate:
-    """Return an estimate, without its numbers if too many verdicts are missing."""
+    """Replace an estimate's numbers by NaN if its bounds state that too many verdicts are missing; otherwise return it unchanged."""
     if bounds is None or not bounds.incomplete:
         return value
     return replace(value, value=math.nan, low=math.nan, high=math.nan, insufficient_data=bounds.incomplete)
 
 
 def max_unscored(connection: DuckDBPyConnection, experiments: Collection[str]) -> float:
-    """Return the smallest `max_unscored` of stored experiments; the default if none of them is stored."""
+    """Return the strictest `max_unscored` (allowed share of missing verdicts) of these experiments; the default if none is stored."""
     rows = connection.execute("SELECT source, profile FROM experiments WHERE list_contains(?, name)", [list(experiments)]).fetchall()
-    return min((float(laid(*row).get("max_unscored", MAX_UNSCORED)) for row in rows), default=MAX_UNSCORED)
+    return min((float(with_profile(*row).get("max_unscored", MAX_UNSCORED)) for row in rows), default=MAX_UNSCORED)
 
 
 def max_unscored_of_runs(connection: DuckDBPyConnection, runs: Sequence[str]) -> float:
-    """Return the smallest `max_unscored` of the experiments that show any of these runs."""
+    """Return the strictest `max_unscored` (allowed share of missing verdicts) of the experiments that show any of these runs."""
     rows = connection.execute("SELECT DISTINCT experiment FROM experiment_runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
     return max_unscored(connection, [name for (name,) in rows])

@@ -20,14 +20,14 @@ from results.store.read_questions import Touched
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The mean of a metric with all questions, and without those that were read; of how many questions the second is."""
+    """Mean of a metric over all questions, and over the n questions that do not occur in the training data; all as fractions."""
 
     whole: float
     untouched: float
     n: int
 
     def in_words(self, scale: float) -> str:
-        """Return `71.0, without them 55.3 (38 questions)`."""
+        """Format both means, for example `71.0, without them 55.3 (38 questions)`."""
         if not self.n:
             return f"{round(scale * self.whole, 9):.1f}, and no question is left without them"
         left = f"{self.n:,} question{'' if self.n == 1 else 's'}"
@@ -36,12 +36,12 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ReadBefore:
-    """Questions of a benchmark that a row's trainings read.
+    """Overlap between a benchmark and the training data of a method: which questions, and the scores without them.
 
     Attributes:
-        touched: The questions, and who read them.
-        of: Questions of the benchmark.
-        values: By metric.
+        touched: The questions, and the checkpoints that were trained on them.
+        of: Number of questions in the benchmark.
+        values: Both means by metric id.
     """
 
     touched: Touched
@@ -49,12 +49,12 @@ class ReadBefore:
     values: Mapping[str, Value]
 
     def in_words(self, heads: Mapping[str, str], scales: Mapping[str, float]) -> str:
-        """Return one line with the values of the metrics that have a column's head."""
+        """Describe the overlap in one line, with the scores of the metrics that `heads` names."""
         values = "; ".join(f"{heads[metric]} {value.in_words(scales[metric])}" for metric, value in self.values.items() if metric in heads)
         return self.touched.in_words(self.of) + (f": {values}" if values else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; values are fractions, None means "no question is left"."""
+        """Return a JSON object with scores as fractions; None if all questions occur in the training data."""
         values = {metric: {"value": value.untouched if value.n else None, "n": value.n} for metric, value in self.values.items()}
         return {
             "questions": len(self.touched.questions),
@@ -66,18 +66,18 @@ class ReadBefore:
 
 
 def touched_by_all(runs: Sequence[RunRow], known: Checkpoints) -> Touched:
-    """Return what was read for any of several runs."""
+    """Return all evaluated questions that occur in the training data of any of these runs."""
     return reduce(or_, (touched_by(run, known) for run in runs), Touched())
 
 
 def read_before(runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[str], values: Mapping[str, Floats]) -> ReadBefore | None:
-    """Return what the trainings of a row read of its benchmark; None if nothing is known to have been read.
+    """Compute the overlap between a benchmark and a method's training data; None if no overlap is known.
 
     Args:
-        runs: Of the row.
+        runs: The runs of the method's row.
         known: Registered checkpoints.
-        questions: Ids.
-        values: Scores of the row by metric, shape (questions,).
+        questions: Ids of the benchmark's questions.
+        values: Scores by metric id, shape (questions,).
     """
     touched = touched_by_all(runs, known)
     if not touched.questions:
@@ -88,12 +88,12 @@ def read_before(runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[
 
 
 def hits(touched: Touched, questions: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which questions were read. Shape (questions,)."""
+    """Return a mask of the questions that occur in training data, shape (questions,)."""
     return np.array([question in touched.questions for question in questions], np.bool_)
 
 
 def without(side: Side, hit: NDArray[np.bool_]) -> Side:
-    """Return a side of a difference without some questions."""
+    """Return a method's scores (side of a paired test) with the masked questions set to NaN."""
     labels = None if side.labels is None else np.where(hit, np.nan, side.labels)
     return replace(side, scores=np.where(hit, np.nan, side.scores), open=None if side.open is None else side.open & ~hit, labels=labels)
 

@@ -40,15 +40,15 @@ COST_FIELDS = (("cost", "cost_usd"), ("tokens", "tokens"), ("time", "seconds"))
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A method that a verdict is about.
+    """Method that competes in a verdict (see `BoardVerdict`).
 
     Attributes:
-        name: As tables show it.
-        value, low, high, n: Its mean with the 95 % interval, over n questions.
+        name: The method's name in tables.
+        value, low, high, n: Mean over n questions with its 95 % interval.
         apart: Why it is not ranked; empty if it is.
-        failed: Questions that it failed.
-        cost: Cost of its answers; None if unknown.
-        position: Its row in `Figures`.
+        failed: Number of failed questions.
+        cost: Mean cost of its answers; None if unknown.
+        position: Its position in the arrays of `Figures`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class CostRatio:
-    """The best method's cost per question divided by the other's; `what` is one of `COST_FIELDS`."""
+    """Cost per question of the best method divided by another's; `what` names the kind of cost, one of `COST_FIELDS`."""
 
     what: str
     ratio: float
@@ -72,11 +72,12 @@ class CostRatio:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Sample that shows the observed difference with 80 % power, at the tested level.
+    """Sample size at which the observed difference would be detected with 80 % power, at the corrected level.
 
     Attributes:
-        clusters, questions: With the trainings of the present data; None if no number suffices.
-        seeds: Trainings of each trained method, with the present questions; None if none suffice or only one exists.
+        clusters, questions: Number needed with the present number of trainings; None if no number suffices.
+        seeds: Trainings per method needed with the present questions; None if no number suffices, or if each method was trained
+            once.
     """
 
     clusters: int | None
@@ -86,19 +87,19 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """The best method minus another one, on the questions that both were scored on.
+    """Comparison of the best method with another one, on the questions that both were scored on.
 
     Attributes:
-        name: The other method.
-        value, low, high: The difference, and its interval at the level at which it is tested: it leaves out 0 exactly if
-            the difference is significant.
+        name: Name of the other method.
+        value, low, high: Best minus other, with an interval adjusted for the correction: it excludes 0 exactly if the
+            difference is significant.
         p: Corrected p-value; NaN if there is insufficient data.
-        n, clusters: Common questions, and the clusters that they are in.
+        n, clusters: Number of common questions and of their clusters.
         insufficient_data: Why the difference cannot be tested; empty if it can.
         generalizes: What a significant difference generalizes to: new questions, new trainings or this checkpoint only,
-            this judge's eyes.
-        cost: None if no cost is known of both.
-        needed: None if the difference is significant, 0, or of data that say nothing of its spread.
+            this judge only.
+        cost: Ratio of their costs; None if unknown for either.
+        needed: Sample size needed; None if the difference is significant or 0, or if its variance is unknown.
     """
 
     name: str
@@ -120,17 +121,17 @@ class Against:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Benchmark, metric and setting of a verdict.
+    """Benchmark (or suite of benchmarks), setting and metric that a verdict is about.
 
     Attributes:
         benchmarks: Dataset and setting of each benchmark; several are a suite.
         metric: The metric's id; None for a suite whose benchmarks have it in several versions or with several parameters.
         name: The metric as tables call it.
-        higher_is_better: The metric's direction.
+        higher_is_better: False if lower is better.
         scale: Factor for displaying values.
-        questions, clusters: Of the benchmarks together.
-        kind: The kind of cluster.
-        fingerprints: Of the benchmarks' questions: two benchmarks may differ only in them.
+        questions, clusters: Number of each, over all benchmarks.
+        kind: Kind of cluster, for example "document".
+        fingerprints: Data fingerprint of each benchmark; two benchmarks may differ only in it.
     """
 
     benchmarks: tuple[tuple[str, str], ...]
@@ -150,18 +151,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class BoardVerdict:
-    """Verdict: the best method, and how certain that is.
+    """Conclusion from a results table: the best method, and which others are significantly worse.
 
     Attributes:
-        place: Benchmarks and metric.
+        place: Benchmarks and metric that it is about.
         best: The method with the best value; None if nothing is ranked.
         equal: Methods that were tested and are not significantly different from the best, the best value first.
         untested: Methods that could not be tested against it, for example with fewer than ten clusters.
         behind: Methods that are significantly behind it.
         left_out: Methods that are not ranked, with the reason; controls are not named.
-        next: The best method minus the one with the next best value.
-        reference: The best method minus the experiment's reference, tested as in its tables: only the comparisons with the
-            reference are corrected for. None if the best is the reference, or there is none.
+        next: Comparison of the best method with the runner-up.
+        reference: Comparison of the best method with the experiment's reference, corrected as in the table. None if the
+            reference is the best, or there is none.
     """
 
     place: Place
@@ -197,13 +198,13 @@ class BoardVerdict:
 def matrix_verdicts(
     board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str] | None = None
 ) -> list[BoardVerdict]:
-    """Return the verdict on each benchmark of a matrix, in its order; before them that on all together, if they have one metric.
+    """Compute the verdict on each benchmark of a matrix, after the verdict over all benchmarks if they share one metric.
 
     Args:
-        board: With its cells and costs.
-        figures: By the column's key, those that the cells were made of.
-        definitions: Of metrics by id.
-        names: Names of metrics, by id; None: the shortest that distinguish those of this matrix.
+        board: The overview matrix.
+        figures: Scores by column key, from which the cells were made.
+        definitions: Definitions of metrics by id.
+        names: Display names of metrics by id; None uses the shortest that distinguish the matrix's metrics.
     """
     names = names or labels([column.metric for column in board.columns if column.metric is not None])
     columns = [column for column in board.columns if column.metric is not None and column.ranked and column.key in figures]
@@ -260,12 +261,12 @@ def _place(
 
 
 def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> BoardVerdict:
-    """Return the verdict on one benchmark.
+    """Compute the verdict on one benchmark: find the best method and test it against the others.
 
     Args:
-        place: Its benchmark or benchmarks.
-        entrants: Methods with a value, no controls.
-        figures: Their differences.
+        place: The benchmark and metric.
+        entrants: The competing methods, without controls.
+        figures: Scores and pairwise tests of the methods.
     """
     left_out = {item.name: item.apart for item in entrants if item.apart}
     able = [item for item in entrants if not item.apart and item.n]
@@ -325,12 +326,12 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
 
 
 def too_few(clusters: int, kind: str, p: float) -> str:
-    """Return why a difference that is not significant does not count as tested: fewer than ten clusters; empty if it does."""
+    """Explain why a non-significant difference counts as untested (fewer than ten clusters); empty if it counts as tested."""
     return "" if clusters >= FEWEST_CLUSTERS or p <= ALPHA else f"{counted(clusters, kind)}, fewer than {FEWEST_CLUSTERS}"
 
 
 def cost_ratio(ours: Cost | None, theirs: Cost | None) -> CostRatio | None:
-    """Return how much more one method costs than another: in money, else in tokens, else in time; None if nothing is known of both."""
+    """Compute the cost ratio of two methods: in US dollars, else in tokens, else in seconds; None if unknown for either."""
     if ours is None or theirs is None:
         return None
     for what, name in COST_FIELDS:

@@ -25,17 +25,17 @@ MANY = 60
 def verdicts(
     store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None, most: int | None = None
 ) -> list[BoardVerdict]:
-    """Return the verdicts of an experiment on every metric that it shows; all seeds of a method are one entrant.
+    """Compute the verdicts of an experiment on every metric that it shows; all seeds of a method count as one.
 
     First come those by the main metric of each benchmark (`main_metric`), the suite before its benchmarks; then those by
     each other metric, in the experiment's order.
 
     Args:
         store: The store to read.
-        experiment: Its name.
-        metrics: Ids of the metrics that count; None: all that the experiment shows.
-        reference: Name of the method to compare with; None: the experiment's.
-        most: If the benchmarks have more metrics than this in all, only their main metrics count; None: all count.
+        experiment: Name of the experiment.
+        metrics: Metric ids to consider; None uses the experiment's metrics.
+        reference: Name of the reference method; None uses the experiment's.
+        most: If there are more metrics than this, only the main metric of each benchmark is used; None uses all.
     """
     stored = queries.experiment(store, experiment)
     definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored)
@@ -102,11 +102,11 @@ def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics:
 
 
 def main_metric(metrics: Sequence[str], official: Sequence[str], primary: Primary | None) -> str | None:
-    """Return the metric that decides: the experiment's primary one, else the dataset's own, else the first; None without metrics.
+    """Choose the deciding metric: the experiment's primary one, else the dataset's official one, else the first; None without metrics.
 
     Args:
-        metrics: Ids, in the experiment's order.
-        official: The dataset's metrics, without versions, the main one first.
+        metrics: Metric ids, in the experiment's order.
+        official: The dataset's official metrics without versions, the main one first.
         primary: The experiment's declaration.
     """
     declared = None if primary is None else primary.of(tuple(metrics))
@@ -115,12 +115,12 @@ def main_metric(metrics: Sequence[str], official: Sequence[str], primary: Primar
 
 
 def runs_verdict(store: Store, named: Mapping[str, Sequence[RunRow]], metric: str) -> BoardVerdict:
-    """Return the verdict on a few methods of one benchmark by one metric, for example the two sides of a gate.
+    """Compute the verdict on a few methods of one benchmark by one metric, for example the two sides of a gate.
 
     Args:
         store: The store to read.
-        named: By the name shown, the runs of a method: the first stands for it, the others are its seeds and repeats.
-        metric: The metric's id.
+        named: Runs by method name: the first run represents the method, the others are its seeds and repeats.
+        metric: Id of the metric.
     """
     first = next(iter(named.values()))[0]
     series = {runs[0].run: tuple(run.run for run in runs) for runs in named.values()}

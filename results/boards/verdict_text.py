@@ -18,7 +18,7 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a sentence: a method's name, which is untrusted, a number, or words."""
+    """Piece of a verdict's text: a method's name (untrusted, to be escaped), a number, or words."""
 
     text: str
     kind: Literal["words", "method", "number"] = "words"
@@ -26,14 +26,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The verdicts on one benchmark or suite: by its main metric, and by the others."""
+    """All verdicts on one benchmark or suite: the one by its main metric, and those by the other metrics."""
 
     main: BoardVerdict
     others: tuple[BoardVerdict, ...] = ()
 
 
 def headlines(verdicts: Sequence[BoardVerdict]) -> list[Headline]:
-    """Group verdicts by what they are about, in their order."""
+    """Group verdicts by benchmark or suite, keeping their order."""
     groups: dict[object, list[BoardVerdict]] = {}
     for verdict in verdicts:
         groups.setdefault((verdict.place.benchmarks, verdict.place.fingerprints), []).append(verdict)
@@ -41,18 +41,18 @@ def headlines(verdicts: Sequence[BoardVerdict]) -> list[Headline]:
 
 
 def headline_of(board: Board, known: Sequence[Headline]) -> Headline | None:
-    """Return the headline of one board; None if nothing is scored on it."""
+    """Find the headline about a board's benchmark; None if there is none."""
     about = ((board.dataset, board.setting),), (board.dataset_fingerprint,)
     return next((item for item in known if (item.main.place.benchmarks, item.main.place.fingerprints) == about), None)
 
 
 def text(parts: Iterable[Part]) -> str:
-    """Return parts as plain text."""
+    """Join the pieces of a verdict into plain text."""
     return "".join(part.text for part in parts)
 
 
 def place_names(known: Sequence[Headline]) -> list[str]:
-    """Return what each headline is about, as short as tells them apart: dataset and setting, or how many benchmarks."""
+    """Return a short name per headline that distinguishes it from the others: dataset and setting, or the number of benchmarks."""
     names = [_place_name(item.main.place) for item in known]
     whole = [_place_name(item.main.place, options=True) for item in known]
     names = [full if names.count(name) > 1 else name for name, full in zip(names, whole, strict=True)]
@@ -68,7 +68,7 @@ def _place_name(place: Place, *, options: bool = False) -> str:
 
 
 def headline_parts(headline: Headline, *, where: str = "") -> tuple[Part, ...]:
-    """Return the verdict by the main metric, and what the other metrics say in one more sentence; see `verdict_parts`."""
+    """Render a headline: the verdict by the main metric, and one more sentence on the other metrics; arguments as in `verdict_parts`."""
     main = verdict_parts(headline.main, where=where)
     best: dict[str, list[str]] = {}
     undecided: list[str] = []
@@ -87,11 +87,11 @@ def headline_parts(headline: Headline, *, where: str = "") -> tuple[Part, ...]:
 
 
 def verdict_parts(verdict: BoardVerdict, *, where: str = "") -> tuple[Part, ...]:
-    """Return a verdict as sentences.
+    """Render a verdict as sentences, in pieces that an HTML page can escape and link.
 
     Args:
-        verdict: What is rendered.
-        where: What they begin with, for example one of `place_names`; a suite always says how many benchmarks it has.
+        verdict: The verdict to render.
+        where: Text to begin with, for example one of `place_names`. A suite always states its number of benchmarks.
     """
     where = where or (_place_name(verdict.place) if verdict.place.suite else "")
     parts = [Part(f"{where}: ")] if where else []
@@ -106,7 +106,7 @@ def verdict_parts(verdict: BoardVerdict, *, where: str = "") -> tuple[Part, ...]
 
 
 def verdict_text(verdict: BoardVerdict, *, where: str = "") -> str:
-    """Return `verdict_parts` as plain text."""
+    """Render a verdict as plain text; arguments as in `verdict_parts`."""
     return text(verdict_parts(verdict, where=where))
 
 

@@ -275,17 +275,21 @@ def _answer(held: tuple[int, Any] | None, notes: dict[str, Any], detail: str, li
 
 
 def hotpotqa(benchmark: Benchmark) -> RowReader:
-    """Read what `hotpot_evaluate_v1.py` reads: {"answer": {id: text}, "sp": {id: [[title, sentence number]]}}."""
+    """Return a reader for prediction files of HotpotQA's `hotpot_evaluate_v1.py`: {"answer": {id: text}, "sp": {id: [[title,
+    sentence number]]}}.
+    """
     return _multihop(benchmark, ("answer", "sp"))
 
 
 def two_wiki(benchmark: Benchmark) -> RowReader:
-    """Read what `2wikimultihop_evaluate_v1.1.py` reads: as HotpotQA's, and "evidence": {id: [[head, relation, tail]]}."""
+    """Return a reader for prediction files of `2wikimultihop_evaluate_v1.1.py`: HotpotQA's layout, and "evidence": {id: [[head,
+    relation, tail]]}.
+    """
     return _multihop(benchmark, ("answer", "sp", "evidence"))
 
 
 def squad(benchmark: Benchmark) -> RowReader:
-    """Read what SQuAD's `evaluate-v1.1.py` reads: {id: text}."""
+    """Return a reader for prediction files of SQuAD's `evaluate-v1.1.py`: {id: text}."""
     ids = {question.id for question in benchmark.questions}
 
     def read(document: Document, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
@@ -308,10 +312,11 @@ def squad(benchmark: Benchmark) -> RowReader:
 
 
 def musique(benchmark: Benchmark) -> RowReader:
-    """Read what `evaluate_v1.0.py` reads: {id, predicted_answer, predicted_support_idxs, predicted_answerable} per line.
+    """Return a reader for prediction files of MuSiQue's `evaluate_v1.0.py`: {id, predicted_answer, predicted_support_idxs,
+    predicted_answerable} per line.
 
-    Twins of MuSiQue-full share an id: the n-th line with it is for the n-th question with it, as the script pairs the lines of
-    both files. A number is a paragraph's `idx`.
+    In MuSiQue-full an answerable and an unanswerable question share an id: the n-th line with an id belongs to the n-th
+    question with it, as in the script. A support number is a paragraph's `idx`.
     """
     sharing: dict[str, list[Question]] = {}
     for question in benchmark.questions:
@@ -378,10 +383,11 @@ def _paragraphs(question: Question, value: Any, line: int, findings: Findings) -
 
 
 def longbench(benchmark: Benchmark) -> RowReader:
-    """Read what `eval.py` reads: {pred, answers, all_classes, length} per line, in any order and without ids.
+    """Return a reader for prediction files of LongBench's `eval.py`: {pred, answers, all_classes, length} per line, in any
+    order and without ids.
 
-    The official `pred.py` writes lines as its processes end. A line is for the question in its place if that has its answers
-    and its length, else for the first question without a line that has. Questions that share both score alike.
+    The official `pred.py` writes lines in the order in which its processes finish. A line belongs to the question at its
+    position if answers and length agree, else to the first question without a line for which they agree.
     """
     questions = benchmark.questions
     even = (benchmark.reference.subset or "").endswith("_e")
@@ -437,9 +443,9 @@ def _other_question(answers: list[Any], place: int, questions: Sequence[Question
 
 
 def rog(benchmark: Benchmark) -> RowReader:
-    """Read `predictions.jsonl` of RoG and GNN-RAG: {id, question, prediction, ground_truth, input} per line.
+    """Return a reader for `predictions.jsonl` of RoG and GNN-RAG: {id, question, prediction, ground_truth, input} per line.
 
-    A list of answers is one answer per line, the most frequent first and each once, as `extract_topk_prediction` has them.
+    A list of predictions becomes one answer per line, unique and the most frequent first, like `extract_topk_prediction`.
     """
 
     def make(record: Record) -> dict[str, Any]:

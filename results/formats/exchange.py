@@ -72,7 +72,7 @@ _RENAMED_COLUMNS = {"runs": {"unit": "cluster"}, "datasets": {"unit": "cluster"}
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Outcome of a merge: new runs, completed runs, their questions, and scores."""
+    """Result of `merge`: numbers of new runs, of completed runs, and of their questions and scores."""
 
     new_runs: int
     completed_runs: int
@@ -80,25 +80,25 @@ class Merged:
     scores: Rescored = field(default_factory=Rescored, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the counts of the merge as a JSON object."""
         counts = {name: getattr(self, name) for name in ("new_runs", "completed_runs", "questions")}
         return counts | {"scores": self.scores.to_json()}
 
 
 def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, hashes: bool = True) -> dict[str, int]:
-    """Write a store's tables as Parquet files, one each, with a manifest that holds a hash of each run's content.
+    """Export a store's tables as Parquet files, one per table, with a manifest that holds a content hash per run.
 
     Args:
         store: What to export.
         folder: Destination; must not exist, or be empty.
-        runs: Fingerprints; None exports all runs. Data, cards and questions of the runs go along.
-        hashes: Whether the manifest holds them.
+        runs: Fingerprints of the runs to export, together with their datasets, cards and questions; None exports all.
+        hashes: Whether to write content hashes into the manifest.
 
     Returns:
-        Rows by table.
+        Number of exported rows by table.
 
     Raises:
-        UserError: The folder holds something already or cannot be made, or a run is unknown.
+        UserError: The folder is not empty or cannot be created, or a run is unknown.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError("this is a file, not a folder", code="not-a-folder", where=str(folder), try_this="name a new folder")
@@ -160,15 +160,15 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
 def merge(store: Store, source: Path) -> Merged:
     """Import all data of another store, or of an export, that this one lacks, in one transaction.
 
-    Scores are computed again from the answers; those that cannot be are marked (`results.formats.rescoring`).
+    Imported scores are recomputed from the answers; scores that cannot be recomputed are marked (`results.formats.rescoring`).
 
     Args:
         store: The destination; created if it does not exist.
         source: A store folder, or a folder that `export` wrote.
 
     Raises:
-        UserError: The source is neither, is this store itself, was written by a newer ragmeter, or was changed after the
-            export.
+        UserError: The source is not a store or an export, is this store, was written by a newer ragmeter, or was changed after
+            the export.
     """
     if (source / FILE).is_file() and store.database.exists and source.resolve() == store.folder.resolve():
         raise UserError("this is the store itself", code="target-is-the-store", where=str(source), try_this="name another one")
@@ -354,9 +354,9 @@ def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Removed items: runs, datasets without a run, passages without a reference, and bytes of artifacts.
+    """Result of `prune`: numbers of deleted runs, datasets without runs, passages without references, and bytes of artifacts.
 
-    People's labels stay; `resting` is how many are about answers that are gone now.
+    Human labels are kept; `resting` is the number of labels whose answers were deleted.
     """
 
     runs: int
@@ -367,11 +367,11 @@ class Pruned:
 
 
 def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
-    """Return runs that no experiment names, that were not submitted and that have no tag.
+    """Select runs that nothing refers to: no experiment, no tag, and not submitted.
 
     Args:
-        store: The store with them.
-        runs: Those to choose from.
+        store: The store that holds the runs.
+        runs: The runs to select from.
     """
     with store.database.reading() as connection:
         tagged = {row[0] for row in connection.execute("SELECT run FROM tags WHERE run IS NOT NULL").fetchall()}
@@ -379,14 +379,14 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
 
 
 def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
-    """Return references to runs: tags, experiments, decisions of the gate, and human labels.
+    """List what refers to runs: tags, experiments, gate decisions and human labels.
 
     Args:
-        store: The store with them.
-        runs: Their ids.
+        store: The store that holds the runs.
+        runs: Ids of the runs.
 
     Returns:
-        By run, for example `["tag main", "experiment rag", "2 gate decisions"]`.
+        By run id, for example `["tag main", "experiment rag", "2 gate decisions"]`.
     """
     query = """
         SELECT run, 'tag ' || name FROM tags WHERE list_contains($1, run)
@@ -405,12 +405,12 @@ def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
 
 
 def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Pruned:
-    """Delete runs, and then data, passages and experiments that only they referred to.
+    """Delete runs, and then datasets, passages and experiments that only these runs used.
 
     Args:
-        store: Where.
-        runs: Fingerprints; may be empty, to delete only what nothing refers to any more.
-        artifacts: Delete indexes and embeddings too; they are made again when needed.
+        store: The store to delete from.
+        runs: Fingerprints of the runs; if empty, only unused datasets, passages and experiments are deleted.
+        artifacts: Whether to delete indexes and embeddings, too; they are rebuilt when needed.
     """
     labels = labeling.standing(store, runs)[0]
     with store.database.writing() as connection:
@@ -438,7 +438,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
 
 
 def vacuum(database: Database) -> tuple[int, int]:
-    """Rewrite the store's file without the room that deleted rows left; readers are not disturbed.
+    """Rewrite the store's file without the space of deleted rows; other processes can keep reading.
 
     Returns:
         Bytes before and after.

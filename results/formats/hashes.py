@@ -20,7 +20,7 @@ _NOT_HASHED = ("summaries", "experiments", "experiment_runs", "tags", "anchors",
 
 
 def content_hashes(folder: Path, tables: Sequence[str]) -> dict[str, str]:
-    """Return a hash of an export's content for each run: its rows, its questions with their gold, its battles."""
+    """Compute a content hash for each run of an export, over its rows, its questions with their gold, and its pairwise verdicts."""
     parts = []
     with duckdb.connect() as connection:
         for table in sorted(set(tables) - set(_NOT_HASHED)):
@@ -37,10 +37,10 @@ def content_hashes(folder: Path, tables: Sequence[str]) -> dict[str, str]:
 
 
 def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare an export with the hashes in its manifest; exports of older versions have none.
+    """Verify an export against the content hashes in its manifest; manifests of older versions have none and pass.
 
     Raises:
-        UserError: A run is not what was exported.
+        UserError: A run's content was changed after the export.
     """
     if (stated := manifest.get("runs")) is None:
         return

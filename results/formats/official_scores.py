@@ -32,18 +32,18 @@ _PARTS = ("em", "f1", "prec", "recall")
 
 
 def hotpotqa(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Return what `hotpot_evaluate_v1.py` prints: fractions, not rounded."""
+    """Compute the scores that `hotpot_evaluate_v1.py` prints: fractions, not rounded."""
     return {name: _total(values) / len(values) for name, values in hotpotqa_table(benchmark, predictions).items()}
 
 
 def two_wiki(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Return what `2wikimultihop_evaluate_v1.1.py` prints: per cent with two decimals."""
+    """Compute the scores that `2wikimultihop_evaluate_v1.1.py` prints: percentages with two decimals."""
     table = two_wiki_table(benchmark, predictions)
     return {name: round(_total(values) / len(values) * 100, 2) for name, values in table.items()}
 
 
 def musique(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Return what `evaluate_v1.0.py` prints: fractions with three decimals; the group metrics only for MuSiQue-full."""
+    """Compute the scores that MuSiQue's `evaluate_v1.0.py` prints: fractions with three decimals; group metrics only for MuSiQue-full."""
     printed: dict[str, float | None] = {}
     for name, values in musique_table(benchmark, predictions).items():
         counted = values[~np.isnan(values)]
@@ -52,7 +52,9 @@ def musique(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str
 
 
 def longbench(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Return what `eval.py` prints: per cent with two decimals over the file's lines; for an `_e` set per range of lengths."""
+    """Compute the scores that LongBench's `eval.py` prints: percentages with two decimals over the lines of the file; for `_e`
+    sets, per range of lengths.
+    """
     printed: dict[str, float | None] = {}
     for name, values in longbench_table(benchmark, predictions).items():
         counted = values[~np.isnan(values)]
@@ -64,7 +66,7 @@ def longbench(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[s
 
 
 def rog(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Return what `evaluate_results.py` prints: per cent over the file's lines."""
+    """Compute the scores that RoG's `evaluate_results.py` prints: percentages over the lines of the file."""
     printed: dict[str, float | None] = {}
     for name, values in rog_table(benchmark, predictions).items():
         counted = values[~np.isnan(values)]
@@ -73,18 +75,18 @@ def rog(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, fl
 
 
 def squad(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Return what SQuAD's `evaluate-v1.1.py` prints: per cent."""
+    """Compute the scores that SQuAD's `evaluate-v1.1.py` prints: percentages."""
     return {name: 100.0 * _total(values) / len(values) for name, values in squad_table(benchmark, predictions).items()}
 
 
 def hotpotqa_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Return values per question of `hotpot_evaluate_v1.py`."""
+    """Compute the per-question values of `hotpot_evaluate_v1.py`, one column per score."""
     batch = _batch(benchmark, predictions)
     return _multihop({"": _answers(batch, "hotpotqa"), "sp_": _sentences(batch)})
 
 
 def two_wiki_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Return values per question of `2wikimultihop_evaluate_v1.1.py`."""
+    """Compute the per-question values of `2wikimultihop_evaluate_v1.1.py`, one column per score."""
     batch = _batch(benchmark, predictions)
     em, precision, recall, f1 = map(np.nan_to_num, triple_parts(batch))
     for row, (question, prediction) in enumerate(zip(batch.questions, batch.predictions, strict=True)):
@@ -103,7 +105,7 @@ def _multihop(parts: Mapping[str, Parts]) -> Table:
 
 
 def musique_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Return values per question of `evaluate_v1.0.py`; those of a pair are at its answerable question."""
+    """Compute the per-question values of MuSiQue's `evaluate_v1.0.py`; a pair's values are stored at its answerable question."""
     batch = _batch(benchmark, predictions)
     em, _, _, f1 = _answers(batch, "musique")
     support = np.array([_support_f1(*pair) for pair in zip(batch.questions, batch.predictions, strict=True)])
@@ -127,7 +129,7 @@ def _support_f1(question: Question, prediction: Prediction) -> float:
 
 
 def longbench_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Return values per question of `eval.py`: one column, or one per range of lengths for an `_e` set."""
+    """Compute the per-question values of LongBench's `eval.py`: one column, or one per range of lengths for an `_e` set."""
     subset = benchmark.reference.subset or ""
     values = np.nan_to_num(parse(set_of(subset).metric).compute(_batch(benchmark, predictions)))
     values[_not_in_file(predictions)] = np.nan
@@ -138,7 +140,7 @@ def longbench_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> 
 
 
 def rog_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Return values per question of RoG's `evaluate_results.py`; the metrics strip a text before they split it, as GNN-RAG's copy does."""
+    """Compute the per-question values of RoG's `evaluate_results.py`; like GNN-RAG's copy, texts are stripped before they are split."""
     names = ("Accuracy", "Hit", "F1", "Precision", "Recall")
     rows = [_rog_row(*pair) for pair in zip(benchmark.questions, predictions, strict=True)]
     return dict(zip(names, np.array(rows, dtype=np.float64).reshape(-1, 5).T, strict=True))
@@ -159,7 +161,7 @@ def _rog_row(question: Question, prediction: Prediction) -> tuple[float, float, 
 
 
 def squad_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Return values per question of SQuAD's `evaluate-v1.1.py`."""
+    """Compute the per-question values of SQuAD's `evaluate-v1.1.py`, one column per score."""
     em, _, _, f1 = _answers(_batch(benchmark, predictions), "squad")
     return {"exact_match": em, "f1": f1}
 

@@ -54,13 +54,13 @@ def _passage(context: Any) -> dict[str, Any] | None:
 
 
 def efficientqa(benchmark: Benchmark) -> Make:
-    """Return EfficientQA's predictions: {question, prediction} per line."""
+    """Return the converter for EfficientQA predictions: {question, prediction} per line."""
     questions = Questions(benchmark.questions)
     return lambda record: row_of(questions.of(record), field_of(record, "prediction", str, "a text"))
 
 
 def kilt(benchmark: Benchmark) -> Make:
-    """Return KILT's predictions: {id, output: [{answer, provenance: [{wikipedia_id}]}]} a line, pages in the order of their rank."""
+    """Return the converter for KILT predictions: {id, output: [{answer, provenance: [{wikipedia_id}]}]} per line, pages in rank order."""
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
@@ -81,7 +81,9 @@ def kilt(benchmark: Benchmark) -> Make:
 
 
 def flashrag(benchmark: Benchmark) -> Make:
-    """Return FlashRAG's `intermediate_data.json`: [{id, question, output: {pred, retrieval_result: [{id, contents}]}}]."""
+    """Return the converter for FlashRAG's `intermediate_data.json`: [{id, question, output: {pred, retrieval_result: [{id,
+    contents}]}}].
+    """
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
@@ -92,7 +94,9 @@ def flashrag(benchmark: Benchmark) -> Make:
 
 
 def lm_eval(benchmark: Benchmark) -> Make:
-    """Return samples of lm-evaluation-harness (`--log_samples`): {doc, filtered_resps, filter} a line; of several filters the first."""
+    """Return the converter for samples of lm-evaluation-harness (`--log_samples`): {doc, filtered_resps, filter} per line; only
+    the first filter is read.
+    """
     questions = Questions(benchmark.questions)
     first: list[Any] = []
 
@@ -114,7 +118,7 @@ def lm_eval(benchmark: Benchmark) -> Make:
 
 
 def ragas(benchmark: Benchmark) -> Make:
-    """Return ragas' rows: {user_input, response, retrieved_contexts}, formerly {question, answer, contexts}."""
+    """Return the converter for ragas' rows: {user_input, response, retrieved_contexts}, or the older {question, answer, contexts}."""
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
@@ -137,8 +141,8 @@ def _columns(value: Any) -> list[Any] | None:
 
 
 def promptfoo(benchmark: Benchmark) -> Make:
-    """Return promptfoo's results (`eval --output`): {vars, response: {output, tokenUsage}, provider, cost} each, of one
-    provider and prompt.
+    """Return the converter for promptfoo's results (`eval --output`) of one provider and prompt: {vars, response: {output,
+    tokenUsage}, provider, cost} each.
     """
     questions = Questions(benchmark.questions)
     first: list[tuple[Any, Any]] = []

@@ -28,16 +28,17 @@ RANKING = frozenset(("ranking", "texts", "graph", "pages"))
 
 @dataclass(frozen=True)
 class Format:
-    """A layout of predictions.
+    """File layout of predictions that ragmeter can import, usually the one that a benchmark's official script reads.
 
     Attributes:
-        form: Content of a file.
-        says: Of `SAYABLE`.
-        reader: From the benchmark, as loaded, to a reader of rows.
+        form: Description of the file's content for users.
+        says: The fields of `SAYABLE` that the layout can express.
+        reader: Function from the loaded benchmark to a reader of rows.
         partial: Whether the official script scores a file that lacks questions.
-        official: Output of the official script; None if it is not recomputed.
-        over_lines: Whether it prints means over the questions of the file, and tables over all questions of the benchmark.
-        ranked_by_contexts: Whether rankings are the passages found in contexts, so that a file without contexts has none.
+        official: Function that recomputes the official script's scores; None if ragmeter has none.
+        over_lines: Whether the official script averages over the lines of the file only, while ragmeter's tables average over
+            all questions.
+        ranked_by_contexts: Whether rankings are derived from the contexts, so that a file without contexts has none.
     """
 
     form: str
@@ -49,14 +50,16 @@ class Format:
     ranked_by_contexts: bool = False
 
     def scorable(self, metrics: Iterable[Metric]) -> list[Metric]:
-        """Return the metrics that read nothing which this layout cannot say."""
+        """Select the metrics that this layout provides all inputs for."""
         return [metric for metric in metrics if SAYABLE.intersection(metric.entry.needs) <= self.says]
 
 
 def dpr(benchmark: Benchmark) -> RowReader:
-    """Return DPR's retriever results: {question, answers, ctxs: [{id, title, text, score, has_answer}]}, an array or lines.
+    """Return a reader for DPR's retriever results: {question, answers, ctxs: [{id, title, text, score, has_answer}]}, an array
+    or JSON Lines.
 
-    A context is the passage with its title and text, or else the one that has its id in the corpus or in the dump.
+    A context is matched to the corpus passage with its title and text, else to the passage with its id in the corpus or in
+    DPR's Wikipedia dump.
     """
     corpus = benchmark.corpus
 
@@ -91,7 +94,7 @@ def dpr(benchmark: Benchmark) -> RowReader:
 
 
 def _score(value: Any) -> Any:
-    """Return DPR writes its scores as texts."""
+    """Convert a DPR score, which is written as text, to a number; other values are returned unchanged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -99,7 +102,9 @@ def _score(value: Any) -> Any:
 
 
 def dpr_reader(benchmark: Benchmark) -> RowReader:
-    """Return DPR's reader results: [{question, gold_answers, predictions: [{top_k, prediction: {text}}]}]; the largest top_k counts."""
+    """Return a reader for DPR's reader results: [{question, gold_answers, predictions: [{top_k, prediction: {text}}]}]; the
+    largest top_k is used.
+    """
 
     def start() -> Make:
         questions = Questions(benchmark.questions)

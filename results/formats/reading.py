@@ -34,7 +34,7 @@ _LENIENT = json.JSONDecoder(strict=False)
 def rows_of(
     records: Iterable[Record], make: Callable[[Any], Mapping[str, Any]], findings: Findings, limits: Limits
 ) -> Iterator[PredictionRow]:
-    """Yield a row of each record; what is none becomes a finding."""
+    """Convert each record of a file to a prediction row; a record that is not one becomes a finding."""
     for line, value in records:
         try:
             check_value(value, limits)
@@ -49,7 +49,7 @@ def note(bad: Bad, line: int, findings: Findings) -> None:
 
 
 def json_lines(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Record]:
-    """Yield the records of JSON Lines."""
+    """Yield the records of a JSON Lines file, with their line numbers."""
     for line in lines(source, findings, limits, 2 * limits.rows):
         try:
             yield line.number, read_json(line.text, limits)
@@ -58,7 +58,7 @@ def json_lines(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator
 
 
 def lenient_decoder(findings: Findings) -> json.JSONDecoder:
-    """Return a decoder that reads what Python's `json` reads, of repeated keys the last; a strict one if findings are."""
+    """Return a JSON decoder as lenient as Python's `json` (the last of repeated keys wins), or a strict one if `findings.strict` is set."""
     if findings.strict:
         return DECODER
 
@@ -72,7 +72,7 @@ def lenient_decoder(findings: Findings) -> json.JSONDecoder:
 
 
 class Document:
-    """A file that is one JSON value, read member by member, so that each has its line."""
+    """File that is a single JSON value, decoded member by member, so that problems can be reported with their line."""
 
     def __init__(self, source: BinaryIO, findings: Findings, limits: Limits) -> None:
         self._limits = limits
@@ -84,14 +84,14 @@ class Document:
         self._ends = list(accumulate(len(part) + 1 for part in parts))
 
     def line(self, at: int) -> int:
-        """Return the 1-based line of a character."""
+        """Return the 1-based line number of a character offset."""
         return bisect_right(self._ends, at) + 1
 
     def members(self, at: int = 0, decoder: json.JSONDecoder = DECODER) -> Iterator[tuple[str, Any, int, int]]:
-        """Yield key, value, and where both begin, of each member of the object that begins there.
+        """Yield (key, value, key offset, value offset) for each member of the JSON object at an offset.
 
         Raises:
-            At: The text there is not an object, or is incomplete.
+            At: There is no object at the offset, or it is incomplete.
         """
         begun, (at, more) = at, self._opened(at, "{}")
         while more:
@@ -106,10 +106,10 @@ class Document:
             self._ended(at + 1)
 
     def elements(self, decoder: json.JSONDecoder = DECODER) -> Iterator[Record]:
-        """Yield line and value of each element of the array that the file is.
+        """Yield (line number, value) for each element of the JSON array that the file consists of.
 
         Raises:
-            At: It is none, or breaks off.
+            At: The file is not an array, or is incomplete.
         """
         at, more = self._opened(0, "[]")
         while more:
@@ -162,7 +162,7 @@ class Document:
 
 
 class At(Exception):
-    """A refusal of the rest of a file, and its line."""
+    """Raised if the rest of a file cannot be read; holds the line and the problem."""
 
     def __init__(self, line: int, bad: Bad) -> None:
         self.line, self.bad = line, bad
@@ -170,7 +170,7 @@ class At(Exception):
 
 
 def whole(read: Callable[[Document, Findings, Limits], Iterator[PredictionRow]]) -> RowReader:
-    """Return a reader of a file that is one JSON value."""
+    """Make a row reader from a function that reads a file which is a single JSON value."""
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         document = Document(source, findings, limits)
@@ -185,10 +185,10 @@ def whole(read: Callable[[Document, Findings, Limits], Iterator[PredictionRow]])
 
 
 def field_of(record: Any, name: str, kind: Any, wanted: str) -> Any:
-    """Return a field of a record.
+    """Return a field of a record, with its type checked.
 
     Raises:
-        Bad: The record is not an object, lacks the field, or has another type there.
+        Bad: The record is not an object, lacks the field, or the field has another type.
     """
     if not isinstance(record, dict):
         raise wrong("a row", "an object", record)
@@ -202,7 +202,7 @@ def field_of(record: Any, name: str, kind: Any, wanted: str) -> Any:
 def row_of(
     identifier: str, answer: Any, notes: Mapping[str, Any] | None = None, evidence: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return a row of a submission as a JSON object."""
+    """Build a prediction row, as a JSON object, from an id, an answer and optional notes and evidence."""
     return {"question_id": identifier, "answer": answer, "notes": dict(notes or {}), "evidence": list(evidence)}
 
 
@@ -211,7 +211,7 @@ QUESTION_TEXTS = ("question", "user_input", "query", "input")
 
 
 class Questions:
-    """The questions by id and by text; of those with equal text, each in its turn."""
+    """Finds the question that a record belongs to, by id or by text; questions with equal text are assigned in order."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self._known = {name: question.text.strip() for question in questions for name in (question.id, question.query_id)}
@@ -221,10 +221,10 @@ class Questions:
         self._met: Counter[str] = Counter()
 
     def of(self, record: Any) -> str:
-        """Return the id of the question that a record is about.
+        """Return the id of the question that a record belongs to.
 
         Raises:
-            Bad: It is about none, or does not say.
+            Bad: The record has neither a known id nor a known question text.
         """
         if not isinstance(record, dict):
             raise wrong("a row", "an object", record)
@@ -255,11 +255,11 @@ class Questions:
 
 
 def each_record(start: Callable[[], Make], unwrap: Unwrap | None = None) -> RowReader:
-    """Return a reader of records in JSON Lines, in an array, in an object (`unwrap`), or in a CSV with a header.
+    """Make a row reader for records in JSON Lines, in a JSON array, in a JSON object (`unwrap`), or in a CSV with a header.
 
     Args:
-        start: Called once per file, for what makes rows of its records.
-        unwrap: Finds the records in a file that is one object.
+        start: Called once per file; returns the function that converts one record to a row.
+        unwrap: Extracts the records from a file that is one JSON object.
     """
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:

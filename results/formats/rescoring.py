@@ -28,12 +28,12 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """Outcome of rescoring imported scores.
+    """Result of recomputing imported scores.
 
     Attributes:
-        rescored: How many (run, metric) have scores that were computed here.
-        differing: By run and metric, how many values the import had stated otherwise; they were replaced.
-        left: By run and metric, why the scores could not be computed here.
+        rescored: Number of (run, metric) pairs that were recomputed.
+        differing: By run and metric, the number of imported values that differed from the recomputed ones and were replaced.
+        left: By run and metric, why the scores could not be recomputed.
     """
 
     rescored: int = 0
@@ -41,7 +41,7 @@ class Rescored:
     left: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the result of the rescoring as a JSON object."""
         return {
             "rescored": self.rescored,
             "differing": [{"run": run, "metric": metric, "values": number} for (run, metric), number in self.differing.items()],
@@ -49,7 +49,7 @@ class Rescored:
         }
 
     def in_words(self) -> list[str]:
-        """Return what a reader must know, one line per run and metric."""
+        """Summarize the result for users, one line per run and metric."""
         lines = [
             f"{shortened(run)} {metric}: {counted(number, 'imported score')} did not follow from the answers, and "
             f"{'was' if number == 1 else 'were'} replaced"
@@ -59,11 +59,11 @@ class Rescored:
 
 
 def rescore(store: Store, pairs: Sequence[tuple[str, str]]) -> Rescored:
-    """Compute imported scores again.
+    """Recompute imported scores from the stored answers.
 
     Args:
-        store: Where they are; each pair is in `imports`, and leaves it if it could be computed.
-        pairs: Run and metric.
+        store: The store. Recomputed pairs are removed from its table `imports`.
+        pairs: (Run id, metric id) pairs of that table.
     """
     if not pairs:
         return Rescored()

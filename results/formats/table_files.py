@@ -43,12 +43,12 @@ method gave no answer."""
 
 
 def question_scores(store: Store, experiment: str | None, metrics: Sequence[str] | None = None) -> list[list[Any]]:
-    """Return one line per run, metric and question, in the order of `QUESTION_COLUMNS`.
+    """Read per-question scores: one row per run, metric and question, with the columns of `QUESTION_COLUMNS`.
 
     Args:
         store: The store to read.
-        experiment: Its name; None: every run.
-        metrics: Names of metrics; None: those that the experiment shows.
+        experiment: Name of the experiment; None reads all runs.
+        metrics: Names of metrics; None uses the experiment's.
     """
     lines: list[list[Any]] = []
     known = queries.definitions(store)
@@ -76,7 +76,7 @@ def question_scores(store: Store, experiment: str | None, metrics: Sequence[str]
 
 
 def write_parquet(path: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
-    """Write lines as a Parquet file; NaN becomes null.
+    """Write rows as a Parquet file; NaN becomes null.
 
     Raises:
         UserError: The file cannot be written.
@@ -96,7 +96,7 @@ def write_parquet(path: Path, columns: Sequence[str], lines: Sequence[Sequence[A
 
 
 def wide_csv(boards: Sequence[Board]) -> str:
-    """Return one row per method, with columns for each benchmark and metric: value, low, high, n, mark."""
+    """Render boards as a wide CSV: one row per method, and for each benchmark and metric the columns value, low, high, n and mark."""
     heads = ["method"]
     lines: list[list[Any]] = [[name] for name in _methods(boards)]
     notes: dict[str, list[str]] = {line[0]: [] for line in lines}
@@ -121,15 +121,15 @@ def _numbers(cell: Cell) -> list[Any]:
 
 
 def wide_latex(boards: Sequence[Board], definitions: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    r"""Return one `table*` with a group of columns per benchmark, for the package `booktabs`.
+    r"""Render boards as one wide LaTeX table (`table*`, package `booktabs`) with a group of columns per benchmark.
 
-    Bold: the highest value (the lowest, if lower is better) of the methods that may be compared; ties are all bold. Stars above a
-    value: significantly higher than the reference; below it: significantly lower. †: not comparable.
+    The best value of the comparable methods is bold, also if tied. Raised stars mark values significantly higher than the
+    reference, lowered stars significantly lower ones, † values that are not comparable.
 
     Args:
-        boards: The groups.
-        definitions: Of metrics (`queries.definitions`).
-        name: Of the experiment; makes the caption and `\label`.
+        boards: One group of columns per board.
+        definitions: Definitions of metrics by id (`queries.definitions`).
+        name: Name of the experiment, for the caption and `\label`.
     """
     first, second, rules, at = [""], ["method"], [], 2
     for board in boards:

@@ -36,7 +36,7 @@ _HUGE = 1e30
 
 
 def escape(identifier: str) -> str:
-    """Return an id as one column of printable ASCII; different ids stay different."""
+    """Escape an id as one column of printable ASCII, reversibly (percent encoding)."""
     if _PLAIN.fullmatch(identifier):
         return identifier
     raw = identifier.encode("utf-8", "surrogatepass")
@@ -46,10 +46,10 @@ def escape(identifier: str) -> str:
 
 
 def unescape(column: str) -> str:
-    """Return the id that `escape` made a column of.
+    """Reverse `escape`.
 
     Raises:
-        ValueError: No id escapes to it: `%` is not followed by two hex digits, or the bytes are not UTF-8.
+        ValueError: The column is not an escaped id: `%` is not followed by two hex digits, or the bytes are not UTF-8.
     """
     if column == EMPTY:
         return ""
@@ -62,10 +62,10 @@ def unescape(column: str) -> str:
 
 
 def decreasing(scores: Sequence[float]) -> list[float]:
-    """Return scores that fall strictly as 32-bit floats; those that do already are returned as they are.
+    """Lower tied or rising scores minimally, so that the list decreases strictly in 32-bit floats, as trec_eval reads them.
 
-    Each score that does not lie below the one before it becomes the largest that safely does. Where a score is too
-    large for that, the whole list becomes n, n - 1, … 1.
+    A list that decreases already is returned unchanged. If a score is too large for 32-bit floats, the whole list becomes n, n
+    - 1, … 1.
     """
     if any(abs(score) > _HUGE for score in scores):
         return [float(rank) for rank in range(len(scores), 0, -1)]
@@ -79,15 +79,15 @@ def decreasing(scores: Sequence[float]) -> list[float]:
 
 
 def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], tag: str) -> int:
-    """Write a run file.
+    """Write rankings as a TREC run file.
 
     Args:
-        sink: Where to.
-        rankings: Question ids with their ranked evidence, each id once.
-        tag: Names the system; the last column.
+        sink: The file to write to.
+        rankings: (Question id, ranked evidence) pairs, each id once.
+        tag: Name of the system, written into the last column.
 
     Returns:
-        The number of scores that had to be lowered.
+        The number of scores that `decreasing` lowered.
     """
     lowered = 0
     name = escape(tag)
@@ -101,7 +101,7 @@ def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], 
 
 
 def write_qrels(sink: TextIO, questions: Iterable[Question]) -> int:
-    """Write the judgments of questions: their grades, or grade 1 for every positive.
+    """Write the gold passages of questions as a TREC qrels file: their grades, or grade 1 for every positive.
 
     Returns:
         The number of questions without positives, which have no line.
@@ -119,15 +119,15 @@ _FAULTS = {"not_trec": "a line has another format", "not_trec_number": "rank or 
 
 
 def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
-    """Return rankings of a run, best first: by falling score, equal scores by the rank column, then as they stand.
+    """Read the rankings of a TREC run file: by decreasing score, ties by the rank column, then by file order.
 
     Args:
-        source: The file, in any layout of `benchmarks.io.judged`, read a chunk at a time.
-        findings: Gets what is wrong with it.
-        limits: Bounds; behind `limits.rows` questions reading stops, and each keeps `limits.evidence` documents.
+        source: The file, in any layout of `benchmarks.io.judged`; it is read in chunks.
+        findings: Collects the problems.
+        limits: Limits: at most `limits.rows` questions are read, and `limits.evidence` documents are kept per question.
 
     Returns:
-        By question id: the line on which it first appears, and its evidence.
+        By question id: the number of its first line, and its ranked documents.
     """
     results: dict[str, list[tuple[float, int, str]]] = {}
     first: dict[str, int] = {}
@@ -179,10 +179,10 @@ def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int
 
 
 def run_rows(benchmark: Benchmark) -> RowReader:
-    """Return a reader of runs for `results.submission.validate.validate`: one retrieval-only row per question.
+    """Return a reader of TREC runs for `results.submission.validate.validate`: one retrieval-only row per question.
 
-    Documents are named by our ids, or by those of the dataset's own corpus (BEIR). Questions without a line get a row without
-    evidence: in a TREC run that is how "nothing found" is written.
+    Document ids may be ragmeter's or those of the dataset's own corpus (BEIR). A question without a line gets a row without
+    evidence, because a TREC run cannot express an empty ranking otherwise.
     """
     corpus = benchmark.corpus
 

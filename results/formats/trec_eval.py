@@ -49,15 +49,15 @@ Grades = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measures that trec_eval prints for a run.
+    """Per-question values of a run on trec_eval's measures.
 
     Attributes:
-        version: Of trec_eval.
-        questions: Those of the qrels, by id (by bytes), in which order trec_eval adds their values up.
-        retrieved: Whether the run has documents for it. Shape (questions,).
-        values: By measure, shape (questions,); 0 for a question without results, and for one without relevant documents.
-        unjudged: Questions of the run that the qrels lack; they count nowhere.
-        notes: What was met in the files, in sentences.
+        version: Version of trec_eval whose rules were used.
+        questions: Ids of the qrels' questions in byte order, the order in which trec_eval sums.
+        retrieved: Whether the run has documents for the question; shape (questions,).
+        values: By measure, shape (questions,); 0 for questions without results or without relevant documents.
+        unjudged: Questions of the run that the qrels lack; they are ignored.
+        notes: Remarks on the files, for example on skipped lines, in sentences.
     """
 
     version: Version
@@ -68,11 +68,11 @@ class Evaluation:
     notes: tuple[str, ...] = ()
 
     def summary(self, *, complete: bool = False) -> dict[str, float]:
-        """Return one value a measure, in the order in which trec_eval prints them.
+        """Return the mean of each measure, in the order in which trec_eval prints them.
 
         Args:
-            complete: Over all questions of the qrels, as `trec_eval -c` does; else over those that the run has documents
-                for.
+            complete: Whether to average over all questions of the qrels, as `trec_eval -c` does; else over questions with
+                retrieved documents.
         """
         rows = np.ones(len(self.questions), dtype=bool) if complete else self.retrieved
         result = {"num_q": float(rows.sum())}
@@ -92,7 +92,7 @@ def evaluate(run: Path, qrels: Path, version: Version = 9) -> Evaluation:
     """Score a run file against a qrels file, each in any layout of `benchmarks.io.judged`.
 
     Raises:
-        UserError: A file cannot be read or is not what it should be (with its line), or the two share no question.
+        UserError: A file cannot be read, a line is invalid, or the two files share no question.
     """
     judged, ranked = read_table(qrels, "qrels"), read_table(run, "run")
     grades, notes = _whole_grades(judged)
@@ -121,10 +121,10 @@ def _left_out(version: Version, silent: int, unjudged: int) -> Iterator[str]:
 
 
 def measure(text: str, known: Iterable[str], *, where: str | None = None) -> str:
-    """Return the measure that a text names: as printed, or as `ndcg_cut.10`, `nDCG@10`, `P@5`.
+    """Resolve the name of a measure (`ndcg_cut_10`, `ndcg_cut.10`, `nDCG@10`, `P@5`) to trec_eval's printed name.
 
     Raises:
-        UserError: There is none of this name.
+        UserError: No measure has this name.
     """
     name, at, cut = text.partition("@")
     family = {"ndcg": "ndcg_cut", "map": "map_cut", "ap": "map_cut", "r": "recall", "p": "P"}.get(name.lower(), name)
@@ -147,7 +147,7 @@ def _whole_grades(judged: Table) -> tuple[dict[str, dict[str, int]], tuple[str, 
 
 
 def order(scores: Mapping[str, float], version: Version = 9) -> list[str]:
-    """Return documents in trec_eval's order: by falling score, equal scores by falling id (by bytes)."""
+    """Sort documents as trec_eval does: by decreasing score, ties by decreasing id (bytewise)."""
     precise: Callable[[float], float] = np.float32 if version == 9 else float  # type: ignore[assignment]
     held = {document: precise(score) for document, score in scores.items()}
     by_id = sorted(held, key=_bytes, reverse=True)
@@ -159,15 +159,15 @@ def _bytes(identifier: str) -> bytes:
 
 
 def measures(rankings: Sequence[list[str]], grades: Sequence[Grades], version: Version = 9) -> dict[str, Floats]:
-    """Return every measure of every question.
+    """Compute all measures for each question.
 
     Args:
-        rankings: Document ids, best first, each once.
-        grades: By question, the grade of each judged document.
-        version: Of trec_eval.
+        rankings: For each question, document ids, best first, without repetition.
+        grades: For each question, the grade of each judged document.
+        version: Version of trec_eval whose rules are used.
 
     Returns:
-        By measure, shape (questions,).
+        Values by measure, shape (questions,).
     """
     relevant = [{document: grade for document, grade in row.items() if grade > 0} for row in grades]
     others = [[document for document, grade in row.items() if grade == 0] for row in grades]

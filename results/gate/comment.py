@@ -44,7 +44,7 @@ Address = Callable[[RunRow, RunRow, str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Worse:
-    """A question that got worse, with its values."""
+    """Question on which the candidate scores worse than the baseline, with both scores."""
 
     question: str
     text: str
@@ -53,7 +53,7 @@ class Worse:
 
 
 def worse_questions(store: Store, gate: Gate, verdict: Verdict) -> list[Worse]:
-    """List the questions on which the candidate is worse, the largest loss first, then in the dataset's order."""
+    """List the questions on which the candidate scores worse, largest loss first, ties in the dataset's order."""
     runs = [gate.baseline.run, gate.candidate.run]
     columns = queries.score_columns(store, gate.baseline.dataset_fingerprint, runs, [verdict.metric])
     before, after = (columns.values[run, verdict.metric] for run in runs)
@@ -64,13 +64,13 @@ def worse_questions(store: Store, gate: Gate, verdict: Verdict) -> list[Worse]:
 
 
 def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate: str, address: Address | None = None) -> str:
-    """Return the comment: before, after, difference, outcome, what changed, and the questions that got worse.
+    """Render a gate decision as a Markdown comment for a pull request: scores before and after, outcome, changes, and worse questions.
 
     Args:
         store: The store to read.
         decided: The decision.
-        baseline, candidate: The user's names of the two.
-        address: Addresses of questions; None lists commands instead.
+        baseline, candidate: The names that the user gave for the two runs.
+        address: Makes links to questions; None prints commands instead.
     """
     many = isinstance(decided, ManyGates)
     heading = f"{markdown_text(candidate)} against {markdown_text(baseline)}"

@@ -12,10 +12,10 @@ from results.store.store import FINISHED, INCOMPLETE, Store
 
 
 def check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
-    """Refuse two runs of controls, about different questions or settings, or not finished.
+    """Refuse to compare two runs that are controls, unfinished, or on different questions or settings.
 
     Raises:
-        UserError: They must not be compared.
+        UserError: The runs must not be compared; the message gives the reason.
     """
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if not run.may_win:
@@ -49,10 +49,10 @@ def margins_of(
     margin: float | None = None,
     margins: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return the margin of each metric to decide on, by the metric's id; arguments as in `ask`.
+    """Return the margin (tolerated loss) of each metric to decide on, by metric id; arguments as in `ask`.
 
     Raises:
-        UserError: A metric is unknown to one of the runs, or a margin is missing, too wide or for an unknown metric.
+        UserError: A run was not scored on a metric, or a margin is missing, too wide, or for an unknown metric.
     """
     if not metrics:
         raise UserError("no metric to decide on", code="no-metric-decide", try_this="--metric f1")

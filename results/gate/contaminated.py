@@ -24,13 +24,13 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """Questions of a benchmark that the training of a run read.
+    """Benchmark questions that occur in the training data of one side of a gate.
 
     Attributes:
         role: `baseline` or `candidate`.
-        hit: Shape (questions,).
-        reasons: The questions that were read, by training.
-        unknown: Whether some weights have no record.
+        hit: Mask of these questions, shape (questions,).
+        reasons: The questions and the checkpoints that were trained on them.
+        unknown: Whether some of its weights lack a record of their training questions.
     """
 
     role: str
@@ -40,24 +40,24 @@ class Contamination:
 
     @property
     def remarks(self) -> list[str]:
-        """Return remarks for readers, one sentence each."""
+        """Return remarks on the contamination for the report, one sentence each."""
         return [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
 
 
 def remarks_of(sides: Sequence[Contamination]) -> list[str]:
-    """Return remarks on both sides for readers, one sentence each."""
+    """Return remarks on the contamination of both sides for the report, one sentence each."""
     unknown = " and ".join(f"the {side.role}" for side in sides if side.unknown)
     lines = [line for side in sides for line in side.remarks]
     return lines + [f"unknown which questions the weights of {unknown} were trained on (no record)"] * bool(unknown)
 
 
 def contamination(store: Store, role: str, runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[str]) -> Contamination:
-    """Return the questions that the training of one side read.
+    """Find the benchmark questions that occur in the training data of one side.
 
     Args:
         store: The store to read.
         role: `baseline` or `candidate`.
-        runs: The side's repeats and seeds.
+        runs: The runs of the side (repeats and seeds).
         known: Registered checkpoints.
         questions: Ids of the benchmark's questions.
     """
@@ -76,12 +76,12 @@ def held_back_by(
     baseline: tuple[Contamination, Mapping[str, Side]],
     decide: Callable[[Mapping[str, Side], Mapping[str, Side]], GateReport],
 ) -> dict[str, str]:
-    """Return by metric why its outcome does not hold without the questions that were read.
+    """Explain, by metric, why a decision does not hold: it changes if the contaminated questions are left out.
 
     Args:
-        outcomes: By metric, with all questions.
-        candidate, baseline: The questions that each side's training read, and its scores by metric.
-        decide: From the scores of candidate and baseline to decisions.
+        outcomes: Outcome by metric over all questions.
+        candidate, baseline: Each side's contamination, and its scores by metric.
+        decide: Function that makes the decisions from the scores of candidate and baseline.
     """
     results: dict[str, str] = {}
     for claim, (side, _) in (("pass", candidate), ("regressed", baseline)):

@@ -54,23 +54,26 @@ def ask(
     cells: int = 1,
     over_seeds: bool = False,
 ) -> Gate:
-    """Decide whether a candidate regressed against a baseline.
+    """Decide whether a candidate run regressed against a baseline run (paired non-inferiority test per metric).
 
     Args:
         store: The store to read.
-        baseline, candidate: The runs; the repeats of each in the same experiment are included.
-        metrics: Ids, or their beginnings if each means one metric.
-        margin: The tolerated loss, a fraction, on every metric not named in `margins`.
-        margins: The same by metric, as named in `metrics`.
-        strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
-        allow_partial: Compare unfinished runs over the questions that both have answered.
-        allow_same: Decide even if nothing is tested, because both are the same run.
-        anchored: The user's name of the baseline, whose anchor counts; None leaves anchors aside.
-        cells: Number of joint decisions about an anchor; they share the error probability of one.
+        baseline, candidate: The two runs; other repeats of each in the same experiment are included.
+        metrics: Metric ids, or unambiguous beginnings of ids.
+        margin: Tolerated loss, as a fraction, on every metric not named in `margins`.
+        margins: Tolerated losses by metric, as named in `metrics`.
+        strict: Count any significant loss as a regression, even within the margin; refuse runs whose endpoint reported another
+            model version.
+        allow_partial: Compare unfinished runs over the questions that both answered.
+        allow_same: Decide even if nothing is tested, because both are the same run; by default the outcome is then "not
+            tested".
+        anchored: The user's name of the baseline, to test the loss since its anchor (a pinned earlier run), too; None does not.
+        cells: Number of decisions that share the anchor's error probability.
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
-        UserError: The runs must not be compared, were not scored alike, a margin is missing, or the anchor was deleted.
+        UserError: The runs must not be compared, were scored on different metrics, a margin is missing, or the anchor was
+            deleted.
     """
     check_comparable(baseline, candidate, allow_partial=allow_partial)
     same = baseline.run == candidate.run

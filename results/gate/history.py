@@ -17,15 +17,16 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A stored decision on one metric: one point of a checkpoint's history.
+    """Stored gate decision on one metric.
 
     Attributes:
         baseline, candidate: Ids of the runs.
-        margin: The tolerated loss.
-        value, low, high: Candidate minus baseline as the metric counts; None if no question was paired.
-        n: Paired questions.
-        details: p-values, minimum detectable loss, clusters needed, unpaired questions, the attempt, the loss since the
-            anchor, the arguments of the command.
+        margin: The tolerated loss, as a fraction.
+        value, low, high: Candidate minus baseline with its interval, in the metric's own direction; None if no question was
+            paired.
+        n: Number of paired questions.
+        details: Further figures: p-values, minimum detectable loss, clusters needed, unpaired questions, attempt, loss since
+            the anchor, command-line arguments.
     """
 
     baseline: str
@@ -43,16 +44,16 @@ class Decided:
 
 
 def record(store: Store, *gates: Gate, **how: Any) -> bool:
-    """Store decisions, one row per metric, all or none; if nothing was tested, nothing is stored.
+    """Store gate decisions in one transaction, one row per metric; if nothing was tested, store nothing.
 
     Args:
         store: The store to write.
         gates: The decisions.
-        how: Further details: how baseline and candidate were named, the checkpoint's hash …
+        how: Further details to store: the names of baseline and candidate, the checkpoint's hash …
 
     Returns:
-        Whether they were stored. They are not if another process decided in between, so that attempts or decisions
-        about an anchor were counted too low: decide again.
+        False if another process stored a decision in the meantime, which makes the attempt numbers wrong; the caller must then
+        decide again. Else True.
     """
     decided_at = now()
     with store.database.writing() as connection:
@@ -102,7 +103,7 @@ def _rows(gate: Gate, decided_at: datetime, how: dict[str, Any]) -> list[list[An
 
 
 def history(store: Store, run: str | None = None) -> list[Decided]:
-    """Return stored decisions, newest first: all, or those with this run on either side."""
+    """List stored gate decisions, newest first: all, or those with this run as baseline or candidate."""
     rows = store.database.rows(
         """SELECT baseline, candidate, metric, margin, strict, outcome, value, low, high, n, details, decided_at
                FROM gates WHERE ? IS NULL OR baseline = ? OR candidate = ? ORDER BY decided_at DESC, rowid""",

@@ -27,12 +27,12 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class GateCell:
-    """One metric on one benchmark.
+    """One of several gate decisions that are made together: one metric on one benchmark.
 
     Attributes:
-        gate: With this metric only; its outcome is the one after the correction over all cells.
-        must_hold: Whether the whole passes only if this cell does.
-        p_family: p-value of the claim "regressed", Holm-corrected over all cells.
+        gate: The gate with this metric only; its outcome is corrected over all cells.
+        must_hold: Whether the overall result can pass only if this cell passes.
+        p_family: One-sided p-value of the claim "regressed", Holm-corrected over all cells.
     """
 
     gate: Gate
@@ -41,17 +41,17 @@ class GateCell:
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict on its one metric."""
+        """Return the decision on the cell's metric."""
         return self.gate.verdicts[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ManyGates:
-    """The decision over all cells.
+    """Overall gate decision over several benchmarks and metrics.
 
     Attributes:
         cells: In the requested order.
-        notes: Remarks in addition to those of the cells.
+        notes: Remarks on the overall decision, in addition to those of the cells.
     """
 
     cells: tuple[GateCell, ...]
@@ -59,23 +59,23 @@ class ManyGates:
 
     @property
     def outcome(self) -> Outcome:
-        """Return the outcome as `outcome_of` gives it; cells that must hold must pass."""
+        """Return the overall outcome (`outcome_of`); cells with `must_hold` must pass."""
         outcomes = [cell.gate.outcome for cell in self.cells]
         return outcome_of(outcomes, [cell.gate.outcome for cell in self.cells if cell.must_hold])
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the command."""
+        """Return the exit code of `ragmeter gate` for the outcome, for example 0 for a pass and 100 for a regression."""
         return EXIT_CODES[self.outcome]
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Return the gates of all cells."""
+        """Return the single gates of all cells."""
         return tuple(cell.gate for cell in self.cells)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the notes, then the remarks of all cells, each once; with its benchmark unless it is about all of them."""
+        """Return the notes, then the remarks of all cells without repetition, each with its benchmark unless it concerns all of them."""
         benchmarks_of: dict[str, list[str]] = {}
         for gate in self.gates:
             for line in gate.remarks:
@@ -89,12 +89,12 @@ class ManyGates:
 
     @property
     def family(self) -> str:
-        """Return the error probabilities of the whole as one sentence."""
+        """Return a sentence on the error probabilities of the overall decision."""
         bound = f"at most {100 * ALPHA:g} %"
         return f"over {counted(len(self.cells), 'cell')}: probability of any false “regressed” {bound} (Holm), of a false pass {bound}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; each cell is a gate's with `must_hold` and `p_family`."""
+        """Return a JSON object; each cell is a gate's object with `must_hold` and `p_family`."""
         cells = [
             cell.gate.to_json() | {"must_hold": cell.must_hold, "p_family": None if math.isnan(cell.p_family) else cell.p_family}
             for cell in self.cells
@@ -113,11 +113,11 @@ def ask_pairs(
     notes: Sequence[str] = (),
     **how: Any,
 ) -> ManyGates:
-    """Decide on every metric for every pair of runs; all must hold.
+    """Decide whether the candidate regressed on any metric of any benchmark (one pair of runs each); all must pass.
 
     Args:
         store: The store to read.
-        pairs: Baseline and candidate on each benchmark.
+        pairs: (Baseline, candidate) runs, one pair per benchmark.
         metrics, margin, margins: As in `results.gate.decision.ask`.
         notes: As in `ManyGates`.
         how: `strict`, `allow_partial`, `allow_same` and `anchored` of `results.gate.decision.ask`.
@@ -131,14 +131,14 @@ def ask_pairs(
 
 
 def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
-    """Combine gates into one decision.
+    """Combine gates on single metrics into one overall decision, with p-values corrected over all of them.
 
     Args:
-        gates: Each with one metric, decided separately.
-        must_hold: For each, whether the combined gate passes only if it passes.
+        gates: Gates with one metric each, decided separately.
+        must_hold: For each gate, whether the overall decision can pass only if it passes.
 
     Raises:
-        ValueError: There is no gate, or one has several metrics.
+        ValueError: There is no gate, or a gate has several metrics.
     """
     if not gates or any(len(gate.verdicts) != 1 for gate in gates):
         raise ValueError("give at least one gate, each with one metric")

@@ -12,10 +12,10 @@ _MARGIN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?\s*(pp)?", re.IGNORECASE)
 
 
 def parse_margin(text: str, where: str = "--margin") -> float:
-    """Read `1.0pp` or `0.01` as a fraction.
+    """Parse a margin, `1.0pp` (percentage points) or `0.01`, as a fraction.
 
     Raises:
-        UserError: It is neither, or not positive.
+        UserError: The text is not a margin, or not positive.
     """
     match = _MARGIN.fullmatch(text.strip())
     value = float(text.strip().lower().removesuffix("pp")) if match else math.nan
@@ -31,10 +31,10 @@ def parse_margin(text: str, where: str = "--margin") -> float:
 
 
 def parse_margins(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
-    """Read `1.0pp`, `f1=1.0pp`, … as the margin of all other metrics (or None) and the margins by metric.
+    """Parse `--margin` options: `1.0pp` sets the margin of all other metrics, `f1=1.0pp` that of one metric.
 
     Raises:
-        UserError: One is invalid, or two are for the same metric.
+        UserError: A margin is invalid, or two are for the same metric.
     """
     common: float | None = None
     named: dict[str, float] = {}
@@ -54,13 +54,13 @@ def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, 
     """Return the margin of one metric.
 
     Args:
-        metric: Its id.
-        name: The name that the user gave.
-        common, named: As `parse_margins` gives them.
+        metric: Id of the metric.
+        name: The user's name of the metric.
+        common, named: The two results of `parse_margins`.
         scale: Width of the metric's range; None if it is unbounded.
 
     Raises:
-        UserError: It has no margin, or one as wide as its range.
+        UserError: The metric has no margin, or one as wide as its range.
     """
     result = next((named[key] for key in (name, metric, metric.partition("#")[0]) if key in named), common)
     if result is None:

@@ -29,11 +29,11 @@ from results.store.store import FINISHED, Store, fingerprint_of, token_of
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The pinned run of a baseline on one benchmark.
+    """Pinned run of a baseline on one benchmark; gates also test the loss since it, so that small losses cannot add up unnoticed.
 
     Attributes:
         name: The user's name of the baseline.
-        run: The run's id.
+        run: Id of the run.
         set_at: When it was pinned (UTC).
     """
 
@@ -44,12 +44,12 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Earlier decisions that affect the next one on one metric.
+    """Earlier gate decisions that affect the error probability of the next one on a metric.
 
     Attributes:
-        attempt: Number of the candidate's attempt, from 1; if it has passed, the attempt at which it did.
-        number: Number of the decision about the anchor, from 1; 0 without an anchor.
-        earlier: All stored decisions on these questions and this metric.
+        attempt: Number of the candidate's attempt, from 1; if the candidate passed before, the number of that attempt.
+        number: Number of this decision among those about the anchor, from 1; 0 without an anchor.
+        earlier: Number of stored decisions on these questions and this metric.
     """
 
     attempt: int
@@ -58,16 +58,16 @@ class Memory:
 
 
 def identity(run: RunRow) -> str:
-    """Return the identity of a candidate and its questions: the method with code, options and weights, and the data.
+    """Return a key for "the same candidate on the same questions", made of the method with code, options and weights, and the data.
 
-    The seed is left out: a candidate cannot pass by trying seeds.
+    The seed is left out, so that a candidate cannot pass by trying seeds.
     """
     described = json.dumps(run.description, sort_keys=True, ensure_ascii=False)
     return content_hash([described, run.dataset_fingerprint, run.setting, str(run.questions)])
 
 
 def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]:
-    """Pin runs as the anchors of a baseline, one on each benchmark; a run that is already the anchor stays the anchor.
+    """Pin runs as the anchors of a baseline, one per benchmark; runs that are anchors already are left unchanged.
 
     Args:
         store: The store to write.
@@ -75,7 +75,7 @@ def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]
         runs: The runs.
 
     Returns:
-        The runs that were not the anchor before.
+        The newly pinned runs.
 
     Raises:
         UserError: A run is a control, or not finished.
@@ -100,7 +100,7 @@ def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]
 
 
 def anchor_of(store: Store, name: str, run: RunRow) -> Anchor | None:
-    """Return the anchor of a baseline on the benchmark of a run."""
+    """Return a baseline's anchor on the benchmark of this run; None if there is none."""
     with store.database.reading() as connection:
         return _anchor(connection, name, run)
 
@@ -120,20 +120,20 @@ def _anchor(connection: DuckDBPyConnection, name: str, run: RunRow) -> Anchor | 
 
 
 def newest_of(runs: Sequence[RunRow]) -> RunRow:
-    """Return the run of a side that identifies its decisions: a further repeat or seed makes a new attempt."""
+    """Return the newest run of a side; it identifies the side's decisions, so that a further repeat or seed counts as a new attempt."""
     return max(runs, key=lambda run: (run.started_at, run.run))
 
 
 def remembered(
     connection: DuckDBPyConnection, baseline: Sequence[RunRow], candidate: Sequence[RunRow], margins: dict[str, float], anchor: str | None
 ) -> dict[str, Memory]:
-    """Return the stored facts about a decision, by metric.
+    """Read the earlier decisions that affect the next one, by metric.
 
     Args:
-        connection: To the store; within a writing transaction, no other process can write in between.
-        baseline, candidate: The runs of each side; the first one's description tells the candidate.
-        margins: The tolerated loss by metric.
-        anchor: The anchor's run.
+        connection: A connection to the store; in a writing transaction, other processes cannot write in between.
+        baseline, candidate: The runs of each side.
+        margins: Tolerated loss by metric.
+        anchor: Id of the anchor's run; None without an anchor.
     """
     own, run, before = identity(candidate[0]), newest_of(candidate), newest_of(baseline)
     rows = connection.execute(

@@ -19,7 +19,7 @@ TEST_IT = (
 
 
 def forgotten(store: Store, gate: Gate, name: str) -> list[str]:
-    """Return remarks on missing memory for this decision: an anchor, its scores, or any earlier decision."""
+    """Warn if the history that a gate relies on is missing from this store: the anchor, its scores, or all earlier decisions."""
     lines = []
     if gate.anchor is None:
         elsewhere = " for these questions; it has one for others" if has_anchor(store, name) else ""
@@ -35,7 +35,7 @@ def forgotten(store: Store, gate: Gate, name: str) -> list[str]:
 
 
 def remarks(gate: Gate) -> list[str]:
-    """Return remarks on the two sides, then on each metric."""
+    """List the remarks of a gate: first on the two sides, then on each metric."""
     lines = []
     if gate.baseline.run != gate.candidate.run and not gate.changed:
         known = UNKNOWN_REVISION not in gate.candidate.provenance.get("revisions", {}).values()

@@ -27,12 +27,12 @@ _DECIMALS = 9
 
 
 def points(value: float | None, *, signed: bool = False, bars: Sequence[float] = ()) -> str:
-    """Return a fraction × 100, `–` if there is none.
+    """Format a fraction × 100; `–` for None.
 
     Args:
         value: The fraction.
-        signed: Whether a positive one has a sign.
-        bars: Fractions that decide: the number gets enough decimals to differ from them.
+        signed: Whether to write a plus sign.
+        bars: Thresholds; the number gets enough decimals to be distinguishable from them.
     """
     if value is None or not math.isfinite(value):
         return "–"
@@ -44,7 +44,7 @@ def points(value: float | None, *, signed: bool = False, bars: Sequence[float] =
 
 
 def interval(verdict: Verdict) -> str:
-    """Return `-1.20 [-2.31, -0.10]`, × 100, as the metric counts."""
+    """Format the difference with its interval, for example `-1.20 [-2.31, -0.10]`, × 100, in the metric's own direction."""
     return _interval(verdict.change, verdict.decision.margin)
 
 
@@ -54,13 +54,13 @@ def _interval(change: tuple[float, float, float], margin: float) -> str:
 
 
 def margin_of(verdict: Verdict) -> str:
-    """Return the margin × 100, with enough decimals to differ from the bounds that it is compared with."""
+    """Format the margin × 100, with enough decimals to be distinguishable from the bounds that it is compared with."""
     bounds = [*verdict.change[1:], *verdict.change_since[1:]]
     return points(verdict.decision.margin, bars=[abs(bound) for bound in bounds if math.isfinite(bound)])
 
 
 def since_text(verdict: Verdict) -> str:
-    """Return the loss since the anchor with its interval, as in `since anchor: -1.80 [-3.20, -0.40], regressed`; else nothing."""
+    """Format the loss since the anchor, for example `since anchor: -1.80 [-3.20, -0.40], regressed`; empty without an anchor."""
     if (since := verdict.since) is None:
         return ""
     change = _interval(verdict.change_since, verdict.decision.margin)
@@ -68,7 +68,7 @@ def since_text(verdict: Verdict) -> str:
 
 
 def remembered_text(verdict: Verdict) -> str:
-    """Return which attempt of the candidate this is if it is not the first, and the loss since the anchor."""
+    """Format the number of the candidate's attempt if it is not the first, and the loss since the anchor."""
     number = verdict.memory.attempt
     attempt = f"attempt {number}, a pass requires a bound of {100 * verdict.pass_level:.4g} %" if number > 1 else ""
     return "; ".join(filter(None, [attempt, since_text(verdict)]))
@@ -94,7 +94,7 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
 
 
 def reach(verdict: Verdict, kind: str) -> str:
-    """Return the minimum detectable loss, and how many clusters of this kind are needed to decide."""
+    """Format the minimum detectable loss, and the number of clusters needed to decide."""
     parts = []
     if math.isinf(verdict.detectable):
         parts.append(f"no loss can be detected with these {kind}s")
@@ -108,7 +108,7 @@ def reach(verdict: Verdict, kind: str) -> str:
 
 
 def junit_of(decided: Gate | ManyGates) -> str:
-    """Return JUnit XML: one suite per gate, one test case per metric.
+    """Render a gate as JUnit XML: one suite per gate, one test case per metric.
 
     Regressed is a failure; inconclusive and not tested are errors. Remarks are part of every test case's text.
     """
@@ -142,11 +142,11 @@ def junit_of(decided: Gate | ManyGates) -> str:
 
 
 def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
-    """Return Markdown for a job's summary.
+    """Render a gate as Markdown for the job summary of a CI run.
 
     Args:
         decided: The decision.
-        baseline, candidate: The user's names of the two.
+        baseline, candidate: The names that the user gave for the two runs.
     """
     lines = [f"### ragmeter gate: {SIGNS[decided.outcome]}\n", f"{markdown_text(candidate)} against {markdown_text(baseline)}"]
     if isinstance(decided, ManyGates):
@@ -187,7 +187,7 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
 
 
 def rule_of(decided: Gate) -> str:
-    """Return how the interval decides, as three sentences."""
+    """Explain in three sentences how the interval decides the outcome."""
     bar = "0" if decided.strict else "minus the margin"
     return (
         f"Regressed: the upper bound lies below {bar}. Pass: the lower bound lies above minus the margin. "
@@ -196,7 +196,7 @@ def rule_of(decided: Gate) -> str:
 
 
 def memory_cells(verdict: Verdict) -> tuple[str, str]:
-    """Return the cells about earlier decisions."""
+    """Return the two table cells about earlier decisions: attempt, and loss since the anchor."""
     if (since := verdict.since) is None:
         return str(verdict.memory.attempt), "–"
     change = _interval(verdict.change_since, verdict.decision.margin)

@@ -15,9 +15,9 @@ from results.store.store import Store, token_of
 
 
 class Line(NamedTuple):
-    """Subject of a timeline: a method without its seed, on one benchmark in one setting.
+    """Key of a timeline: a method (without its seed) on one benchmark in one setting.
 
-    The data's fingerprint is not part of it: changed questions are a point of the timeline, which names them.
+    The data's fingerprint is not part of the key: a run on changed questions is a marked point on the same timeline.
     """
 
     method: str
@@ -27,16 +27,16 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run on a timeline.
+    """Run on a timeline, with its tags and gate decisions.
 
     Attributes:
-        number: From 1, in the order in which the runs were started.
+        number: Position from 1, in the order in which the runs were started.
         run: The run.
-        revision: Its distinguishing mark: its stated revision, its checkpoint, or its execution.
-        changed_data: Whether its questions or gold are not those of the run before it, so that its value is not comparable.
-        tags: Names of tags that point to it or to its checkpoint.
-        anchors: Names of baselines whose losses are measured from it.
-        decided: The gate's decisions about it as candidate, newest first, on all metrics.
+        revision: Label of its version: the stated revision, else the checkpoint, else the execution.
+        changed_data: Whether its questions or gold differ from those of the previous run, which makes the scores incomparable.
+        tags: Tags of the run or of its checkpoint.
+        anchors: Names of the baselines whose anchor it is.
+        decided: Gate decisions with it as candidate, newest first, on all metrics.
     """
 
     number: int
@@ -49,11 +49,11 @@ class Point:
 
 
 def timelines(store: Store, runs: Sequence[RunRow]) -> dict[Line, list[Point]]:
-    """Return the timelines of runs: those with decisions first, then the longest.
+    """Group runs into timelines, sorted: timelines with gate decisions first, then the longest.
 
     Args:
-        store: The store of checkpoints, tags, anchors and decisions.
-        runs: Of one method; controls are left out.
+        store: The store that holds checkpoints, tags, anchors and decisions.
+        runs: Runs of one method; controls are left out.
     """
     groups: dict[Line, dict[str, RunRow]] = {}
     for run in sorted(runs, key=lambda run: (run.started_at, run.run)):
@@ -89,7 +89,7 @@ def timelines(store: Store, runs: Sequence[RunRow]) -> dict[Line, list[Point]]:
 
 
 def worth_showing(points: Sequence[Point]) -> bool:
-    """Return whether a timeline says more than its only run does."""
+    """Return whether a timeline has more than one run, or a run with a tag, anchor or decision."""
     return len(points) > 1 or any(point.decided or point.anchors or point.tags for point in points)
 
 
@@ -103,5 +103,5 @@ def _revision(run: RunRow, used: Sequence[Checkpoint]) -> str:
 
 
 def outcome_of(decisions: Sequence[Decided], metric: str | None = None) -> Decided | None:
-    """Return the newest decision on a metric; None: on any metric."""
+    """Return the newest decision on a metric (None: on any metric); None if there is none."""
     return next((item for item in decisions if metric in (None, item.metric)), None)

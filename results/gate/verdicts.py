@@ -21,13 +21,13 @@ EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "regressed": 100, "inconclusive"
 
 
 def outcome_of(outcomes: Iterable[Outcome], must_hold: Iterable[Outcome]) -> Outcome:
-    """Return the outcome of several decisions together.
+    """Combine the outcomes of several decisions into one.
 
-    `regressed` comes before `not tested`, which comes before `inconclusive` and `pass`.
+    The worst outcome wins: `regressed`, then `not tested`, then `inconclusive`, then `pass`.
 
     Args:
-        outcomes: All of them.
-        must_hold: Those that must be a pass if the whole is one.
+        outcomes: All outcomes.
+        must_hold: The outcomes that must be `pass` for the combined outcome to be `pass`.
     """
     every = set(outcomes)
     if "regressed" in every:
@@ -42,11 +42,11 @@ class Since:
     """The loss of a candidate since the anchor of its baseline, on one metric.
 
     Attributes:
-        run: The anchor.
+        run: Id of the anchor's run.
         set_at: When it was pinned (UTC).
         number: Number of the decision about this anchor, from 1.
-        outcome: The same as of a gate against the anchor, whose two bounds have the level that is left for it.
-        decision: The same with its numbers.
+        outcome: Outcome of a gate of the candidate against the anchor, at the error probability that earlier decisions left.
+        decision: The numbers behind this outcome.
     """
 
     run: RunRow
@@ -58,21 +58,22 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision on one metric.
+    """Gate decision on one metric, with the numbers behind it.
 
     Attributes:
-        metric: The id.
-        decision: As `results.statistics.gate` gives it, with the sign changed if lower is better.
-        outcome: The decision's; "inconclusive" if a pass depends on scores that the candidate lacks; "not tested" if
-            both sides are the same run; "regressed" if the loss since the anchor is significant.
+        metric: Id of the metric.
+        decision: Result of `results.statistics.gate`, with the sign changed if lower is better.
+        outcome: The final outcome. It differs from the decision's if a pass depends on scores that the candidate lacks
+            ("inconclusive"), if both sides are the same run ("not tested"), or if the loss since the anchor is significant
+            ("regressed").
         baseline, candidate: Mean values over the paired questions.
-        higher_is_better: The metric's direction.
-        unpaired: Questions of the dataset that are not paired, by reason; empty if all are.
-        lacking: Those that the candidate answered without getting a value, although the baseline has one.
+        higher_is_better: False if lower is better.
+        unpaired: Number of questions that are not paired, by reason; empty if all are paired.
+        lacking: Number of questions that only the baseline has a score for, although the candidate answered them.
         held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
         clusters_needed: Clusters needed to decide; None if it is decided, or if no number would.
         memory: Numbers of the candidate's attempt and of the decision about the anchor.
-        generalizes: What the decision generalizes to: new questions, new trainings or this checkpoint only, this judge's eyes.
+        generalizes: What the decision generalizes to: new questions, new trainings or this checkpoint only, this judge only.
         since: The loss since the anchor; None without one.
     """
 
@@ -92,17 +93,17 @@ class Verdict:
 
     @property
     def change(self) -> tuple[float, float, float]:
-        """Return candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
+        """Return candidate minus baseline with its interval, (value, low, high), in the metric's own direction."""
         return self._as_counted(self.decision)
 
     @property
     def change_since(self) -> tuple[float, float, float]:
-        """Return candidate minus anchor in the same form; NaN without an anchor."""
+        """Return candidate minus anchor with its interval, (value, low, high), in the metric's own direction; NaN without an anchor."""
         return (math.nan, math.nan, math.nan) if self.since is None else self._as_counted(self.since.decision)
 
     @property
     def pass_level(self) -> float:
-        """Return the confidence of the one bound that must lie above minus the margin."""
+        """Return the confidence level of the one-sided bound that must lie above minus the margin for a pass."""
         return 1 - spending.of_attempt(self.memory.attempt)
 
     def _as_counted(self, decision: GateDecision) -> tuple[float, float, float]:
@@ -119,20 +120,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A decision about two runs on one benchmark.
+    """Gate decision about two runs on one benchmark, over one or more metrics.
 
     Attributes:
-        outcome: As `outcome_of` gives it over the metrics; all must pass.
-        baseline, candidate: The runs; of several repeats or seeds, the first.
-        verdicts: One per metric, in the requested order.
+        outcome: Combined outcome of all metrics (`outcome_of`); all must pass.
+        baseline, candidate: The two runs; with several repeats or seeds, the first of each side.
+        verdicts: Decisions on each metric, in the requested order.
         strict: Whether any significant loss counts, even one within the margin.
         partial: Whether unfinished runs were allowed.
-        questions: Of the dataset.
-        sampled: The sampling clusters of the questions.
+        questions: Number of questions in the dataset.
+        sampled: Kind of cluster of the questions.
         changed: Differences between the two descriptions.
-        remarks: Remarks in addition to the outcome; warnings come first.
-        anchor: Id of the run that the loss since then was measured from; None without one.
-        members: By `baseline` and `candidate`, all runs that count on that side: repeats, and seeds if requested.
+        remarks: Warnings and notes, warnings first.
+        anchor: Id of the anchor's run; None without an anchor.
+        members: All runs of each side, by `baseline` and `candidate`: repeats, and seeds if requested.
     """
 
     outcome: Outcome
@@ -153,7 +154,7 @@ class Gate:
         return EXIT_CODES[self.outcome]
 
     def several(self, role: str) -> str:
-        """Return of how many runs a side is the mean, as `mean of 3 runs`; empty for a single one."""
+        """Return how many runs one side averages, for example `mean of 3 runs`; empty for a single run."""
         runs = self.members.get(role, ())
         return f"mean of {len(runs)} runs" if len(runs) > 1 else ""
 
@@ -162,12 +163,12 @@ class Gate:
 
     @property
     def gates(self) -> tuple[Gate, ...]:
-        """Return this gate, so that one gate and many are reported alike."""
+        """Return a tuple with this gate; `ManyGates` has the same property, so that reports handle both."""
         return (self,)
 
     @property
     def place(self) -> str:
-        """Return the benchmark as a gate file names it."""
+        """Return the name of the benchmark as in a gate file."""
         return f"{self.baseline.dataset}/{self.baseline.setting}/{self.baseline.seed}"
 
     def to_json(self) -> dict[str, Any]:
@@ -193,7 +194,7 @@ class Gate:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """Return one metric's part of the gate as a JSON object."""
+    """Return the decision on one metric as a JSON object."""
     decision = verdict.decision
     result = decision.difference
     value, low, high = verdict.change

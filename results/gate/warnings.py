@@ -12,7 +12,7 @@ from results.store.store import Store
 
 
 def why_untested(store: Store, baseline: RunRow, candidate: RunRow) -> str | None:
-    """Return why a comparison of two runs would test nothing; None if it tests something."""
+    """Explain why comparing two runs would test nothing, for example if both are the same run; None if it tests something."""
     if baseline.run == candidate.run:
         return f"baseline and candidate are the same run ({candidate.short})"
     if baseline.description != candidate.description:
@@ -27,7 +27,7 @@ def why_untested(store: Store, baseline: RunRow, candidate: RunRow) -> str | Non
 
 
 def warnings_of(store: Store, baseline: RunRow, candidate: RunRow) -> list[str]:
-    """List what makes a comparison of two different runs doubtful, one sentence each."""
+    """List reasons to doubt a comparison of two different runs, one sentence each."""
     lines = []
     if candidate.started_at < baseline.started_at:
         lines.append(f"the candidate is older than the baseline: it started at {_at(candidate)}, the baseline at {_at(baseline)}")

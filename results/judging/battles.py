@@ -29,7 +29,7 @@ from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
-IN_ITS_EYES = "in this judge's eyes"
+THIS_JUDGE_ONLY = "for this judge only"
 """Qualifier of significance marks until people have labeled enough pairs."""
 STRENGTHS_FROM = 3
 """Minimum number of methods for strengths; with fewer, win rates contain the same information."""
@@ -43,18 +43,18 @@ _SHARES = {ONE: 1.0, OTHER: 0.0, TIE: 0.5, NONE: 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """One method against another by one criterion; `rate` counts for `method`.
+    """Win rate of one method against another by one criterion of a pair judge.
 
     Attributes:
-        criterion, method, opponent: The comparison.
-        rate: Over the questions that could be judged.
-        unscorable: Questions without the fields that the judge needs.
-        pending: Questions that both answered and that are not judged yet.
+        criterion, method, opponent: The criterion, and the names of the two methods.
+        rate: Win rate of `method` over the judged questions.
+        unscorable: Number of questions that lack fields which the judge needs.
+        pending: Number of questions that both methods answered and that are not judged yet.
         corrected: `rate.p`, or the p-value of `people` if they labeled enough, Holm-corrected over all pairings of the
             board by this criterion; NaN without a verdict.
-        incomplete: Why its rates are not shown: too many verdicts are missing. Empty if they are shown.
-        people: The share that people would give the method, a tie and `none` counting half: the judge's, corrected by
-            labels of pairs. None if fewer than two clusters are labeled, or ties do not count half.
+        incomplete: Why the rates are hidden (too many verdicts are missing); empty if they are shown.
+        people: Estimated win rate according to people, with ties and `none` as half: the judge's rate, corrected with human
+            labels. None if fewer than two clusters are labeled, or ties do not count half.
     """
 
     criterion: str
@@ -69,19 +69,21 @@ class Pairing:
 
     @property
     def corrected_by_people(self) -> bool:
-        """Return whether marks hold for people, because enough pairs are labeled; otherwise they hold only for this judge."""
+        """Return whether significance refers to human preferences, because enough pairs are labeled; otherwise it refers to
+        this judge only.
+        """
         return self.people is not None and not math.isnan(self.people.corrected.low)
 
     @property
     def share(self) -> Estimate:
-        """Return the share of wins that the marks are about: as people see it if they labeled enough, else `with_ties`."""
+        """Return the win rate that is tested: `people` if enough pairs are labeled, else `with_ties`."""
         return (
             self.people.corrected if self.people is not None and self.corrected_by_people and not self.incomplete else self.shown.with_ties
         )
 
     @property
     def won(self) -> bool | None:
-        """Return whether the method wins significantly more questions than it loses, or fewer; None if neither."""
+        """Return True if the method wins significantly, False if it loses significantly, None if neither."""
         if self.people is not None and self.corrected_by_people:
             ahead = self.people.corrected.value > 0.5
             return ahead if self.corrected <= 1 - LEVEL and not self.incomplete else None
@@ -89,7 +91,7 @@ class Pairing:
 
     @property
     def shown(self) -> WinRate:
-        """Return the rate, without numbers if too many verdicts are missing."""
+        """Return the win rate for display; its numbers are NaN if too many verdicts are missing."""
         if not self.incomplete:
             return self.rate
         rates = ("decided", "with_ties", "with_ties_opponent")
@@ -98,22 +100,22 @@ class Pairing:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Return `with_ties` with the missing verdicts counted as lost, and as won; None if none is missing."""
+        """Return `with_ties` with missing verdicts counted as lost, and as won; None if no verdict is missing."""
         return (self.rate.with_ties_failures_zero.value, self.rate.with_ties_failures_one.value) if self.rate.unscored else None
 
 
 @dataclass(frozen=True, slots=True)
 class BattleBoard:
-    """Verdicts of one pair judge on the methods of one board.
+    """Win rates and strengths of the methods on one board, according to one pair judge.
 
     Attributes:
-        judge: Its id.
+        judge: Id of the judge.
         rule: Whether rules judged instead of a model.
-        dataset, setting, seed: Of the board.
-        questions: Of the dataset.
-        pairings: By criterion, then method.
-        strengths: By criterion, methods with their strengths, strongest first; only if at least three were compared and
-            every rate is shown.
+        dataset, setting, seed: Dataset, retrieval setting and seed of the board.
+        questions: Number of questions in the dataset.
+        pairings: Win rates, sorted by criterion, then method.
+        strengths: By criterion, (method, Bradley–Terry strength) pairs, strongest first; only with at least three methods and
+            if no rate is hidden.
         controls: Method ids of the board's controls, by name.
         corrected: Criteria whose strengths are corrected by people's labels.
     """
@@ -130,11 +132,11 @@ class BattleBoard:
     corrected: frozenset[str] = frozenset()
 
     def eyes(self, criterion: str) -> str:
-        """Return whose marks those by a criterion are."""
+        """Return whose preferences the stars of a criterion refer to: this judge's, or people's."""
         if self.rule:
             return "by these rules"
         known = [pairing.corrected_by_people for pairing in self.pairings if pairing.criterion == criterion]
-        return "corrected by people's labels" if known and all(known) else IN_ITS_EYES
+        return "corrected by people's labels" if known and all(known) else THIS_JUDGE_ONLY
 
     def to_json(self) -> dict[str, Any]:
         """Return the board as a JSON object; rates are fractions, None means "no value"."""
@@ -178,15 +180,15 @@ def battle_boards(
     length: bool = False,
     judge: str | None = None,
 ) -> list[BattleBoard]:
-    """Return boards of every pair judge that compared any of these runs; one for each repeat, since repeats are not compared.
+    """Read the win rates by every pair judge that compared any of these runs; one board per repeat, since repeats are not compared.
 
     Args:
         store: The store to read.
         runs: The runs.
-        reference: Name of the method that is the opponent in its pairings.
-        ties: Value of a tied question.
-        length: Whether strengths are adjusted for the length of answers.
-        judge: Only this judge's, by its id; None: all judges'.
+        reference: Name of the method to compare the others with.
+        ties: How a tied question counts.
+        length: Whether to adjust strengths for the length of answers.
+        judge: Id of a judge; None reads all judges.
     """
     if not store.database.exists:
         return []
@@ -380,14 +382,14 @@ _LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A control with the rivals that it was compared with and must rank above, or below.
+    """Check of a judge with a control: methods that the control must beat (gold answer) or lose to (bad answers).
 
     Attributes:
-        control: Its name.
+        control: Name of the control.
         above: Whether it must rank above them (the gold answer) or below.
-        right: Rivals from which it differs significantly in the right direction.
-        level: Rivals from which it does not differ significantly.
-        wrong: Rivals from which it differs significantly in the wrong direction.
+        right: Methods from which it differs significantly in the expected direction.
+        level: Methods from which it does not differ significantly.
+        wrong: Methods from which it differs significantly in the wrong direction.
     """
 
     control: str
@@ -398,15 +400,15 @@ class Placed:
 
     @property
     def rivals(self) -> int:
-        """Return the number of its rivals."""
+        """Return the number of methods that the control was compared with."""
         return len(self.right) + len(self.level) + len(self.wrong)
 
 
 def placed(board: BattleBoard, criterion: str) -> list[Placed]:
-    """Return controls with an expected rank that were compared with a method that can confirm it.
+    """Check each control with an expected rank against the methods that it was compared with.
 
     Args:
-        board: The judge's verdicts.
+        board: The judge's win rates.
         criterion: The criterion of the comparison.
     """
     decided: dict[str, dict[str, bool | None]] = {}
@@ -427,16 +429,16 @@ def placed(board: BattleBoard, criterion: str) -> list[Placed]:
 
 
 def not_placed(board: BattleBoard, criterion: str) -> list[str]:
-    """Return controls that were compared and are not among `placed`."""
+    """List the compared controls that `placed` cannot check."""
     known = {item.control for item in placed(board, criterion)}
     met = {name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)}
     return [control for control in board.controls if control in met - known]
 
 
 def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
-    """Return evidence against the judge: by method, the rivals that it beats significantly although it must not.
+    """List pairs that the judge decides significantly in the wrong direction: by winner, the methods or controls that it must not beat.
 
-    Each such pair occurs once.
+    Each pair occurs once.
     """
     results: dict[str, dict[str, None]] = {}
     for item in placed(board, criterion):

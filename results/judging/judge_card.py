@@ -45,15 +45,16 @@ _SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Calls of a judge, and how many were lost.
+    """Number, failures, time and cost of a judge's calls.
 
     Attributes:
-        calls: Calls of a model, without cases that needed none.
-        unscored: Of them, by reason, quotations and numbers left out; most frequent first.
-        seconds: Mean per call.
-        prompt_tokens, completion_tokens: Mean per call.
-        cost_usd: Of all calls.
-        models: As the endpoint named them, with the number of calls.
+        calls: Number of model calls.
+        unscored: Number of calls without a usable verdict, by reason, most frequent first; quotations and numbers in reasons
+            are masked.
+        seconds: Mean seconds per call.
+        prompt_tokens, completion_tokens: Mean tokens per call.
+        cost_usd: Cost of all calls, in US dollars.
+        models: Number of calls by the model name that the endpoint reported.
     """
 
     calls: int
@@ -66,13 +67,13 @@ class Work:
 
     @property
     def failure_rate(self) -> float:
-        """Return share of the calls that could not be used; NaN without calls."""
+        """Return the share of calls without a usable verdict; NaN without calls."""
         return sum(self.unscored.values()) / self.calls if self.calls else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A run's mean on a measure, corrected with human labels of some of its answers."""
+    """A run's mean on a judged measure, corrected with human labels of some of its answers (prediction-powered inference)."""
 
     run: str
     measure: str
@@ -84,14 +85,14 @@ class JudgeCard:
     """Measured properties of a judge.
 
     Attributes:
-        card: As registered: id, model, prompts, options.
-        work: Calls, failures, price, speed.
-        repetitions: By measure or criterion, how far its verdicts on one item differ when asked again.
-        flips: By criterion of a pair judge, how often the two orders contradict each other.
+        card: The judge's registration: id, model, prompts, options.
+        work: Number of calls, failures, cost and speed.
+        repetitions: By measure or criterion, variance of its verdicts on the same item when asked again.
+        flips: By criterion of a pair judge, rate at which the two presentation orders give contradicting verdicts.
         first_shown: By criterion, share of decisive verdicts for the answer shown first; ½ without a preference.
-        longer: By criterion, whether the longer answer wins.
+        longer: By criterion, preference for longer answers.
         with_judges: By measure or criterion, agreement with other judges of the same items, by their ids.
-        with_people: By measure or criterion, agreement with each annotator.
+        with_people: By measure or criterion, agreement with each human annotator.
         between_people: By measure or criterion, agreement of the annotators with each other.
         corrected: Means of runs corrected with human labels, if a run has at least two.
     """
@@ -113,11 +114,11 @@ class JudgeCard:
 
 
 def judge_card(store: Store, judge: str) -> JudgeCard:
-    """Return the measured properties of a judge from the store.
+    """Compute the measured properties of a judge from its stored verdicts.
 
     Args:
         store: The store to read.
-        judge: Id of a judge in it.
+        judge: Id of a stored judge.
     """
     cards = judgments.judges(store)
     card = cards[judge]

@@ -32,7 +32,7 @@ _BATTLE = ("question", "criterion", "part", "repetition", "verdict", "unscored")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Two runs whose answers are compared, on one dataset in one setting; `one` is the lesser fingerprint."""
+    """Two runs whose answers are compared on one dataset in one setting; `one` is the run with the smaller fingerprint."""
 
     dataset_fingerprint: str
     setting: str
@@ -42,12 +42,13 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Battle:
-    """A verdict on two answers by one criterion, the order of presentation undone.
+    """Verdict on two answers by one criterion, with `one` and `other` independent of the order in which they were shown.
 
     Attributes:
-        question, one, other, criterion, part, repetition: The compared answers, and how they were shown.
+        question, one, other, criterion, part, repetition: Question id, run ids, criterion, presentation order and number of the
+            repetition.
         verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None if there is none.
-        unscored: Why there is none; also None if the question is unscorable, which a single row states.
+        unscored: Why there is no verdict; None if there is one, or if the question is unscorable.
     """
 
     question: str
@@ -61,7 +62,7 @@ class Battle:
 
     @property
     def unscorable(self) -> bool:
-        """Return whether the question was unscorable."""
+        """Return whether the question lacks fields that the judge needs."""
         return self.verdict is None and self.unscored is None
 
 
@@ -75,7 +76,7 @@ def _where(key: Mapping[str, str]) -> str:
 
 
 def put_judge(store: Store, judge: Judge) -> None:
-    """Store a judge's card, and the definitions of its measures as metrics."""
+    """Store a judge's card, and register its measures as metrics."""
     card = judge.describe()
     with store.database.writing() as connection:
         connection.execute("DELETE FROM judges WHERE judge = ?", [str(judge)])
@@ -95,16 +96,16 @@ def put_judgments(
     calls: Sequence[Sequence[JudgeCall]],
     scores: Sequence[Mapping[str, Score]],
 ) -> None:
-    """Write a point judge's verdicts on some of a run's answers.
+    """Store a point judge's verdicts on answers of a run.
 
-    A verdict that was read stays; only one that could not be read is replaced.
+    Existing verdicts are kept; only unreadable ones are replaced.
 
     Args:
-        store: Where.
-        run: The run.
+        store: The store to write to.
+        run: Id of the run.
         judge: The judge.
-        questions: Question ids.
-        calls, scores: Per question the calls, and the scores by measure.
+        questions: Ids of the judged questions.
+        calls, scores: For each question, the judge's calls, and its scores by measure.
     """
     metrics = judge.metrics
     questions, calls, scores = _unread(store, run, judge, questions, calls, scores)
@@ -126,19 +127,19 @@ def put_battles(
     calls: Sequence[Sequence[JudgeCall]],
     verdicts: Sequence[Sequence[Mapping[str, str | None]]],
 ) -> None:
-    """Write a pair judge's verdicts on the two answers to some questions.
+    """Store a pair judge's verdicts on the answers of two runs.
 
-    Verdicts that were read stay; only those that could not be read are replaced.
+    Existing verdicts are kept; only unreadable ones are replaced.
 
-    Of calls that were asked once more, the one that counts makes the battle; all are kept.
+    If a call was retried, the first readable reply decides; all calls are stored.
 
     Args:
-        store: Where.
-        match: Whose answers.
+        store: The store to write to.
+        match: The two runs.
         judge: The judge.
-        questions: Question ids.
-        calls: Per question; none if it is unscorable.
-        verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
+        questions: Ids of the judged questions.
+        calls: For each question, the judge's calls; empty if it is unscorable.
+        verdicts: For each question and call, the verdicts by criterion, in terms of the order shown (`PairJudge.verdicts`).
     """
     questions, calls, verdicts = _unread(store, match, judge, questions, calls, verdicts)
     key = _key(match, str(judge))
@@ -171,10 +172,10 @@ def _why(parsed: Parsed, criterion: str) -> str:
 
 
 def undone(part: str, verdict: str | None) -> str | None:
-    """Return a verdict about the order shown (`FIRST`, `SECOND` …) as one about the two runs (`ONE`, `OTHER` …).
+    """Translate a verdict in terms of the order shown (`FIRST`, `SECOND` …) into one about the two runs (`ONE`, `OTHER` …).
 
     Raises:
-        ValueError: There is no such verdict.
+        ValueError: The verdict is unknown.
     """
     if verdict in (None, TIE, NONE):
         return verdict
@@ -184,9 +185,9 @@ def undone(part: str, verdict: str | None) -> str | None:
 
 
 def judged(store: Store, about: str | Match, judge: Judge, *, retry_unscored: bool = False) -> set[str]:
-    """Return the questions of a run, or of two, that a judge has judged.
+    """Return the ids of the questions that a judge has judged, for one run or a pair of runs.
 
-    Those for which code raised are not among them; with `retry_unscored`, nor are those that it could not judge.
+    Questions on which the judge's code failed are left out; with `retry_unscored`, so are questions without a usable verdict.
     """
     if isinstance(about, str):
         source, values = "scores WHERE run = ? AND list_contains(?, metric)", [about, list(judge.metrics.values())]
@@ -199,7 +200,7 @@ def judged(store: Store, about: str | Match, judge: Judge, *, retry_unscored: bo
 
 
 def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeCall]]:
-    """Return the results of a judge's calls about a run, or about two, by question, in the order of the calls."""
+    """Read a judge's stored calls about one run or a pair of runs, by question, in the order in which they were made."""
     key, table = _key(about, judge), "judge_calls" if isinstance(about, str) else "battle_calls"
     query = f"SELECT question, {', '.join(_CALL)} FROM {table} WHERE {_where(key)} ORDER BY rowid"
     results: dict[str, list[JudgeCall]] = {}
@@ -210,7 +211,7 @@ def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeC
 
 
 def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
-    """Return a run's values on a point judge's measures, by question and measure."""
+    """Read a run's scores on a point judge's measures, by question and measure."""
     names = {item["metric"]: item["name"] for item in judges(store)[judge]["measures"]}
     rows = store.database.rows(
         "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
@@ -222,7 +223,7 @@ def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
 
 
 def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
-    """Return every verdict of a pair judge on a dataset in a setting (or only on two runs), question by question."""
+    """Read all verdicts of a pair judge on a dataset in a setting (or only on two runs), sorted by question."""
     rows = store.database.rows(
         """SELECT b.question, one, other, criterion, part, repetition, verdict, unscored FROM battles b
                LEFT JOIN questions q ON q.question = b.question AND q.dataset_fingerprint = b.dataset_fingerprint
@@ -234,7 +235,7 @@ def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, ma
 
 
 def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
-    """Return the number of questions without a verdict of a pair judge by its main criterion, and the number of scorable questions."""
+    """Count the questions without a verdict of a pair judge by its main criterion, and the scorable questions."""
     key = _key(match, str(judge)) | {"criterion": judge.entry.criteria[0]}
     ((unread, scorable),) = store.database.rows(
         f"""SELECT count(*) FILTER (read = 0), count(*) FROM (
@@ -246,7 +247,7 @@ def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
 
 
 def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
-    """Return the compared pairs of runs, with the judge."""
+    """List the (judge id, pair of runs) combinations with stored verdicts."""
     rows = store.database.rows(
         """SELECT DISTINCT judge, dataset_fingerprint, setting, one, other FROM battles
                WHERE ? IS NULL OR judge = ? ORDER BY ALL""",
@@ -256,13 +257,13 @@ def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
 
 
 def judges(store: Store) -> dict[str, dict[str, Any]]:
-    """Return cards of the judges in the store, by id."""
+    """Read the cards of all judges in the store, by id."""
     rows = store.database.rows("SELECT judge, card FROM judges ORDER BY judge", lenient=True)
     return {judge: shareable(card) for judge, card in rows}
 
 
 def find_judge(store: Store, name: str) -> dict[str, Any]:
-    """Return the card of the judge in the store with this id, or with this unique beginning of an id.
+    """Find the card of a stored judge by its id or an unambiguous beginning of it.
 
     Raises:
         UserError: No judge matches, or several do.
@@ -281,7 +282,7 @@ def find_judge(store: Store, name: str) -> dict[str, Any]:
 
 
 def judged_runs(store: Store, judge: str) -> list[str]:
-    """Return runs that a point judge has judged."""
+    """List the ids of runs that a point judge has judged."""
     metrics = [item["metric"] for item in judges(store)[judge]["measures"]]
     return [
         run for (run,) in store.database.rows("SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics])
@@ -327,20 +328,20 @@ def _storable(text: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One call of a judge.
+    """Stored call of a judge about an answer, or about two answers, for display.
 
     Attributes:
-        judge: Its id.
-        run: The run that was judged; of two, the one with the lesser fingerprint.
-        other: The run that it was compared with; None for a judge of single answers.
-        part: The judge's prompt or, for two runs, the order in which they were shown.
-        repetition: 0, 1 …
-        call: The key of its stored conversation; None if no model was called.
-        response: The parsed reply; for two runs, the winner by criterion, in the original order: `one`,
-            `other`, `tie`, `none`, or None if there is no verdict.
-        unscored: Why nothing could be read.
-        model: As its endpoint names it; `rule` for rules.
-        prompt_tokens, completion_tokens, seconds, cost_usd: Its cost.
+        judge: Id of the judge.
+        run: The judged run; for a pair, the one with the smaller fingerprint.
+        other: The other run of a pair; None for a point judge.
+        part: Name of the prompt or, for a pair, the order in which the answers were shown.
+        repetition: Number of the repetition, from 0.
+        call: Key of the stored conversation (`conversations`); None if no model was called.
+        response: The parsed reply; for a pair, the winner by criterion: `one`, `other`, `tie`, `none`, or None without a
+            verdict.
+        unscored: Why there is no usable verdict.
+        model: Model name that the endpoint reported; `rule` for rules.
+        prompt_tokens, completion_tokens, seconds, cost_usd: Cost of the call.
     """
 
     judge: str
@@ -360,20 +361,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A kept call: messages as (role, text), and the reply."""
+    """Stored model call: messages as (role, text) pairs, and the reply."""
 
     messages: tuple[tuple[str, str], ...]
     reply: str
 
 
 def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str, run_ids: Sequence[str]) -> list[Verdict]:
-    """Return all calls of judges about a question, by judge and run, in the order in which they were made.
+    """Read all judge calls about a question, sorted by judge, run and time.
 
     Args:
         store: The store to read.
-        question: Its id.
-        dataset_fingerprint, setting: Of the battles.
-        run_ids: Only calls about these runs; a battle only if both are among them.
+        question: Id of the question.
+        dataset_fingerprint, setting: Dataset and retrieval setting of pairwise verdicts.
+        run_ids: Ids of the runs to include; a pairwise verdict needs both of its runs here.
     """
     wanted = list(run_ids)
     with store.database.reading() as connection:
@@ -407,9 +408,9 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
 
 
 def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
-    """Return kept calls of models by key, without secrets; calls that are no longer kept are missing.
+    """Read stored model calls by key, with secrets removed; keys without a stored call are omitted.
 
-    The file of replies is opened only for reading: another run may be writing to it.
+    The reply cache is opened read-only, because another process may be writing to it.
     """
     wanted = sorted(set(keys))
     if not wanted or not store.cache.is_file():

@@ -48,13 +48,13 @@ CODES = {ONE: 0.0, OTHER: 1.0, TIE: 2.0, NONE: 3.0}
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A person's label.
+    """Human label of an answer, or of a pair of answers.
 
     Attributes:
-        question, one, other: The labeled answers; `other` is None for single answers.
-        criterion: By what: a measure of a judge (`accuracy`), or a criterion (`overall`).
-        annotator: Who.
-        label: As given; of pairs `ONE`, `OTHER`, `TIE` or `NONE`, the order shown undone.
+        question, one, other: Question id and run ids of the labeled answers; `other` is None for a single answer.
+        criterion: What was labeled: a measure of a judge (`accuracy`) or a criterion (`overall`).
+        annotator: Name of the person.
+        label: The label; for pairs `ONE`, `OTHER`, `TIE` or `NONE`, independent of the order shown.
     """
 
     question: str
@@ -66,15 +66,15 @@ class Label:
 
     @property
     def value(self) -> float:
-        """Return the label as a number: of pairs a code, of single answers what it is worth."""
+        """Return the label as a number: a code for pairs, a value from 0 to 1 for single answers."""
         return CODES[self.label] if self.other is not None else worth(self.label)
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Outcome of an import: new or changed labels, rows without a label, and labels known before.
+    """Result of `import_labels`: numbers of new and changed labels, rows without a label, and unchanged labels.
 
-    `resting` of the labels are about answers that the runs do not give any more.
+    `resting` counts labels of answers that the runs no longer contain.
     """
 
     labels: int
@@ -84,15 +84,15 @@ class Imported:
 
 
 def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0) -> str:
-    """Return a CSV of items to label, a random sample over all runs and questions, with empty labels.
+    """Draw answers (or pairs) at random from runs, and return them as CSV with an empty label column for a person to fill in.
 
     Args:
-        store: The store with them.
-        runs: Whose.
-        criterion: Written into every row.
-        number: How many items.
-        pairs: Two answers an item instead of one.
-        seed: Of the sample and of the order in which two answers are shown.
+        store: The store that holds the runs.
+        runs: The runs to sample answers from.
+        criterion: Name of the criterion, written into every row.
+        number: Number of items.
+        pairs: Whether an item is a pair of answers instead of one answer.
+        seed: Random seed of the sample and of the order in which a pair is shown.
 
     Raises:
         UserError: There is nothing to label.
@@ -107,12 +107,12 @@ def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: i
 
 
 def export_both(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, seed: int = 0) -> str:
-    """Return a CSV of questions with the answers of two runs in one row, in a drawn order, each to be labeled by itself.
+    """Draw questions at random, and return them as CSV with the answers of two runs per row, each with its own empty label column.
 
     Args:
-        store: The store with them.
-        runs: Whose; every two of one benchmark and setting.
-        criterion, number, seed: As in `export_items`, a point criterion.
+        store: The store that holds the runs.
+        runs: The runs; every two runs on the same benchmark and setting form a pair.
+        criterion, number, seed: As in `export_items`; the criterion must be one for single answers.
 
     Raises:
         UserError: There is nothing to label.
@@ -191,12 +191,12 @@ def _swapped(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def import_labels(store: Store, path: Path, annotator: str) -> Imported:
-    """Take labels in from a CSV that `export_items` wrote and a person filled.
+    """Import human labels from a CSV that `export_items` wrote and a person filled in.
 
-    All rows come in or none; labels of the same person on the same items are replaced.
+    Either all rows are imported or none. Labels of the same person on the same items are replaced.
 
     Raises:
-        UserError: The file is no such CSV, or a row names an item, criterion or label that cannot be.
+        UserError: The file is not such a CSV, or a row has an unknown item, criterion or label.
     """
     known = {run.run: run for run in queries.runs(store)}
     requests = {
@@ -242,10 +242,10 @@ _Key = tuple[str, str, str | None, str, str | None]
 
 
 def label_rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
-    """Yield the rows of a filled CSV, each with its place.
+    """Yield the rows of a filled-in CSV, each with its file and line for error messages.
 
     Raises:
-        UserError: It cannot be read, or lacks a column.
+        UserError: The file cannot be read, or lacks a column.
     """
     try:
         text = path.read_text("utf-8-sig")
@@ -346,7 +346,7 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
-    """Return labels of the present answers, by criterion, question and annotator; unused ones are left out."""
+    """Read the labels of answers that the runs still contain, sorted by criterion, question and annotator."""
     rows = store.database.rows(
         f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
                WHERE labeled = present AND (? IS NULL OR criterion = ?)
@@ -358,11 +358,11 @@ def labels(store: Store, criterion: str | None = None) -> list[Label]:
 
 
 def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]:
-    """Return how many labels count, and how many rest because what they are about is not said any more.
+    """Count the labels in use, and the labels whose answers the runs no longer contain.
 
     Args:
-        store: Where.
-        runs: Only labels of these; None: all.
+        store: The store to read.
+        runs: Count only labels of these runs; None counts all.
     """
     if not store.database.exists:
         return 0, 0
@@ -378,11 +378,11 @@ def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]
 
 
 def between_annotators(results: Sequence[Label], cluster_of: Mapping[str, str] = MappingProxyType({})) -> dict[str, Agreement]:
-    """Return Krippendorff's alpha (nominal) between the people who labeled, by criterion with at least two of them.
+    """Compute Krippendorff's alpha (nominal) between annotators, for each criterion with at least two of them.
 
     Args:
-        results: Labels.
-        cluster_of: The cluster of each question; a question that is not named is its own.
+        results: The labels.
+        cluster_of: Cluster of each question; a question that is not listed is its own cluster.
     """
     result = {}
     for criterion in dict.fromkeys(label.criterion for label in results):

@@ -35,10 +35,10 @@ COLUMNS = ("item", "criterion", "source", "text", "label", "note")
 
 @dataclass(frozen=True, slots=True)
 class StyleItem:
-    """Labels of one person by one criterion.
+    """Restyled text that a person labels by one criterion.
 
     Attributes:
-        item: Hash of the text to read.
+        item: Hash of the text.
         style: The style that the text should have.
         source: The text in its original style; "" if it is not shown.
         text: The text to label.
@@ -54,7 +54,7 @@ class StyleItem:
 
 @dataclass(frozen=True, slots=True)
 class StyleLabel:
-    """A person's label: a name of a style, or how far the criterion holds (yes, no, or a number from 0 to 1)."""
+    """Human label of a restyled text: the name of a style, or how far a criterion holds (yes, no, or a number from 0 to 1)."""
 
     item: str
     criterion: str
@@ -65,13 +65,14 @@ class StyleLabel:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Labels of one style by one criterion.
+    """Result of human checks of one style by one criterion.
 
     Attributes:
-        style, criterion: Of what, by what; of style `formal` it is the sources.
+        style, criterion: The style and the criterion; style `formal` stands for the source texts.
         share: Mean over items of the mean over annotators, with an interval that treats passages as clusters.
-        annotators: How many people labeled.
-        alpha, kappa: Krippendorff's alpha; Fleiss' kappa over the items that everybody labeled. None with one annotator.
+        annotators: Number of annotators.
+        alpha, kappa: Krippendorff's alpha, and Fleiss' kappa over the items that all annotators labeled. None with one
+            annotator.
     """
 
     style: str
@@ -83,10 +84,10 @@ class Checked:
 
 
 def items_of(pairs: StylePairs, criterion: str) -> list[StyleItem]:
-    """Return everything that can be labeled by a criterion, each text (or pair of texts) once.
+    """List the items that can be labeled by a criterion; each text (or pair of texts) occurs once.
 
     Raises:
-        UserError: There is no such criterion.
+        UserError: The criterion is unknown.
     """
     if criterion not in CRITERIA:
         raise UserError(
@@ -110,10 +111,10 @@ def items_of(pairs: StylePairs, criterion: str) -> list[StyleItem]:
 
 
 def export_style_items(pairs: StylePairs, criterion: str, count: int, seed: int = 0) -> str:
-    """Return a CSV of items to label, drawn at random; by style, half of them are sources.
+    """Draw items at random for people to label, and return them as CSV; for criterion `style`, half of them are source texts.
 
     Raises:
-        UserError: There is no such criterion, or no pair.
+        UserError: The criterion is unknown, or there are no pairs.
     """
     items = sorted(items_of(pairs, criterion), key=lambda item: content_hash([str(seed), criterion, item.item]))
     if not items:
@@ -128,15 +129,15 @@ def export_style_items(pairs: StylePairs, criterion: str, count: int, seed: int 
 
 
 def place(pairs: Path) -> Path:
-    """Return the file of the labels of a file of pairs."""
+    """Return the path of the label file that belongs to a file of style pairs."""
     return pairs.with_name(f"{pairs.name}.labels.jsonl")
 
 
 def read_style_labels(pairs: Path) -> list[StyleLabel]:
-    """Return all labels of a file of pairs.
+    """Read all labels that belong to a file of style pairs.
 
     Raises:
-        UserError: The file of labels is damaged.
+        UserError: The label file is damaged.
     """
     path = place(pairs)
     if not path.exists():
@@ -156,16 +157,16 @@ def read_style_labels(pairs: Path) -> list[StyleLabel]:
 
 
 def import_style_labels(pairs: StylePairs, file: Path, path: Path, annotator: str) -> Imported:
-    """Import labels from a CSV that `export_style_items` wrote and a person filled: all rows or none.
+    """Import labels from a CSV that `export_style_items` wrote and a person filled in: either all rows or none.
 
     Args:
-        pairs: The pairs.
-        file: Their file.
-        path: The CSV.
-        annotator: Who labeled. Labels of the same person for the same item and criterion are replaced.
+        pairs: The style pairs.
+        file: File of the pairs.
+        path: The filled-in CSV.
+        annotator: Name of the person. Labels of the same person for the same item and criterion are replaced.
 
     Raises:
-        UserError: A row names an item, criterion or label that cannot be; or labels cannot be written.
+        UserError: A row has an unknown item, criterion or label, or the labels cannot be written.
     """
     known = {criterion: {item.item: item for item in items_of(pairs, criterion)} for criterion in CRITERIA}
     styles = {FORMAL, *(pair.style for pair in pairs)}
@@ -210,7 +211,7 @@ def _check(label: str, criterion: str, styles: Iterable[str], where: str) -> Non
 
 
 def checked(pairs: StylePairs, labels: Sequence[StyleLabel]) -> list[Checked]:
-    """Return what people say, by style and criterion; labels about texts that the pairs do not hold are left out."""
+    """Summarize human labels by style and criterion; labels of texts that the pairs do not contain are ignored."""
     results = []
     for criterion in CRITERIA:
         items = {item.item: item for item in items_of(pairs, criterion)}

@@ -26,9 +26,9 @@ _TIE_VALUE: dict[TieRule, float] = {"half": 0.5, "ignore": math.nan, "loss": 0.0
 
 
 class Verdict(IntEnum):
-    """Verdict of a judge on the first-named method. `NONE`:
+    """Verdict of a judge on the method named first.
 
-    both answers were disqualified. `UNSCORED`: the judge failed.
+    `NONE` means that both answers were disqualified, `UNSCORED` that the judge failed.
     """
 
     LOSS = 0
@@ -45,11 +45,11 @@ _ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class OrderFlips:
-    """Rate at which the two presentation orders contradict each other.
+    """Rate at which a judge's verdicts for the two presentation orders contradict each other (position inconsistency).
 
     Attributes:
-        flips: (question, repetition)s whose two orders name different winners.
-        both_decided: (question, repetition)s whose two orders both name a winner: the denominator.
+        flips: Number of (question, repetition) cells whose two orders name different winners.
+        both_decided: Number of cells whose two orders both name a winner: the denominator.
     """
 
     flips: int
@@ -57,18 +57,18 @@ class OrderFlips:
 
     @property
     def rate(self) -> float:
-        """Return share of flips; NaN if no two orders could contradict each other."""
+        """Return the share of contradictions; NaN if there is no cell whose two orders both name a winner."""
         return self.flips / self.both_decided if self.both_decided else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class RepetitionSpread:
-    """A win rate computed separately in each repetition.
+    """Spread of a win rate over repetitions of the judgment.
 
     Attributes:
-        repetitions: Their number.
-        decided, with_ties: Means of the repetitions' rates (the paper's "mean of five runs").
-        decided_sd, with_ties_sd: Their standard deviations; NaN with fewer than two repetitions that have a rate.
+        repetitions: Number of repetitions.
+        decided, with_ties: Mean of each rate over repetitions (ARK's "mean of five runs").
+        decided_sd, with_ties_sd: Standard deviations over repetitions; NaN if fewer than two have a rate.
     """
 
     repetitions: int
@@ -80,10 +80,10 @@ class RepetitionSpread:
 
 @dataclass(frozen=True, slots=True)
 class WinRate:
-    """Win rate of the first method over the second. All counts are of questions.
+    """Win rate of one method over another. All counts are numbers of questions.
 
     Attributes:
-        wins, ties, losses: Questions with a score above, at and below ½.
+        wins, ties, losses: Questions whose mean verdict is above, at and below ½.
         none: Questions whose verdicts are all `NONE` or failures, at least one of them `NONE`: both answers lost.
         unscored: Questions without any verdict; every judgment failed.
         decided: wins / (wins + losses), ARK's formula; NaN if nothing was decided.
@@ -122,7 +122,7 @@ class WinRate:
 
     @property
     def n(self) -> int:
-        """Return the number of questions with a verdict: wins, ties, losses and none."""
+        """Return the number of questions with a verdict: wins, ties, losses and `none`."""
         return self.wins + self.ties + self.losses + self.none
 
 
@@ -137,7 +137,7 @@ def win_rates(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> list[WinRate]:
-    """Return win rates of many pairs of methods from single verdicts. For another tie rule, call this again; no judge is asked.
+    """Compute the win rates of many pairs of methods from single verdicts; another tie rule only needs a new call, not new judgments.
 
     Args:
         pair, question, order, repetition, verdict: Shape (verdicts,), row by row: codes from 0 of the pair and of the
@@ -220,12 +220,12 @@ def _p_at_both_ends(states: NDArray[np.int8], clusters: Clusters) -> Floats:
 
 
 def verdict_values(verdict: Codes) -> Floats:
-    """Return 1, ½ and 0 for verdicts that name a winner or a tie; NaN for the others."""
+    """Convert verdicts to scores: 1 for a win, ½ for a tie, 0 for a loss, NaN for the others."""
     return _VALUES[verdict]
 
 
 def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, questions: int) -> Floats:
-    """Return mean over each question's winning, tied and lost verdicts of 1, ½ and 0, shape (pairs, questions).
+    """Average the verdicts (1, ½, 0) on each question; shape (pairs, questions).
 
     Args:
         pair, question, verdict: Shape (verdicts,).
@@ -243,7 +243,7 @@ def question_scores(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
 
 
 def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, questions: int) -> NDArray[np.int8]:
-    """Return the overall `Verdict` of each question, shape (pairs, questions); -1 if it was not judged at all.
+    """Return the overall `Verdict` on each question, shape (pairs, questions); -1 if a question was not judged.
 
     Args:
         pair, question, verdict, pairs, questions: As in `question_scores`.
@@ -258,13 +258,13 @@ def question_states(pair: Codes, question: Codes, verdict: Codes, pairs: int, qu
 
 
 def order_contradictions(pair: Codes, question: Codes, repetition: Codes, verdict: Codes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the (pair, question, repetition)s whose two orders both name a winner, and whether these differ.
+    """Find the (pair, question, repetition) cells whose two orders both name a winner, and whether the two winners differ.
 
     Args:
         pair, question, repetition, verdict: Shape (verdicts,); no order of a cell occurs twice.
 
     Returns:
-        Shape (3, cells) and shape (cells,).
+        The codes of the cells, shape (3, cells), and a mask of contradictions, shape (cells,).
     """
     decisive = (verdict == Verdict.WIN) | (verdict == Verdict.LOSS)
     keys = np.stack([pair, question, repetition])
@@ -276,10 +276,10 @@ def order_contradictions(pair: Codes, question: Codes, repetition: Codes, verdic
 
 
 def checked_verdicts(pair: ArrayLike, question: ArrayLike, order: ArrayLike, repetition: ArrayLike, verdict: ArrayLike) -> list[Codes]:
-    """Return the five columns of rows as integers.
+    """Validate the arguments of `win_rates` and return them as integer arrays.
 
     Raises:
-        ValueError: They are not valid arguments of `win_rates`.
+        ValueError: The arguments are invalid for `win_rates`.
     """
     codes = [np.asarray(column) for column in (pair, question, order, repetition, verdict)]
     if len({column.shape for column in codes}) > 1 or codes[0].ndim != 1:

@@ -27,7 +27,7 @@ _STAKES = (0.4, 0.3, 0.3)
 
 @dataclass(frozen=True, slots=True)
 class Bets:
-    """Bounded rows of clusters to bet on.
+    """Clusters' scores, scaled for betting confidence intervals, which are valid for any bounded scores.
 
     Attributes:
         share, weight: Shape (rows, clusters): a cluster's sum and its questions, as fractions of the largest cluster's,
@@ -42,11 +42,11 @@ class Bets:
 
     @classmethod
     def of(cls, sums: Floats, counts: Floats, low: Floats, high: Floats) -> Bets:
-        """Take the sums of scores and the questions of each cluster.
+        """Scale the clusters' sums of scores.
 
         Args:
-            sums: Shape (rows, clusters).
-            counts: The same shape; a cluster without questions has 0 in both.
+            sums: Each cluster's sum of scores, shape (rows, clusters).
+            counts: Each cluster's number of questions, same shape; a cluster without questions has 0 in both.
             low, high: Shape (rows,), the smallest and the largest possible score.
         """
         width = np.where(high > low, high - low, 1.0)
@@ -55,7 +55,7 @@ class Bets:
         return cls(share, np.broadcast_to(counts / largest, share.shape), low, width)
 
     def p(self, bar: Floats, *, above: bool) -> Floats:
-        """Return one-sided p-values of the claim that the mean lies above (or below) the bar, shape (rows,)."""
+        """Return one-sided p-values for the claim that the mean is above (or below) `bar`, shape (rows,)."""
         at = np.clip((bar - self.low) / self.width, 0.0, 1.0)[:, None]
         room = np.maximum(at if above else 1 - at, 1e-9)
         gain = (self.share - at * self.weight) / (room if above else -room)
@@ -65,7 +65,7 @@ class Bets:
         return np.asarray(np.exp(-np.maximum(capital, 0.0)))
 
     def bounds(self, level: Floats) -> tuple[Floats, Floats]:
-        """Return the interval at each row's level, shape (rows,)."""
+        """Return the confidence interval at each row's level, two arrays of shape (rows,)."""
         alpha = (1 - level) / 2
         high = self.low + self.width
         value = self.low + self.width * self.share.sum(axis=1) / np.maximum(self.weight.sum(axis=1), 1e-12)

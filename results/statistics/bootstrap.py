@@ -28,7 +28,7 @@ FEWEST = 30
 
 
 def bootstrap_weights(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
-    """Yield the number of times that each cluster is drawn with replacement, in blocks of shape (≤ 32, clusters)."""
+    """Yield bootstrap weights: how often each cluster is drawn with replacement, in blocks of shape (≤ 32, clusters)."""
     if clusters * resamples > _KEPT:
         yield from _drawn(clusters, seed, resamples)
         return
@@ -58,14 +58,14 @@ def _drawn(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
 
 
 def cluster_table(table: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None = None) -> tuple[Floats, Support]:
-    """Return sums of a per-question table over independent clusters, and what is after them.
+    """Sum a per-question table over clusters, and count questions and clusters.
 
     Args:
         table: Shape (kept questions, columns).
-        clusters, kept: As in `cluster_positions`.
+        clusters, kept: Cluster labels of all questions, and a mask of the kept ones, as in `cluster_positions`.
 
     Returns:
-        Shape (clusters, columns).
+        The sums, shape (clusters, columns), and the numbers of questions and clusters.
     """
     positions, sizes = cluster_positions(clusters, len(table), kept)
     sums = np.zeros((len(sizes), table.shape[1]))
@@ -74,7 +74,7 @@ def cluster_table(table: Floats, clusters: Clusters, kept: NDArray[np.bool_] | N
 
 
 def resampled_sums(table: Floats, how: Resampling) -> Iterator[Floats]:
-    """Column sums of resamples of clusters with replacement, blocks of shape (≤ 32, columns); none with fewer than two."""
+    """Yield column sums over bootstrap resamples of clusters, in blocks of shape (≤ 32, columns); nothing with fewer than two clusters."""
     if len(table) < 2:
         return
     for weights in bootstrap_weights(len(table), how.seed, how.resamples):
@@ -82,17 +82,16 @@ def resampled_sums(table: Floats, how: Resampling) -> Iterator[Floats]:
 
 
 def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, level: float, doubt: str = "") -> Estimate:
-    """Return a statistic with the interval of its resampled values; without an interval if there are too few clusters.
+    """Combine a statistic with its bootstrap interval; without an interval if there are too few clusters.
 
     Percentiles are expanded to the width of Student's t, because those of few clusters are too
     narrow.
 
     Args:
-        value: Of the sample.
-        draws: Shape (resamples,); NaN if a resample has no value, which is ignored, and reported if it is not
-            rare.
-        support: Its questions and clusters.
-        unscorable: Questions left out.
+        value: The statistic of the sample.
+        draws: The statistic of each resample, shape (resamples,). NaN (no value) is ignored, and reported if it is frequent.
+        support: Number of questions and clusters of the sample.
+        unscorable: Number of questions left out.
         level: Coverage of the interval.
         doubt: A further reservation about the interval.
 

@@ -26,7 +26,7 @@ Codes = NDArray[np.int64]
 
 
 def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought: NDArray[np.bool_]) -> Floats:
-    """Return two-sided p-values of equal strength of all pairs, symmetric, shape (methods, methods), ones on the diagonal.
+    """Return two-sided p-values of equal strength for all pairs of methods, shape (methods, methods), ones on the diagonal.
 
     Each is Student's t of the difference over its bootstrap standard error. The share of resamples would not do: a
     thousand resamples cannot give a share below 1 in 1,000, and Holm's correction over 45 pairs needs about that. The
@@ -40,7 +40,7 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
         draws: Shape (methods, rounds), the resampled strengths.
         component: Shape (methods,); methods of different components cannot be compared: NaN.
         net: Shape (methods, clusters), each method's score in each cluster, minus ½ per battle.
-        fought: Shape (methods, clusters), whether it has a battle there.
+        fought: Shape (methods, clusters), whether the method has a battle in the cluster.
 
     Source: bootstrap standard errors, Efron & Tibshirani (1993), chapter 6; here one-sided, as a semi-deviation.
     """
@@ -65,7 +65,7 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
 
 
 def holm_pairs(p: Floats) -> Floats:
-    """Return the p-values of `pair_ps`, Holm-corrected over all pairs; NaN stays NaN and is not counted."""
+    """Correct the p-values of `pair_ps` over all pairs by Holm's procedure; NaN stays NaN and is not counted."""
     upper = np.triu_indices(len(p), 1)
     corrected = np.ones(p.shape)
     corrected[upper] = holm_array(p[upper])
@@ -73,7 +73,7 @@ def holm_pairs(p: Floats) -> Floats:
 
 
 def standings(values: Floats, corrected: Floats, component: Codes, level: float) -> list[Band]:
-    """Return each method's rank in its component, and the range of ranks that the tests leave open, as `bands` does.
+    """Rank the methods within each component, with the range of ranks that the pairwise tests leave open, as `bands` does.
 
     Args:
         values: Shape (methods,).
@@ -115,7 +115,7 @@ _FARTHEST = 700.0
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Properties that the battles of a cell share; cells of the same two methods are adjacent.
+    """Battles grouped into cells with equal methods and covariates, so that a fit needs one row per cell.
 
     Attributes:
         methods: Number of methods.
@@ -132,23 +132,23 @@ class Cells:
 
     @property
     def cells(self) -> int:
-        """Return number of cells."""
+        """Return the number of cells."""
         return self.covariates.shape[1]
 
     @property
     def incidence(self) -> Floats:
-        """Shape (methods, pairs): 1 if a method is the lower of a pair, -1 if it is the higher."""
+        """Return the incidence matrix, shape (methods, pairs): 1 if a method is the lower one of a pair, -1 if it is the higher one."""
         pairs = np.arange(len(self.left))
         signs = np.zeros((self.methods, len(pairs)))
         signs[self.left, pairs], signs[self.right, pairs] = 1.0, -1.0
         return signs
 
     def by_pair(self, values: Floats) -> Floats:
-        """Return sums over the cells of each pair, shape (cells, columns) to (pairs, columns)."""
+        """Sum values over the cells of each pair: shape (cells, columns) becomes (pairs, columns)."""
         return values if len(self.starts) == self.cells else np.add.reduceat(values, self.starts, axis=0)
 
     def stretches(self) -> list[_Stretch]:
-        """Return the cells in stretches short enough to be worked on in the processor's cache."""
+        """Split the cells into blocks that fit into the processor's cache."""
         results = []
         for start in range(0, self.cells, _STRETCH):
             stop = min(start + _STRETCH, self.cells)
@@ -179,7 +179,7 @@ class _Stretch:
 
 
 def cells_of(first: Codes, second: Codes, covariates: Floats, methods: int) -> tuple[Cells, Codes, NDArray[np.bool_]]:
-    """Gather battles into cells.
+    """Group battles into cells.
 
     Args:
         first, second: Shape (battles,), the methods, never the same one.
@@ -207,13 +207,13 @@ def cells_of(first: Codes, second: Codes, covariates: Floats, methods: int) -> t
 
 
 def fit(cells: Cells, battles: Floats, wins: Floats, prior: float, start: Floats) -> Floats:
-    """Return strengths and effects that maximize the likelihood times a normal prior around 0.
+    """Fit Bradley–Terry strengths and covariate effects by maximum a posteriori with a normal prior around 0.
 
     Args:
-        cells: The compared methods.
-        battles, wins: Shape (cells, fits), numbers of battles, and of wins of the lower method (ties are halves).
+        cells: The battles' methods and covariates, grouped.
+        battles, wins: Number of battles, and of wins of the lower method (a tie is half a win), shape (cells, fits).
         prior: Standard deviation of the prior of every coefficient, in log-odds.
-        start: Shape (methods + covariates, fits), the start; or one column, the start of all.
+        start: Initial coefficients, shape (methods + covariates, fits), or one column for all fits.
 
     Returns:
         Shape (methods + covariates, fits). Strengths sum to 0 within each set of linked methods.
@@ -285,7 +285,7 @@ def _derivatives(
 
 
 def mutual(cells: Cells, battles: Floats, wins: Floats) -> NDArray[np.bool_]:
-    """Return which methods have beaten each other, directly or through others. Shape (fits, methods, methods).
+    """Return which methods have beaten each other, directly or through others; shape (fits, methods, methods).
 
     Finite strengths without a prior exist exactly among methods that reach each other in both directions.
 
@@ -314,17 +314,17 @@ ELO_PER_LOGIT = 400 / math.log(10)
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """Strength of a method in log-odds: a difference of 1 means winning 73 % of the battles.
+    """Bradley–Terry strength of a method in log-odds: a difference of 1 means winning 73 % of the battles.
 
     Attributes:
-        logit: Strength and interval, 0 is the mean of the methods it can be compared with; NaN without a battle.
-            `n` are the questions it was judged on.
-        battles: Its scored battles.
+        logit: Strength with interval; 0 is the mean over comparable methods, NaN means no battle. `n` is the number of judged
+            questions.
+        battles: Number of its scored battles.
         component: Methods with equal numbers are linked by battles; strengths with different numbers are not
             comparable.
         separated: It has won, or lost, every battle that links it to the larger rest (Ford's condition fails): the prior, not
             the battles, sets its distance.
-        separated_rounds: Share of the resamples in which that is so.
+        separated_rounds: Share of the bootstrap resamples in which it is separated.
         band: Its rank among the methods of its component, 1 is strongest, and the ranks that the tests of all pairs
             leave open.
     """
@@ -338,35 +338,35 @@ class Strength:
 
     @property
     def elo(self) -> tuple[float, float, float]:
-        """Return value, low and high on the scale of chess ratings: 400 points are odds of 10 to 1, 1500 the mean."""
+        """Return value, low and high on the Elo scale: 400 points are odds of 10 to 1, and 1500 is the mean."""
         scaled = [ELO_CENTER + ELO_PER_LOGIT * x for x in (self.logit.value, self.logit.low, self.logit.high)]
         return scaled[0], scaled[1], scaled[2]
 
     @property
     def positions(self) -> str:
-        """Return the ranks that tests leave open, as they are written: `2–4`, or `1` where it is but one."""
+        """Format the range of ranks that the tests leave open: `2–4`, or `1` if only one rank is possible."""
         low, high = self.band.low, self.band.high
         return f"{low}" if low == high else f"{low}–{high}"
 
 
 @dataclass(frozen=True, slots=True)
 class BradleyTerry:
-    """Strengths of all methods.
+    """Result of a Bradley–Terry fit: the strengths of all methods, with tests.
 
     Attributes:
-        strengths: By method code.
+        strengths: Strengths in the order of the method codes.
         components: Number of sets of methods without a link by battles, directly or through others; methods without any
             battle are not counted.
         shown_first: Log-odds that being shown first adds; None if not requested.
         per_doubling: Log-odds that doubling an answer's length adds; None if not requested.
         length_spread: Standard deviation of log2(length ratio) over battles: `per_doubling` times this is the effect of the
             standardized length ratio; None if not requested.
-        battles, unscored: Rows with and without a score.
+        battles, unscored: Number of battles with and without a score.
         draws: Shape (methods, rounds), the resampled strengths.
         p: Shape (methods, methods), two-sided p-values of equal strength as in `pair_ps`; NaN if no battles link
             two methods.
         corrected: The same, Holm-corrected over all pairs.
-        level: Of the intervals, and of the claims behind the bands.
+        level: Confidence level of the intervals and rank ranges.
     """
 
     strengths: list[Strength]
@@ -384,11 +384,11 @@ class BradleyTerry:
 
     @property
     def separated(self) -> list[int]:
-        """Return methods whose distance from the others is set by the prior."""
+        """List the methods (codes) whose distance from the others is set by the prior, not by battles."""
         return [code for code, strength in enumerate(self.strengths) if strength.separated]
 
     def difference(self, item: int, other: int) -> Estimate:
-        """Return the strength of one method minus another's, with its interval; NaN if no battles link them.
+        """Return the difference in strength of two methods with its interval; NaN if no battles link them.
 
         The interval is not corrected for other pairs; `corrected` has the p-value corrected over all pairs.
         """
@@ -414,7 +414,7 @@ def bradley_terry(
     clusters: Clusters = None,
     how: Resampling = Resampling(resamples=ROUNDS),  # noqa: B008 (frozen)
 ) -> BradleyTerry:
-    """Fit logit P(first beats second) = strength of first - strength of second + effects, ties as half wins.
+    """Fit a Bradley–Terry model: logit P(first beats second) = strength of first - strength of second + effects; ties are half wins.
 
     Intervals resample questions with all their battles, so repeated verdicts on one question are not treated as
     independent. Ranks come from tests of all pairs, Holm-corrected. Without a prior a method that wins everything

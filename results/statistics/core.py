@@ -20,11 +20,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """Settings for resampling statistics that are not means, by cluster.
+    """Settings of a cluster bootstrap, for statistics that are not means.
 
     Attributes:
-        seed: Of the draws.
-        resamples: Their number.
+        seed: Random seed.
+        resamples: Number of resamples.
         level: Coverage of the interval.
     """
 
@@ -35,14 +35,14 @@ class Resampling:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean, or another statistic, with its interval.
+    """Mean, or another statistic, with its confidence interval.
 
     Attributes:
-        value: Over scorable questions, NaN if there are none.
+        value: The statistic over scorable questions; NaN if there are none.
         low, high: The 95 % interval; NaN if there is insufficient data.
-        n: Scorable questions.
-        unscorable: Questions left out.
-        clusters: Independent clusters behind the interval.
+        n: Number of scorable questions.
+        unscorable: Number of questions left out.
+        clusters: Number of independent clusters.
         insufficient_data: Why there is no interval, or a reservation about it; empty if its coverage is as stated.
     """
 
@@ -57,18 +57,18 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference, candidate minus reference, over the questions that have a score on both sides.
+    """Paired difference, candidate minus reference, over the questions that both were scored on, with its test.
 
     Attributes:
-        value, low, high, n: As in `Estimate`; the interval excludes 0 exactly if `p` is at most one minus its level.
+        value, low, high, n: As in `Estimate`; the interval excludes 0 exactly if `p` is at most one minus its confidence level.
         p: Two-sided p-value of the hypothesis that the mean difference is 0; NaN if there is insufficient data, never 0.
-        wins, ties, losses: Questions on which the candidate is better, equal, worse.
+        wins, ties, losses: Number of questions on which the candidate is better, equal, worse.
         clusters: As in `Estimate`.
         insufficient_data: Why there is no test; empty if there is one.
         detectable: Minimum detectable difference: 80 % power at the interval's level, never less than half the interval. NaN if
             the variance is unknown, infinite if no difference can be detected.
         generalizes: What a significant difference generalizes to: new questions, new trainings or this checkpoint only,
-            this judge's eyes.
+            this judge only.
         alone: The interval without correction; `low` and `high` are corrected for the family of tests.
     """
 
@@ -89,29 +89,29 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Sample of a resampled interval: questions and their independent clusters."""
+    """Numbers of questions and of independent clusters behind a resampled interval."""
 
     n: int
     clusters: int
 
 
 def rows_of(values: ArrayLike) -> Floats:
-    """Return scores as an array of shape (columns, questions); a single column may be one-dimensional."""
+    """Convert scores to an array of shape (columns, questions); one-dimensional input becomes one column."""
     return np.atleast_2d(np.asarray(values, dtype=np.float64))
 
 
 def cluster_positions(
     clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the independent cluster of each question, shape (questions,), and the number of questions per cluster.
+    """Assign each question to its cluster.
 
     Args:
-        clusters: One label per question, None for questions that are clusters of their own.
+        clusters: One label per question, None for a question that is its own cluster; or None if all are.
         questions: Number of (kept) questions.
-        kept: Which of the labeled questions to use; None for all.
+        kept: Mask of the labeled questions to use; None uses all.
 
     Raises:
-        ValueError: There are more or fewer labels than questions.
+        ValueError: The number of labels differs from the number of questions.
     """
     if clusters is None:
         return np.arange(questions), np.ones(questions, dtype=np.int64)

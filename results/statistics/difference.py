@@ -37,7 +37,7 @@ NO_ENDS = "values are missing, and the metric has no smallest and largest value"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The smallest and the largest value that a metric can have; None if there is no such value."""
+    """Smallest and largest value that a metric can have; None if it is unbounded on that side."""
 
     low: float | None = 0.0
     high: float | None = 1.0
@@ -49,17 +49,16 @@ class Range:
 
 @dataclass(frozen=True)
 class Side:
-    """Scores of one method.
+    """Per-question scores of one method, as one side of a paired comparison.
 
     Attributes:
-        scores: Shape (draws, questions), or (questions,) for a single draw; NaN is unscorable or not read. A question
-            counts if every draw has a score.
-        trainings: Which training each draw comes from, for example its seed; draws of one training are repeated
-            answers. None: the method was not trained here.
-        open: Shape of `scores`: values that are unknown because a verdict was not read or an answer failed. A claim must
-            hold with each of them at the metric's worst and at its best.
-        labels: Shape of `scores`: human labels of the answers; NaN without a label. None: not a judge's scores, or no
-            labels.
+        scores: Shape (runs, questions), or (questions,) for a single run; NaN is unscorable or unread. A question counts if
+            every run has a score.
+        trainings: The training that each run uses, for example its seed; runs of one training are repeats. None: the method was
+            not trained here.
+        open: Mask of unknown values (an unread verdict or a failed answer), same shape as `scores`. A claim must hold with them
+            at the metric's worst and at its best.
+        labels: Human labels of judged answers, same shape as `scores`; NaN without a label. None: no labels.
     """
 
     scores: Floats
@@ -76,10 +75,10 @@ class Side:
         open: ArrayLike | None = None,
         labels: ArrayLike | None = None,
     ) -> Side:
-        """Check the shapes, and make a single row of questions one draw.
+        """Check the shapes; scores of a single run may be one-dimensional.
 
         Raises:
-            ValueError: The arrays differ in shape, or there are more or fewer trainings than draws.
+            ValueError: The arrays differ in shape, or the number of trainings is not the number of runs.
         """
         rows = rows_of(scores)
         unknown = None if open is None else np.atleast_2d(np.asarray(open, np.bool_))
@@ -93,11 +92,11 @@ class Side:
 
     @property
     def seeds(self) -> int:
-        """Return the number of trainings; 0 if nothing was trained."""
+        """Return the number of different trainings; 0 if the method was not trained."""
         return 0 if self.trainings is None else len(set(self.trainings))
 
     def by_training(self, values: Floats | None = None) -> Floats:
-        """Return the mean over the repeated answers of each training, shape (trainings, questions)."""
+        """Average over the repeats of each training; shape (trainings, questions)."""
         values = self.scores if values is None else values
         if self.trainings is None or self.seeds == len(values):
             return values if self.trainings is not None else values.mean(axis=0, keepdims=True)
@@ -107,16 +106,16 @@ class Side:
 
     @cached_property
     def mean(self) -> Floats:
-        """Return each question's mean over trainings, shape (questions,)."""
+        """Return each question's score, averaged over trainings; shape (questions,)."""
         return np.asarray(self.by_training().mean(axis=0))
 
     def filled(self, value: float) -> Side:
-        """Return the side with every unknown value replaced by this one."""
+        """Return a copy with every unknown value replaced by `value`."""
         return self if self.open is None else replace(self, scores=np.where(self.open, value, self.scores), open=None)
 
 
 def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> str:
-    """Return what a significant difference of two sides generalizes to.
+    """Describe what a significant difference between two sides generalizes to: new questions, new trainings or this checkpoint only.
 
     Args:
         candidate, reference: The two sides.
@@ -127,18 +126,18 @@ def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> st
     if seeds:
         where += f" and {NEW_TRAININGS}" if min(seeds) >= FEWEST_TRAININGS else f", {ONE_CHECKPOINT}"
     unlabeled = judged and (candidate.labels is None or reference.labels is None)
-    return where + (", in this judge's eyes" if unlabeled else "")
+    return where + (", for this judge only" if unlabeled else "")
 
 
 @dataclass(frozen=True)
 class AtBothEnds:
-    """Range of the paired differences over all possible unknown values; shape (rows,).
+    """Range of paired differences over all possible unknown values; arrays of shape (rows,).
 
     Attributes:
-        plain: The differences without unread values, with failed answers as they were scored.
-        least: Unknown values at the worst for the candidate and the best for the reference.
-        most: The other way round.
-        endless: Whether an unknown value has no bound, because the metric has none.
+        plain: Differences over known values; unread verdicts are left out, and failed answers keep their score.
+        least: Differences with unknown values at the metric's worst for the candidate and at its best for the reference.
+        most: Differences with unknown values at the best for the candidate and at the worst for the reference.
+        endless: Whether the range is infinite, because the metric is unbounded and a value unknown.
     """
 
     plain: Tested
@@ -151,51 +150,51 @@ class AtBothEnds:
 
     @property
     def value(self) -> Floats:
-        """Return the differences over the values that are known."""
+        """Return the mean differences over known values."""
         return self.plain.value
 
     @property
     def n(self) -> Floats:
-        """Return the number of questions with a value on both sides."""
+        """Return the number of questions with known values on both sides."""
         return self.plain.n
 
     @property
     def clusters(self) -> Floats:
-        """Return the clusters of these questions."""
+        """Return the number of clusters of these questions."""
         return self.plain.clusters
 
     @property
     def delta(self) -> Floats | None:
-        """Return the differences of the questions."""
+        """Return the differences question by question; None if they were not kept."""
         return self.plain.delta
 
     def p_above(self, bar: float | Floats) -> Floats:
-        """Return one-sided p-values of the claim that the mean lies above the bar, whatever the unknown values are."""
+        """Return one-sided p-values for the claim that the mean difference is above `bar`, whatever the unknown values are."""
         return np.fmax(self.least.p_above(bar), self.most.p_above(bar))
 
     def p_below(self, bar: float | Floats) -> Floats:
-        """Return one-sided p-values of the claim that the mean lies below the bar."""
+        """Return one-sided p-values for the claim that the mean difference is below `bar`, whatever the unknown values are."""
         return np.fmax(self.least.p_below(bar), self.most.p_below(bar))
 
     @cached_property
     def p(self) -> Floats:
-        """Return two-sided p-values: a claim must hold at both ends, so 1 if they differ in sign."""
+        """Return two-sided p-values of zero difference that hold for all unknown values; 1 if the two extremes differ in sign."""
         both = np.minimum(2 * np.minimum(self.p_above(0.0), self.p_below(0.0)), 1.0)
         return np.where((self.insufficient_data() != "") | (self.n == 0), np.nan, both)
 
     def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
-        """Return the interval from the lower bound at one end to the upper bound at the other."""
+        """Return an interval that covers all possible unknown values: lower bound of `least` to upper bound of `most`."""
         ends = [side.interval(level) for side in (self.least, self.most, self.plain)]
         low = np.fmin(ends[0][0], ends[1][0])
         high = np.fmax(ends[0][1], ends[1][1])
         return np.where(self.endless, ends[2][0], low), np.where(self.endless, ends[2][1], high)
 
     def detectable(self, *how: Any, **named: Any) -> Floats:
-        """Return `Tested.detectable` of the known values."""
+        """Return the minimum detectable difference of the known values (`Tested.detectable`)."""
         return self.plain.detectable(*how, **named)
 
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
-        """Return the reason against a claim that the test would allow; empty if there is none."""
+        """Explain, per row, why a claim that the test would allow is not made; empty if there is no such reason."""
         reasons = zip(self.least.insufficient_data(word), self.most.insufficient_data(word), self.endless.tolist(), strict=True)
         return np.array([NO_ENDS if endless else str(one or other) for one, other, endless in reasons], dtype=object)
 
@@ -205,7 +204,7 @@ Differences = Tested | AtBothEnds
 
 
 def range_of(*values: Floats) -> Range:
-    """Return the assumed range of scores if none is stated: 0 to 1 if all scores are in it, else none."""
+    """Guess the range of scores if none is declared: 0 to 1 if all scores are within it, else unbounded."""
     inside = all(((each >= 0) & (each <= 1) | np.isnan(each)).all() for each in values)
     return Range() if inside else Range(None, None)
 
@@ -222,14 +221,14 @@ def compared(
     Args:
         candidates, references: The scores of each, as `Side` or as an array of shape (questions,).
         clusters: One label per question; questions with equal labels are one cluster. None stands alone.
-        metric: The metric's range; None: fractions of 1 if all scores are, else without bounds. Differences of scores
-            with a smallest value only are differences of geometric means, tested on logs.
+        metric: The metric's range; None: 0 to 1 if all scores are within it, else unbounded. Scores with a lower bound only are
+            compared by geometric means, tested on logs.
 
     Returns:
         p-values, intervals at any level, and minimum detectable differences, of shape (rows,).
 
     Raises:
-        ValueError: The sides have different questions, or their numbers differ.
+        ValueError: The two sequences differ in length, or the sides in their number of questions.
     """
     ours = [side if isinstance(side, Side) else Side.of(side) for side in candidates]
     theirs = [side if isinstance(side, Side) else Side.of(side) for side in references]
@@ -250,10 +249,10 @@ def compared(
 
 
 def paired(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, metric: Range | None = None) -> Tested:
-    """Compare rows of single draws, shape (rows, questions) each; `compared` without trainings, open values and labels.
+    """Compare rows of single runs, shape (rows, questions) each; like `compared` without trainings, unknown values and labels.
 
     Raises:
-        ValueError: The arrays differ in shape: they do not have the same questions.
+        ValueError: The arrays differ in shape.
     """
     a, b = rows_of(candidates), rows_of(references)
     if a.shape != b.shape:
@@ -262,9 +261,9 @@ def paired(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters =
 
 
 def all_pairs(sides: Sequence[Side | ArrayLike], *, clusters: Clusters = None, metric: Range | None = None) -> Tested:
-    """Compare every pair of methods, row minus column, arrays of shape (methods, methods); zeros on the diagonal.
+    """Compare every pair of methods, row minus column; arrays of shape (methods, methods), zeros on the diagonal.
 
-    Open values are left out (`p_at_both_ends` tests with them), and so are labels.
+    Unknown values and labels are ignored; `p_at_both_ends` takes unknown values into account.
 
     Args:
         sides, clusters, metric: As in `compared`.
@@ -290,7 +289,7 @@ def all_pairs(sides: Sequence[Side | ArrayLike], *, clusters: Clusters = None, m
 
 
 def p_at_both_ends(sides: Sequence[Side], pairs: Tested, *, clusters: Clusters = None, metric: Range | None = None) -> Floats:
-    """Return the p-value of each pair that holds whatever the open values are; that of `pairs` if none is open."""
+    """Return p-values for each pair that hold for all possible unknown values; those of `pairs` if no value is unknown."""
     # The p-value of a pair does not depend on the order: only half of the matrix, and its diagonal, is computed.
     upper = np.triu(np.ones(pairs.middle.shape, dtype=np.bool_))
     p = np.zeros(upper.shape)
@@ -306,7 +305,7 @@ def p_at_both_ends(sides: Sequence[Side], pairs: Tested, *, clusters: Clusters =
 
 
 def means(columns: ArrayLike, *, clusters: Clusters = None, metric: Range | None = None) -> Tested:
-    """Test the mean of every row, arrays of shape (rows,).
+    """Compute the mean of every row with tests and intervals; arrays of shape (rows,).
 
     Args:
         columns: Shape (rows, questions); NaN is unscorable.
@@ -410,12 +409,12 @@ def _judge_error(side: Side) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Trainings:
-    """Variance that training seeds add to a mean over questions.
+    """Variance that differences between training seeds add to a mean over questions.
 
     Attributes:
-        spread: Variance of the mean of the trainings' means, from their differences; 0 for fewer than two trainings.
-        freedom: Its degrees of freedom.
-        shared: The part of it that the variance over questions already contains.
+        spread: Variance of the mean over trainings, estimated from their differences; 0 with fewer than two trainings.
+        freedom: Degrees of freedom of `spread`.
+        shared: Part of `spread` that the variance over questions already contains.
     """
 
     spread: float = 0.0
@@ -424,10 +423,10 @@ class Trainings:
 
     @classmethod
     def of(cls, side: Side, kept: Mask, clusters: Clusters) -> Trainings:
-        """Take the questions that count.
+        """Estimate the variance between the trainings of a side.
 
-        The trainings' means differ because trainings differ, and because each training answers single questions differently.
-        The variance over questions already contains the second part, so it is subtracted.
+        The trainings' means differ for two reasons: trainings differ overall, and they answer single questions differently. The
+        variance over questions already contains the second part, so it is subtracted.
 
         Source: Cameron, Gelbach & Miller (2011), "Robust inference with multiway clustering", equation 2.3.
         """

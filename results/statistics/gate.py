@@ -39,18 +39,18 @@ _MOST = 10_000_000
 def clusters_needed(
     pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL, ratio: float = 1.0, least: int = 2
 ) -> int | None:
-    """Return the number of clusters that detects a true difference of `effect`, if they are like a pilot's.
+    """Return the number of clusters needed to detect a true difference of `effect`, given the variance of a pilot.
 
     Args:
-        pilot: A single pair, of shape (1,).
+        pilot: The paired difference of two pilot runs, shape (1,).
         effect: The true difference to detect; its sign does not matter.
         power: Probability of detecting it.
         level: Coverage of the interval that must exclude 0.
-        ratio: Variance of such clusters relative to the pilot's, for example if questions are answered more often.
-        least: Start of the search: fewer clusters are known not to suffice.
+        ratio: Variance per cluster relative to the pilot's, for example below 1 if each question is answered several times.
+        least: Smallest number to consider.
 
     Returns:
-        None if no number of clusters suffices, because the trainings vary too much.
+        The number of clusters; None if no number suffices, because results vary too much between trainings.
 
     Raises:
         ValueError: The effect is 0, which no number of clusters can detect, or there are fewer than two clusters.
@@ -95,7 +95,7 @@ class GateDecision:
     """Decision of the gate on one metric.
 
     Attributes:
-        outcome: `pass`, `regressed` or `inconclusive`.
+        outcome: "pass", "regressed" or "inconclusive".
         difference: Candidate minus baseline, in the direction in which higher is better.
         margin: The tolerated loss, a positive fraction.
         strict: Whether any significant loss counts as a regression.
@@ -129,12 +129,12 @@ class GateReport:
 
 
 def decided(tested: Differences, margin: float, *, strict: bool = False, level: float = LEVEL, upper: float = LEVEL) -> NDArray[np.object_]:
-    """Return the outcome of every row of paired differences, shape (rows,), read off the interval.
+    """Decide the outcome (pass, regressed, inconclusive) of each row of paired differences from its interval; shape (rows,).
 
     Args:
         tested: Differences in the direction in which higher is better.
         margin, strict: As in `decide_all`.
-        level, upper: Of the two-sided intervals that the lower and the upper bound are taken from.
+        level, upper: Confidence levels of the two-sided intervals from which the lower and the upper bound are taken.
     """
     able = (tested.insufficient_data() == "") & (tested.clusters >= FEWEST_CLUSTERS)
     lost = able & (tested.interval(upper)[1] < (0.0 if strict else -margin))
@@ -154,17 +154,17 @@ def non_inferiority(
     power: float = POWER,
     metric: Range | None = None,
 ) -> GateDecision:
-    """Decide whether a candidate regressed against a baseline on the same questions; `decide_all` of one metric.
+    """Decide whether a candidate regressed against a baseline on one metric (see `decide_all`).
 
     Args:
-        candidate, baseline: Scores of the same questions, or sides.
+        candidate, baseline: Scores on the same questions, shape (questions,), or sides.
         margin: The tolerated loss, a positive fraction: 0.01 is one percentage point.
         higher_is_better: False for a metric where lower is better; the difference then changes sign.
         strict, clusters, level, power: As in `decide_all`.
-        metric: The metric's range; None: fractions of 1 if all scores are, else without bounds.
+        metric: The metric's range; None: 0 to 1 if all scores are within it, else unbounded.
 
     Raises:
-        ValueError: The margin is not positive, or the arrays do not have the same questions.
+        ValueError: The margin is not positive, or the two sides have different numbers of questions.
     """
     return decide_all(
         {"": candidate}, {"": baseline}, margins=margin, strict=strict, lower_is_better=set() if higher_is_better else {""},
@@ -185,18 +185,18 @@ def decide_all(
     ranges: Mapping[str, Range] | None = None,
     lower: Mapping[str, float] | None = None,
 ) -> GateReport:
-    """Decide several metrics at once; the module's docstring explains the correction.
+    """Decide whether a candidate regressed on several metrics, with correction for their number (see the module).
 
     Args:
-        candidates, baselines: By metric, scores of shape (questions,) or sides, of the same questions.
-        margins: The tolerated loss, a positive fraction, one for all or by metric.
+        candidates, baselines: By metric, scores of shape (questions,), or sides, on the same questions.
+        margins: Tolerated loss, a positive fraction; one for all metrics, or by metric.
         strict: Count any significant loss as a regression, even one within the margin.
         lower_is_better: Metrics where lower is better; their differences change sign.
         clusters: As in `estimates`.
-        level: Of the two-sided interval.
-        power: For the minimum detectable loss and the clusters needed.
-        ranges: The range of a metric; if one is not named, as in `compared`.
-        lower: By metric, the level of the two-sided interval whose lower bound decides "pass"; None: `level`.
+        level: Confidence level of the two-sided interval.
+        power: Power for the minimum detectable loss and the number of clusters needed.
+        ranges: Range of each metric; a metric that is not listed is treated as in `compared`.
+        lower: By metric, the confidence level of the two-sided interval whose lower bound decides "pass"; None uses `level`.
 
     Raises:
         ValueError: There is no metric, the two sides have different metrics or questions, or a margin is missing or not

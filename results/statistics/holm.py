@@ -49,12 +49,11 @@ def holm_array(p: Floats) -> Floats:
 
 
 def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
-    """Return the level at which Holm's procedure tests each hypothesis, shape (tests,).
+    """Return the confidence level at which Holm's procedure tests each hypothesis, shape (tests,).
 
-    An interval at this level leaves out 0 exactly if the corrected p-value is at most 1 - level: a rejected hypothesis
-    is tested at (1 - level) / (number of hypotheses remaining at its turn), all others at the level of the first one
-    that is not rejected. Equal p-values are tested at the strictest level among them, so equal data has equal intervals
-    in any order.
+    An interval at this level excludes 0 exactly if the corrected p-value is at most 1 - level. A rejected hypothesis is tested
+    at (1 - level) / (number of hypotheses remaining at its turn), all others at the level of the first one that is not
+    rejected. Equal p-values are tested at the strictest level among them, so equal data has equal intervals in any order.
     """
     alpha, levels = 1 - level, np.full(len(p), level)
     tested = np.flatnonzero(~np.isnan(p))

@@ -17,11 +17,11 @@ from results.statistics.tested import Tested
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Differences that are tested together.
+    """Differences that are tested together, with Holm-corrected p-values and intervals.
 
     Attributes:
-        differences: Each with the interval, and the detectable difference, of the level at which Holm's procedure tests
-            it: the interval excludes 0 exactly if the corrected p-value is at most 5 %.
+        differences: Differences with intervals and detectable differences at the corrected level: an interval excludes 0
+            exactly if the corrected p-value is at most 5 %.
         p: Corrected p-values; NaN if there is insufficient data.
     """
 
@@ -34,7 +34,7 @@ def family(tests: Sequence[Differences], differences: Iterable[Difference], leve
 
     Args:
         tests: Differences of shape (rows,) each, for example of several metrics.
-        differences: The same one after another, as `differences_of` gives them.
+        differences: The same differences as plain values, from `differences_of`.
         level: Confidence level of the intervals.
     """
     if not tests:
@@ -52,25 +52,25 @@ def family(tests: Sequence[Differences], differences: Iterable[Difference], leve
 
 
 def estimate(values: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None) -> Estimate:
-    """Return mean and interval over questions; `estimates` of a single column."""
+    """Compute the mean over questions with its confidence interval; arguments as in `estimates`."""
     return estimates(np.asarray(values, dtype=np.float64)[None, :], clusters=clusters, level=level, metric=metric)[0]
 
 
 def estimates(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None) -> list[Estimate]:
-    """Return means and intervals of many columns over the same questions.
+    """Compute the mean over questions and its confidence interval for each of many columns.
 
     Args:
         columns: Shape (columns, questions); NaN is unscorable.
         clusters: One label per question; questions with equal labels are one cluster. A question with None is its own cluster.
-        level: Coverage of the interval.
-        metric: The metric's range; None: fractions of 1 if all scores are, else without bounds.
+        level: Confidence level of the interval.
+        metric: The metric's range; None: 0 to 1 if all scores are within it, else unbounded.
     """
     scores = rows_of(columns)
     return estimates_of(means(scores, clusters=clusters, metric=metric), scores.shape[1], level)
 
 
 def estimates_of(tested: Tested, questions: int, level: float = LEVEL) -> list[Estimate]:
-    """Return means as plain values, row by row, of this many questions."""
+    """Convert tested means to a list of `Estimate`, one per row; `questions` is the number of all questions, including unscorable ones."""
     low, high = tested.interval(level)
     n = tested.n.astype(int)
     lists = (tested.value, low, high, n, questions - n, tested.clusters.astype(int), tested.insufficient_data())
@@ -85,7 +85,7 @@ def difference(
     level: float = LEVEL,
     metric: Range | None = None,
 ) -> Difference:
-    """Return the paired difference of two methods on the same questions, with every source of randomness that the sides contain."""
+    """Compute the paired difference of two methods on the same questions, including the variance between their trainings and repeats."""
     one, other = (side if isinstance(side, Side) else Side.of(side) for side in (candidate, reference))
     return described(compared([one], [other], clusters=clusters, metric=metric), [one], [other], level)[0]
 
@@ -93,14 +93,14 @@ def difference(
 def differences(
     candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None
 ) -> list[Difference]:
-    """Return paired differences of many pairs of methods, question by question.
+    """Compute the paired differences of many pairs of methods, without correction for their number.
 
     Args:
-        candidates, references: Shape (pairs, questions), row by row of the same questions.
+        candidates, references: Scores on the same questions, shape (pairs, questions).
         clusters, level, metric: As in `estimates`.
 
     Raises:
-        ValueError: The arrays differ in shape: they do not have the same questions.
+        ValueError: The arrays differ in shape.
     """
     return differences_of(paired(candidates, references, clusters=clusters, metric=metric), level)
 
@@ -108,7 +108,7 @@ def differences(
 def differences_together(
     candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None
 ) -> Family:
-    """Return `differences` of one family, with intervals and p-values corrected by Holm's procedure."""
+    """Compute the paired differences of many pairs of methods, Holm-corrected as one family; arguments as in `differences`."""
     tested = paired(candidates, references, clusters=clusters, metric=metric)
     return family([tested], differences_of(tested, level), level)
 
@@ -122,10 +122,10 @@ def compared_together(
     metric: Range | None = None,
     judged: bool = False,
 ) -> Family:
-    """Return the differences of one family of sides, with intervals and p-values corrected by Holm's procedure.
+    """Compute the paired differences of many pairs of sides (which can hold seeds and repeats), Holm-corrected as one family.
 
     Args:
-        candidates, references: Row by row of the same questions.
+        candidates, references: The two sides of each pair, on the same questions.
         clusters, metric: As in `compared`.
         level: Confidence level of the intervals.
         judged: Whether a judge scored them.
@@ -137,16 +137,18 @@ def compared_together(
 def described(
     tested: Differences, candidates: Sequence[Side], references: Sequence[Side], level: float = LEVEL, *, judged: bool = False
 ) -> list[Difference]:
-    """Return `differences_of` with what each would generalize to if significant; arguments as in `compared_together`."""
+    """Convert tested differences to a list of `Difference`, each with a description of what it generalizes to; arguments as in
+    `compared_together`.
+    """
     rows = zip(differences_of(tested, level), candidates, references, strict=True)
     return [replace(item, generalizes=generalizes(one, other, judged=judged)) for item, one, other in rows]
 
 
 def all_pairs(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None) -> Family:
-    """Return paired differences, i minus j, of every pair i < j of methods as one family, in the order of `itertools.combinations`.
+    """Compute the paired differences of all pairs i < j of methods (i minus j), Holm-corrected, in the order of `itertools.combinations`.
 
     Args:
-        columns: Shape (methods, questions) of the same questions; NaN is unscorable.
+        columns: Scores on the same questions, shape (methods, questions); NaN is unscorable.
         clusters, level, metric: As in `estimates`.
     """
     scores = rows_of(columns)
@@ -156,7 +158,7 @@ def all_pairs(columns: ArrayLike, *, clusters: Clusters = None, level: float = L
 
 
 def differences_of(tested: Differences, level: float = LEVEL) -> list[Difference]:
-    """Return differences as plain values, row by row."""
+    """Convert tested differences to a list of `Difference`, one per row."""
     assert tested.delta is not None
     low, high = tested.interval(level)
     counts = [(int((row > 0).sum()), int((row == 0).sum()), int((row < 0).sum())) for row in tested.delta]

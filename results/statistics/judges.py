@@ -30,7 +30,7 @@ class Agreement:
     """Agreement between raters.
 
     Attributes:
-        raw: Share of the pairs of ratings of one item that are equal, mean over items.
+        raw: Raw agreement: share of equal pairs among the ratings of an item, averaged over items.
         corrected: Kappa or alpha, with an interval over items; `unscorable` are items with fewer than two ratings.
         ratings: Number of ratings used.
         categories: The distinct ratings, ascending.
@@ -43,11 +43,11 @@ class Agreement:
 
 
 def raw_agreement(ratings: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL) -> Estimate:
-    """Return share of equal pairs among the ratings of an item, mean over the items with at least two.
+    """Compute raw agreement: the share of equal pairs among the ratings of an item, averaged over items with at least two ratings.
 
     Args:
         ratings: Shape (raters, items); NaN is missing.
-        clusters, level: As in `estimates`, over items.
+        clusters, level: As in `estimates`, for items instead of questions.
     """
     table = _table(ratings)
     held = (~np.isnan(table)).sum(axis=0)
@@ -65,7 +65,7 @@ def cohen_kappa(
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
-    """Return Cohen's kappa of two raters: 1 - observed / expected disagreement, each rater with its own habits.
+    """Compute Cohen's kappa of two raters: 1 - observed / expected disagreement, with each rater's own marginals.
 
     Args:
         first, second: Shape (items,); an item without a rating by both (NaN) is left out.
@@ -73,11 +73,11 @@ def cohen_kappa(
             ratings among the categories, or its square.
         categories: All ratings that could be given, ascending. None takes those that were given; with weights, an unused
             category between them then does not count as a step.
-        clusters: As in `estimates`, over items.
-        how: The resampling behind the interval.
+        clusters: As in `estimates`, for items instead of questions.
+        how: Settings of the bootstrap for the interval.
 
     Raises:
-        ValueError: The two have rated different items, a rating is none of the categories, or no such weights.
+        ValueError: The arrays differ in length, a rating is not among the categories, or the weights are unknown.
 
     Source: Cohen (1960), (1968).
     """
@@ -118,7 +118,7 @@ def krippendorff_alpha(
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
-    """Return Krippendorff's alpha of any number of raters, who need not have rated every item.
+    """Compute Krippendorff's alpha of any number of raters, who need not have rated every item.
 
     Items with a single rating are left out. The interval resamples items; Krippendorff's own resamples pairs of
     ratings, as if those of one item were independent, and is narrower.
@@ -126,11 +126,11 @@ def krippendorff_alpha(
     Args:
         ratings: Shape (raters, items); NaN is missing.
         metric: Distance function between two ratings.
-        clusters: As in `estimates`, over items.
-        how: The resampling behind the interval.
+        clusters: As in `estimates`, for items instead of questions.
+        how: Settings of the bootstrap for the interval.
 
     Raises:
-        ValueError: No such metric.
+        ValueError: The metric is unknown.
 
     Source: Krippendorff (2011), "Computing Krippendorff's alpha-reliability".
     """
@@ -159,8 +159,8 @@ def fleiss_kappa(
 
     Args:
         ratings: Shape (raters, items); NaN is missing.
-        clusters: As in `estimates`, over items.
-        how: The resampling behind the interval.
+        clusters: As in `estimates`, for items instead of questions.
+        how: Settings of the bootstrap for the interval.
 
     Source: Fleiss (1971), "Measuring nominal scale agreement among many raters".
     """
@@ -277,13 +277,13 @@ def _alpha_interval(sums: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class RepetitionVariance:
-    """Variance of a judge's verdicts over repetitions.
+    """Variance of a judge's verdicts on the same item over repetitions.
 
     Attributes:
         differing: Share of the pairs of verdicts on one item that differ, mean over items with at least two.
         variance: Variance of the values within an item (n - 1 in the denominator), mean over items with at least two.
-        pairs: Pairs of verdicts compared.
-        single: Items with fewer than two verdicts, which are not compared.
+        pairs: Number of compared pairs of verdicts.
+        single: Number of items with fewer than two verdicts, which are not compared.
     """
 
     differing: Estimate
@@ -294,15 +294,15 @@ class RepetitionVariance:
 
 @dataclass(frozen=True, slots=True)
 class LengthPreference:
-    """Preference of a judge for longer answers.
+    """Preference of a judge for longer answers (length bias).
 
     Attributes:
         longer_wins: Share of the decided battles between answers of different length that the longer one won. The longer
             answer may be the better one: only `per_doubling` is adjusted for the methods' strengths.
-        decided: Decided battles between answers of different length: the denominator.
-        equal_length: Decided battles between answers of the same length.
-        undecided: Ties and battles without a winner.
-        per_doubling: Log-odds that an answer twice as long adds, between methods of given strengths.
+        decided: Number of decided battles between answers of different length: the denominator.
+        equal_length: Number of decided battles between answers of the same length.
+        undecided: Number of ties and of battles without a winner.
+        per_doubling: Log-odds of winning that doubling an answer's length adds, adjusted for the methods' strengths.
         length_spread: Standard deviation of log2(length ratio); times `per_doubling` it is the standardized effect.
     """
 
@@ -356,7 +356,8 @@ def battle_repetition_variance(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> RepetitionVariance:
-    """Return `repetition_variance` of pairwise verdicts: an item is a pair, a question and an order.
+    """Measure how much a pair judge's verdicts differ between repetitions; an item is a pair, a question and an order
+    (`repetition_variance`).
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`.
@@ -383,11 +384,11 @@ def order_flip_rate(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> Estimate:
-    """Return share of contradictions among the (pair, question, repetition)s whose two orders both name a winner (`n`).
+    """Compute the share of contradictions among (pair, question, repetition) cells whose two orders both name a winner.
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`.
-        clusters, level: As in `battle_repetition_variance`.
+        clusters, level: As in `battle_repetition_variance`. The result's `n` is the number of such cells.
 
     Raises:
         ValueError: As in `win_rates`.
@@ -407,9 +408,10 @@ def first_shown_preference(
     clusters: Clusters = None,
     level: float = LEVEL,
 ) -> Estimate:
-    """Return share of the decisive verdicts that name the answer shown first, of those whose both orders are decisive.
+    """Compute the position bias of a judge: the share of decisive verdicts that name the answer shown first; ½ means no bias.
 
-    Both answers of such a cell are shown first once, so that strength does not matter: without a position bias it is ½.
+    Only cells whose two orders are both decisive count. Each answer is then shown first once, so the methods' strengths cancel
+    out.
 
     Args:
         pair, question, order, repetition, verdict: As in `win_rates`; at order 0 the first method is shown first.
@@ -441,12 +443,12 @@ def length_preference(
     clusters: Clusters = None,
     how: Resampling = Resampling(resamples=ROUNDS),  # noqa: B008 (frozen)
 ) -> LengthPreference:
-    """Measure how often the longer answer wins, and the effect of length between methods of given strengths.
+    """Measure how often the longer answer wins, and the effect of length adjusted for the methods' strengths.
 
     Args:
         first, second, question, score, lengths, shown_first: As in `bradley_terry`, one row per battle.
         clusters: As in `battle_repetition_variance`.
-        how: The resampling behind the strengths.
+        how: Settings of the bootstrap.
 
     Raises:
         ValueError: As in `bradley_terry`.

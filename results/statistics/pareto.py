@@ -7,17 +7,18 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
-    """Return which methods are not dominated: no other one is at least as good and as cheap, and strictly better on one.
+    """Return a mask of the Pareto-optimal methods: no other method is at least as good and as cheap, and strictly better on one.
 
     Args:
         quality: Shape (methods,), higher is better.
         costs: Shape (methods,) or (methods, columns): tokens, seconds, money; lower is better.
 
     Returns:
-        Shape (methods,). Equal methods share the front; a method with a gap (NaN) is not on it and dominates nothing.
+        Shape (methods,). Equal methods are all on the front. A method with a missing value (NaN) is not on it and dominates
+        nothing.
 
     Raises:
-        ValueError: The two have different numbers of methods.
+        ValueError: The arrays have different numbers of methods.
     """
     good = np.asarray(quality, np.float64)
     paid = np.asarray(costs, np.float64)
@@ -33,12 +34,14 @@ def pareto_front(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
 
 
 def certainly_dominated(quality: ArrayLike, costs: ArrayLike) -> NDArray[np.bool_]:
-    """Return which methods are dominated by another one for all true values within the intervals.
+    """Return a mask of the methods that another method dominates whatever the true values within the intervals are.
 
-    The other's whole interval of quality is above, and its cost is equal or its whole interval of costs is not above.
+    A method is dominated if another one's whole quality interval lies above its own, and the other's cost is equal or its whole
+    cost interval does not lie above.
 
     Args:
-        quality: Shape (methods, 3): low, value, high; higher is better. Without an interval (NaN) nothing is certain.
+        quality: Shape (methods, 3): low, value, high; higher is better. A method without an interval (NaN) is never dominated
+            with certainty.
         costs: Shape (methods, 3): low, value, high; lower is better. Without an interval the value is exact.
 
     Returns:

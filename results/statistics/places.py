@@ -14,7 +14,7 @@ from results.statistics.tested import FEWEST_CLUSTERS, Tested
 
 
 class Standing(StrEnum):
-    """Relation of a method to the best one, which is the method with the highest value."""
+    """A method's relation to the best one (the method with the highest value)."""
 
     BEST = "best"
     NO_DIFFERENCE = "no significant difference from the best"
@@ -23,7 +23,7 @@ class Standing(StrEnum):
 
     @property
     def sign(self) -> str:
-        """Return the sign in tables: ● best, ○ no significant difference from it, ? not tested against it."""
+        """Return the table symbol: ● best, ○ no significant difference from the best, ? not tested against it."""
         return {Standing.BEST: "●", Standing.NO_DIFFERENCE: "○", Standing.UNTESTED: "?"}.get(self, "")
 
 
@@ -32,14 +32,13 @@ SIGNS = "● best, ○ no significant difference from the best, ? not tested aga
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A method's rank, 1 is best.
+    """Rank of a method with the range of ranks that the tests leave open; 1 is best.
 
     Attributes:
-        rank: One more than the number of methods that are better on the questions scored for both; equal methods share
-            it, and it lies between low and high.
+        rank: One more than the number of methods with a better mean on the common questions; equal methods share a rank.
         low, high: One more than the number of methods that are significantly better, and the number of methods minus
             those that are significantly worse; simultaneous for all methods at the stated level.
-        standing: Its relation to the best. No significant difference never means "as good as".
+        standing: Relation to the best method.
     """
 
     rank: int
@@ -57,10 +56,10 @@ def bands(
     differences first, and tests the others as if it were not there.
 
     Args:
-        pairs: Shape (methods, methods), of these methods, or of more.
-        positions: Positions of the methods in `pairs`; None: they are those of `pairs`, in its order.
+        pairs: Tested differences of all pairs, shape (methods, methods).
+        positions: Positions in `pairs` of the methods to rank; None ranks all.
         higher_is_better: False for a metric where lower is better.
-        level: One minus the probability of one or more false claims.
+        level: One minus the family-wise error rate.
         p: P-values to use instead of those of `pairs`, of the same shape.
 
     Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
@@ -94,7 +93,7 @@ def bands(
 
 
 def standing(best: bool, behind: bool, able: bool) -> Standing:
-    """Return a method's relation to the best: whether it is one of them, is significantly worse, and could be tested."""
+    """Return a method's relation to the best: one of the best, significantly worse, not significantly worse, or not tested."""
     if best:
         return Standing.BEST
     if behind:

@@ -27,12 +27,12 @@ MOST_SEEDS = 100
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Sample that detects a difference.
+    """Sample size that detects a difference, for one choice of trainings and repeats.
 
     Attributes:
-        seeds: Trainings of each side that was trained several times; None: no side was.
-        repeats: Answers of each side that answered several times; None: no side did.
-        clusters: Clusters like the pilot's; None: no number suffices, because trainings vary too much.
+        seeds: Number of trainings per side; None if no side was trained several times.
+        repeats: Number of answers per question and side; None if no side answered several times.
+        clusters: Number of clusters needed; None if no number suffices, because trainings vary too much.
     """
 
     seeds: int | None
@@ -41,12 +41,12 @@ class Needed:
 
 
 def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> Iterator[Needed]:
-    """Yield the number of clusters that detects a true difference, for other numbers of trainings and repeats than a pilot's.
+    """Yield the number of clusters needed to detect a difference, for other numbers of trainings and repeats than the pilot's.
 
-    Yield nothing if neither side has several: the pilot then does not show how much they vary.
+    Yield nothing if neither side has several trainings or repeats, because their variance is then unknown.
 
     Args:
-        pilot: The difference of the two sides, a single pair.
+        pilot: The paired difference of the two sides, shape (1,).
         sides: Candidate and reference.
         effect, power, level: As in `clusters_needed`.
     """
@@ -62,13 +62,13 @@ def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: flo
 
 
 def seeds_needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> int | None:
-    """Return how many trainings of each trained side detect a true difference on the pilot's questions.
+    """Return the number of trainings per trained side needed to detect a difference on the pilot's questions.
 
     Args:
         pilot, sides, effect, power, level: As in `needed`.
 
     Returns:
-        None if no side has several trainings, or if `MOST_SEEDS` of them do not suffice on these questions.
+        The number; None if no side has several trainings, or if even `MOST_SEEDS` trainings do not suffice.
     """
     if all(side.seeds < 2 for side in sides):
         return None
@@ -80,7 +80,7 @@ def seeds_needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, powe
 
 
 def answer_variance(side: Side) -> float:
-    """Return how much a side's answers to one question vary, the mean over questions; NaN with one answer each."""
+    """Return the variance of a side's repeated answers to the same question, averaged over questions; NaN with one answer each."""
     names = side.trainings or ("",) * len(side.scores)
     groups = [side.scores[[other == name for other in names]] for name in dict.fromkeys(names)]
     each = [group.var(axis=0, ddof=1) for group in groups if len(group) > 1]

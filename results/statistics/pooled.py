@@ -36,13 +36,13 @@ _SMALLEST = -18.0
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """Pairs of methods on one benchmark.
+    """Scores of pairs of methods on one benchmark, for the pooled test over benchmarks.
 
     Attributes:
-        candidates, references: Sides, one of each per row.
-        questions: Ids, in the order of the scores.
+        candidates, references: The two sides of each pair of methods.
+        questions: Question ids, in the order of the scores.
         clusters: As in `compared`.
-        kin: Strata with equal numbers share questions.
+        kin: Group number; benchmarks with equal numbers share questions.
         metric: The metric's range; None: as in `compared`.
     """
 
@@ -55,7 +55,7 @@ class Stratum:
 
     @property
     def labels(self) -> list[str]:
-        """Return each question's cluster, distinct from those of other questions."""
+        """Return a cluster label for each question; questions without a cluster get a unique label."""
         named = self.clusters or [None] * len(self.questions)
         return [
             f"{self.kin}#{question}" if cluster is None else f"{self.kin}={cluster}"
@@ -65,13 +65,13 @@ class Stratum:
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """A method's mean difference over several benchmarks.
+    """Mean difference of a method from the reference over several benchmarks, with equal weights.
 
     Attributes:
-        value: Mean over benchmarks.
-        low, high: Its interval at the level at which Holm's procedure tests it: it excludes 0 exactly if `p_holm` <= .05.
-        p, p_holm: Two-sided p-value, and corrected over the methods compared; NaN if a stratum has insufficient data.
-        strata: Benchmarks.
+        value: Mean difference over benchmarks.
+        low, high: Interval at the Holm-corrected level: it excludes 0 exactly if `p_holm` <= .05.
+        p, p_holm: Two-sided p-value, and Holm-corrected over the compared methods; NaN if a benchmark has insufficient data.
+        strata: Number of benchmarks.
     """
 
     value: float
@@ -83,14 +83,14 @@ class Pooled:
 
 
 def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
-    """Return the pooled difference of every row, tested as one family.
+    """Compute the mean difference over benchmarks for every pair of methods, tested as one family.
 
     Args:
         strata: The benchmarks, each with the same pairs of methods.
-        level: Of the claims.
+        level: Confidence level.
 
     Raises:
-        ValueError: There is no stratum.
+        ValueError: `strata` is empty.
     """
     if not strata:
         raise ValueError("pooling needs at least one stratum")
@@ -226,10 +226,10 @@ def _added(strata: Sequence[Differences], kin: Sequence[int]) -> tuple[Floats, I
 
 
 def borda(values: Floats, *, higher_is_better: Sequence[bool]) -> Floats:
-    """Return each method's Borda count: over benchmarks, how many methods it beats; ties count half.
+    """Return each method's Borda count: the number of methods that it beats, summed over benchmarks; ties count half.
 
     Args:
-        values: Shape (benchmarks, methods), without gaps.
+        values: Mean scores, shape (benchmarks, methods), without NaN.
         higher_is_better: One per benchmark.
 
     Source: Borda (1781); Colombo et al. (2022), "What are the best systems?".

@@ -26,14 +26,15 @@ class PredictionPowered:
     """A mean over all judged items, corrected with the labels of some of them.
 
     Attributes:
-        corrected: The mean with its interval; n is the number of labels, `unscorable` items without a judged value.
-        labeled: Mean of the labels only with its interval (Student's t), without the judge.
+        corrected: The corrected mean with its interval; `n` is the number of labels, `unscorable` the number of items without a
+            judged value.
+        labeled: Mean of the labels only, with its interval (Student's t).
         judged: Mean of the judged values over all items, uncorrected.
-        bias: Judged minus labeled, mean over the labeled items: the judge's error.
+        bias: The judge's mean error: judged minus labeled, over the labeled items.
         weight: Weight of the judge (lambda): 0 ignores it, 1 uses it in full.
-        standard_error: Of `corrected`.
-        items: Judged items, labeled ones among them.
-        worth: Number of labels that would be as accurate without the judge; at weight 0 the number of labels.
+        standard_error: Standard error of `corrected`.
+        items: Number of judged items, labeled or not.
+        worth: Effective number of labels: how many labels would be as accurate without the judge.
         freedom: Degrees of freedom of `standard_error`.
     """
 
@@ -48,7 +49,7 @@ class PredictionPowered:
     freedom: int
 
     def p(self, value: float) -> float:
-        """Return the two-sided p-value that the mean is `value`; NaN if there is no interval."""
+        """Return the two-sided p-value of the hypothesis that the mean is `value`; NaN if there is no interval."""
         if math.isnan(self.corrected.low):
             return math.nan
         gap = abs(self.corrected.value - value)
@@ -131,7 +132,7 @@ def prediction_powered_mean(
 
 
 def rectified(judged: ArrayLike, labels: ArrayLike, items: ArrayLike) -> Floats:
-    """Return judged values whose weighted sums are unbiased, for all weights that are independent of the labels.
+    """Correct judged values by prediction-powered inference, so that their sums under any label-independent weights are unbiased.
 
     With N items of which n have a label, each value of a labeled item is moved by N / n times its label minus the mean
     of its judged values. A value can leave the range of the judge. For an estimate whose score equation is linear in

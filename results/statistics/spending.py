@@ -18,7 +18,7 @@ BLOCK = 20
 
 
 def of_attempt(attempt: int, alpha: float = ALPHA) -> float:
-    """Return the error probability of the claim "pass" in one attempt of a candidate, from 1.
+    """Return the error probability that alpha spending allots to the claim "pass" in a candidate's nth attempt (n from 1).
 
     The first attempt spends `FIRST`, and attempt r spends a part 1 / (r (r - 1)) of the rest.
 
@@ -34,7 +34,7 @@ def of_attempt(attempt: int, alpha: float = ALPHA) -> float:
 
 
 def of_decision(number: int, alpha: float = ALPHA) -> float:
-    """Return the error probability of the claim "regressed since the anchor" in one decision about it, from 1.
+    """Return the error probability that alpha spending allots to the nth claim "regressed since the anchor" (n from 1).
 
     Block j = 0, 1, … has `BLOCK` · 2^j decisions, which together spend alpha / 2^(j + 1).
 

@@ -14,20 +14,20 @@ from results.statistics.intervals import differences, estimate, estimates
 
 @dataclass(frozen=True, slots=True)
 class StageLosses:
-    """Losses of a pipeline by stage, from replacing its stages with an oracle one after another.
+    """Losses of a RAG pipeline by stage, measured by replacing one stage after another with an oracle.
 
-    The stages telescope: retrieval + reranking + compression + reading = ceiling - normal. A stage can be negative
-    where the swap does harm.
+    The parts sum up: retrieval + reranking + compression + reading = ceiling - normal. A part is negative if the oracle does
+    worse.
 
     Attributes:
         normal: Score of the pipeline as it is.
-        retrieval: Gained when the evidence that retrieval missed is put among the passages.
-        reranking: Gained further when everything but the evidence is taken away.
-        compression: Gained further when the evidence is read in full; None if that was not measured, and then
-            part of `reading`.
-        reading: What is missing even then.
-        closed_book: Score without any passage: what the reader knows by heart.
-        evidence_gain: Normal minus closed book: what retrieval is good for as it is.
+        retrieval: Gain from adding the evidence that retrieval missed to the passages.
+        reranking: Further gain from removing all other passages.
+        compression: Further gain from reading the evidence uncompressed; None if it was not measured, and then included in
+            `reading`.
+        reading: Remaining loss, which is the reader's.
+        closed_book: Score without any passage: the reader's own knowledge.
+        evidence_gain: Normal minus closed book: the benefit of retrieval.
     """
 
     normal: Estimate
@@ -40,7 +40,7 @@ class StageLosses:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Return share of each stage in the whole loss; NaN if nothing is lost."""
+        """Return each stage's share of the total loss; NaN if nothing is lost."""
         losses = {"retrieval": self.retrieval.value, "reranking": self.reranking.value}
         if self.compression is not None:
             losses["compression"] = self.compression.value
@@ -59,17 +59,17 @@ def stage_losses(
     ceiling: float = 1.0,
     clusters: Clusters = None,
 ) -> StageLosses:
-    """Split a pipeline's loss into retrieval, reranking, compression and reading.
+    """Split a RAG pipeline's loss into retrieval, reranking, compression and reading.
 
-    All runs are of the same reader on the same questions; a question that any run was not scored on is left out of
-    all, so that the parts sum to the whole.
+    All scores must be from the same reader on the same questions. A question without a score in one of them is left out of all,
+    so that the parts sum to the total.
 
     Args:
         normal: Shape (questions,), scores of the pipeline as it is; NaN is unscorable.
-        gold_in_noise: Missing evidence put among the retrieved passages, then reranked and compressed as usual.
-        gold_only: The evidence alone, compressed as usual.
-        closed_book: No passage.
-        gold_uncompressed: The evidence alone, in full; None for a pipeline without a compressor.
+        gold_in_noise: Scores with missing evidence added to the retrieved passages, then reranked and compressed as usual.
+        gold_only: Scores with only the evidence, compressed as usual.
+        closed_book: Scores without passages.
+        gold_uncompressed: Scores with only the evidence, uncompressed; None for a pipeline without a compressor.
         ceiling: The attainable maximum of the metric.
         clusters: As in `estimates`.
 

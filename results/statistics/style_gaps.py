@@ -14,15 +14,15 @@ from results.statistics.intervals import differences, differences_together, esti
 
 @dataclass(frozen=True, slots=True)
 class StyleGap:
-    """The effect of one style. Gaps are formal minus style: positive is a loss.
+    """Effect of one writing style on a method's score. Gaps are formal minus style: positive is a loss.
 
     Attributes:
-        gap: Paired gap over the questions scored in both.
-        p_holm: Its p-value, Holm-corrected over the styles.
-        content_lost: Share of those questions whose gold string did not survive the rewriting.
-        from_content: Part of the gap that falls on questions whose gold string did not survive.
-        from_style: The rest, on questions that can still be answered; the two parts sum to the gap.
-        gap_where_survived: Paired gap over the questions whose gold string survived, by themselves.
+        gap: Paired difference over the questions scored in both styles.
+        p_holm: p-value of `gap`, Holm-corrected over the styles.
+        content_lost: Share of questions whose gold answer did not survive rewriting.
+        from_content: Part of the gap from questions whose gold answer did not survive rewriting.
+        from_style: Part of the gap from the other questions; the two parts sum to the gap.
+        gap_where_survived: Paired difference over only the questions whose gold answer survived.
     """
 
     gap: Difference
@@ -35,11 +35,11 @@ class StyleGap:
 
 @dataclass(frozen=True, slots=True)
 class StyleRobustness:
-    """Style gaps by style.
+    """A method's style gaps, by style.
 
     Attributes:
-        gaps: By style, in the order given.
-        worst: The style with the largest gap, None if no style could be paired.
+        gaps: Gaps by style, in the order given.
+        worst: The style with the largest gap; None if no question was scored in two styles.
     """
 
     gaps: dict[str, StyleGap]
@@ -49,12 +49,13 @@ class StyleRobustness:
 def style_robustness(
     formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], *, clusters: Clusters = None
 ) -> StyleRobustness:
-    """Return paired gaps from the formal text to each style, question by question.
+    """Compute the paired gap from the formal text to each style.
 
     Args:
         formal: Shape (questions,), scores on the formal text; NaN is unscorable.
         styles: Scores on each style, of the same questions.
-        survived: By style, shape (questions,), bool: whether a gold string is still found in the rewritten evidence.
+        survived: By style, a mask of the questions whose gold answer still occurs in the rewritten evidence, shape
+            (questions,).
         clusters: As in `estimates`.
 
     Raises:

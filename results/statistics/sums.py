@@ -24,18 +24,19 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the clusters of several rows of scores or of paired differences; all arrays are of one shape.
+    """Sums over clusters, from which means, variances and skewness of many rows of scores or differences are computed; all
+    arrays have one shape.
 
     Attributes:
-        n: Questions that count.
-        clusters: Independent clusters among them.
-        counts2, counts3: Σ c² and Σ c³ over clusters, c a cluster's questions.
-        total, squares, cubes: Σ s, Σ s², Σ s³ over clusters, s the sum of a cluster's scores.
+        n: Number of scored questions.
+        clusters: Number of clusters with scored questions.
+        counts2, counts3: Σ c² and Σ c³ over clusters, where c is a cluster's number of questions.
+        total, squares, cubes: Σ s, Σ s², Σ s³ over clusters, where s is the sum of a cluster's scores.
         cross12, cross21: Σ s c² and Σ s² c.
         cross11: Σ s c.
-        within: Σ d² over questions, d a question's score.
+        within: Σ d² over questions, where d is a question's score.
         sizes, largest: Σ |s|, and the largest |s|.
-        better, worse: Clusters whose sum is above, below zero.
+        better, worse: Number of clusters whose sum is above, below zero.
     """
 
     n: Floats
@@ -59,33 +60,35 @@ class Sums:
 
     @cached_property
     def value(self) -> Floats:
-        """Return mean over the questions that count; NaN without any."""
+        """Return the mean over scored questions; NaN without any."""
         with np.errstate(invalid="ignore"):
             return np.asarray(self.total / self.n)
 
     @cached_property
     def effective(self) -> Floats:
-        """Return equally large clusters that would say as much, n² / Σ c² (Kish); 0 without any."""
+        """Return the effective number of clusters, n² / Σ c² (Kish); 0 without questions."""
         return np.asarray(self.n**2 / np.maximum(self.counts2, 1))
 
     @cached_property
     def changed(self) -> Floats:
-        """Return clusters whose sum is not zero."""
+        """Return the number of clusters whose sum is not zero."""
         return self.better + self.worse
 
     @cached_property
     def spread(self) -> Floats:
-        """Return Σ (s - mean · c)² without building the residuals; what rounding leaves of zero is zero."""
+        """Return the sum of squared cluster residuals, Σ (s - mean · c)², computed from the sums; rounding errors around zero
+        are set to zero.
+        """
         v = np.nan_to_num(self.value)
         spread = self.squares - 2 * v * self.cross11 + v**2 * self.counts2
         return np.where(spread > EQUAL * np.maximum(self.squares, EQUAL), spread, 0.0)
 
     @cached_property
     def variance(self) -> Floats:
-        """Return variance of the mean; NaN with fewer than two clusters.
+        """Return the cluster-robust variance of the mean; NaN with fewer than two clusters.
 
-        The factor makes it unbiased if the questions of a cluster agree wholly, and a little too large otherwise; for
-        clusters of one size it is m / (m - 1).
+        The small-sample factor makes it unbiased if the questions of a cluster agree completely, and slightly conservative
+        otherwise; for m clusters of equal size it is m / (m - 1).
         """
         with np.errstate(invalid="ignore", divide="ignore"):
             lost = 2 * self.counts3 / (self.n * self.counts2) - self.counts2 / self.n**2
@@ -93,16 +96,17 @@ class Sums:
 
     @cached_property
     def skew(self) -> Floats:
-        """Return skewness of the clusters' residuals over the root of their number; 0 if all are equal."""
+        """Return the skewness of the mean: skewness of the clusters' residuals over the square root of their number; 0 if all are equal."""
         v, spread = np.nan_to_num(self.value), self.spread
         third = self.cubes - 3 * v * self.cross21 + 3 * v**2 * self.cross12 - v**3 * self.counts3
         return np.where(spread > 0, third / np.where(spread > 0, spread, 1.0) ** 1.5, 0.0)
 
     @cached_property
     def independent(self) -> Floats:
-        """Return independent questions that would say as much as these: between the clusters and the questions.
+        """Return the effective number of independent questions, from Kish's design effect; between the numbers of clusters and
+        of questions.
 
-        As many as have the same variance of the mean (the design effect of Kish).
+        This many independent questions would have the same variance of the mean.
         """
         alone = np.maximum(self.within - self.n * np.nan_to_num(self.value) ** 2, 0.0) / np.maximum(self.n, 1) ** 2
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -110,7 +114,7 @@ class Sums:
         return np.clip(np.nan_to_num(many, nan=0.0), self.clusters, np.maximum(self.n, self.clusters))
 
     def scaled(self, factor: float) -> Sums:
-        """Return the sums for `factor` times as many clusters of the same kinds."""
+        """Return the sums for a sample with `factor` times as many clusters of the same kind."""
         return replace(self, **{name: getattr(self, name) * factor for name in NAMES if name != "largest"})
 
 
@@ -118,15 +122,15 @@ NAMES = [item.name for item in fields(Sums)]
 
 
 def sums_of(rows: Floats, clusters: Clusters) -> Sums:
-    """Return the sums of rows of scores, arrays of shape (rows,); NaN is unscorable."""
+    """Compute the sums of rows of scores; NaN is unscorable. The result's arrays have shape (rows,)."""
     scores, known, starts = arranged(rows, clusters)
     return Sums(*row_sums(scores, None if known.all() else known, starts))
 
 
 def arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bool_], Whole | None]:
-    """Return scores with 0 in place of NaN, a mask of the known ones, and the start of each cluster (None if each question is a cluster).
+    """Reorder questions so that clusters are contiguous; return scores with 0 for NaN, a mask of known scores, and each cluster's start.
 
-    Questions are ordered so that those of a cluster stand together.
+    The starts are None if each question is its own cluster.
     """
     known = ~np.isnan(scores)
     filled = np.where(known, scores, 0.0)
@@ -139,7 +143,7 @@ def arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.boo
 
 
 def by_cluster(scores: Floats, clusters: Clusters) -> tuple[Floats, Floats]:
-    """Return each cluster's sum of scores and number of scored questions, shape (rows, clusters)."""
+    """Return each cluster's sum of scores and number of scored questions, two arrays of shape (rows, clusters)."""
     filled, known, starts = arranged(scores, clusters)
     if starts is None:
         return filled, known.astype(np.float64)
@@ -147,12 +151,12 @@ def by_cluster(scores: Floats, clusters: Clusters) -> tuple[Floats, Floats]:
 
 
 def row_sums(scores: Floats, known: NDArray[Any] | None, starts: Whole | None) -> tuple[Floats, ...]:
-    """Return the fields of `Sums` in their order, arrays of shape (rows,).
+    """Compute the fields of `Sums`, in their order; arrays of shape (rows,).
 
     Args:
         scores: Shape (rows, questions), 0 if not known.
-        known: Of the same shape, which scores are known, or how many questions each stands for; None: all are known.
-        starts: Start of each cluster; None: each question is one.
+        known: Mask of known scores, or the number of questions that each score represents, same shape; None: all are known.
+        starts: Start of each cluster; None if each question is its own cluster.
     """
     sums, counts = scores, np.ones((1, scores.shape[1])) if known is None else known.astype(np.float64)
     within = np.einsum("rq,rq->r", scores, scores)
@@ -187,9 +191,9 @@ def row_sums(scores: Floats, known: NDArray[Any] | None, starts: Whole | None) -
 
 
 def pair_sums(scores: Floats, clusters: Clusters) -> Sums:
-    """Return the sums of all paired differences, row minus column, arrays of shape (rows, rows); zeros on the diagonal.
+    """Compute the sums of the paired differences of all pairs, row minus column; arrays of shape (rows, rows), zeros on the diagonal.
 
-    A pair is compared on the questions that both were scored on.
+    Each pair uses the questions that both were scored on.
     """
     filled, known, starts = arranged(scores, clusters)
     methods, whole = len(filled), bool(known.all())

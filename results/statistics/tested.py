@@ -47,11 +47,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Seeds:
-    """Variance that trainings add to a difference: see `difference.Trainings`.
+    """Variance that training seeds add to a difference (`difference.Trainings` of both sides).
 
     Attributes:
-        spread, freedom: Shape (2, ...), of the candidate's and of the reference's trainings.
-        shared: Shape (...): how much of it the questions contain already.
+        spread, freedom: Variance and degrees of freedom of the candidate's and of the reference's trainings, shape (2, ...).
+        shared: Part of it that the variance over questions already contains, shape (...).
     """
 
     spread: Floats
@@ -60,7 +60,7 @@ class Seeds:
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Seeds:
-        """Return the variance that is added if nothing was trained: none."""
+        """Return zero variance of this shape, for methods that were not trained."""
         return cls(np.zeros((2, *shape)), np.ones((2, *shape)), np.zeros(shape))
 
     def __getitem__(self, where: Any) -> Seeds:
@@ -69,27 +69,27 @@ class Seeds:
 
     @cached_property
     def total(self) -> Floats:
-        """Return the spread of both."""
+        """Return the summed variance of both sides' trainings."""
         return np.asarray(self.spread.sum(axis=0))
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Means or paired differences with their tests and intervals; arrays of one shape.
+    """Means or paired differences with their tests and intervals; all arrays have one shape.
 
     Attributes:
-        sums: Over clusters.
+        sums: Sums over clusters.
         low, high: The smallest and largest value that the mean can have; infinite if the metric has no bounds.
-        middle: The mean, of logs if the difference is one of logs; NaN without questions.
-        variance, freedom: Of the mean, from the questions (and labels), and its degrees of freedom.
-        seeds: The trainings' part of the variance.
-        paired: Whether rows are differences, whose verdict is about 0.
+        middle: The mean (of logs, if differences are of logs); NaN without questions.
+        variance, freedom: Variance of the mean over questions (and labels), and its degrees of freedom.
+        seeds: Variance that trainings add.
+        paired: Whether rows are differences, to be tested against 0.
         center: The reference's geometric mean if the difference is one of logs, else NaN; `shown` turns such values
             into the metric's own.
-        rows: The clusters' sums and questions of the rows that a mask chooses; for bets.
-        doubts: Why a claim is not made although the test would allow it; empty if it is.
+        rows: Function from a mask of rows to their clusters' sums and numbers of questions, for betting intervals.
+        doubts: Why a claim is not made although the test would allow it; empty if there is no reason.
         labeled: Whether people's labels correct a judge's scores.
-        delta: Shape (rows, questions), the differences of the questions; None if they are not kept.
+        delta: Differences per question, shape (rows, questions); None if they are not kept.
     """
 
     sums: Sums
@@ -118,7 +118,7 @@ class Tested:
         seeds: Seeds | None = None,
         center: Floats | None = None,
     ) -> Tested:
-        """Add up what is known of the variance; the trainings' part is `seeds`."""
+        """Build the tests from sums over clusters; `seeds` adds the variance between trainings."""
         shape, nothing = sums.n.shape, np.zeros(sums.n.shape)
         seeds = Seeds.none(shape) if seeds is None else seeds
         # If few clusters differ, their spread is known as well as so many clusters would tell.
@@ -161,32 +161,32 @@ class Tested:
 
     @property
     def value(self) -> Floats:
-        """Return the mean in the metric's own values."""
+        """Return the mean on the metric's own scale."""
         return self.shown(self.middle)
 
     @property
     def n(self) -> Floats:
-        """Return the questions that count."""
+        """Return the number of scored questions."""
         return self.sums.n
 
     @property
     def clusters(self) -> Floats:
-        """Return the independent clusters."""
+        """Return the number of independent clusters."""
         return self.sums.clusters
 
     @property
     def error(self) -> Floats:
-        """Return the standard error, of the logs if the difference is one of logs."""
+        """Return the standard error (of the logs, if differences are of logs)."""
         return np.sqrt(self.variance + self.seeds.total)
 
     @cached_property
     def skew(self) -> Floats:
-        """Return the skewness of the mean over questions."""
+        """Return the skewness of the mean."""
         return np.where(self.labeled, 0.0, self.sums.skew)
 
     @cached_property
     def bounded(self) -> Mask:
-        """Return whether the metric has bounds."""
+        """Return a mask of rows whose metric has a lower and an upper bound."""
         return np.isfinite(self.low) & np.isfinite(self.high)
 
     @cached_property
@@ -218,16 +218,16 @@ class Tested:
         return np.asarray(~np.bool_(self.paired) & plain & (np.abs(sums.squares - sums.total) <= EQUAL * np.maximum(sums.n, 1)))
 
     def p_above(self, bar: float | Floats) -> Floats:
-        """Return one-sided p-values of the claim that the mean lies above the bar, in the metric's own values."""
+        """Return one-sided p-values for the claim that the mean is above `bar`, on the metric's own scale."""
         return self._one_sided(bar, above=True)
 
     def p_below(self, bar: float | Floats) -> Floats:
-        """Return one-sided p-values of the claim that the mean lies below the bar."""
+        """Return one-sided p-values for the claim that the mean is below `bar`, on the metric's own scale."""
         return self._one_sided(bar, above=False)
 
     @cached_property
     def p(self) -> Floats:
-        """Return two-sided p-values of the hypothesis that the mean is 0; NaN without questions and if a claim is doubted."""
+        """Return two-sided p-values of the hypothesis that the mean is 0; NaN without questions and with insufficient data."""
         return np.where((self.insufficient_data() != "") | (self.n == 0), np.nan, self._p)
 
     @cached_property
@@ -325,12 +325,12 @@ class Tested:
         return count, for_it, each
 
     def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
-        """Return all values that a two-sided test at this level does not reject, in the metric's own values.
+        """Return the confidence interval: all values that a two-sided test at this level does not reject, on the metric's own scale.
 
-        0 is among them exactly if `p` > 1 - level. Shares of single questions have the exact binomial interval.
+        It contains 0 exactly if `p` > 1 - level. Proportions of unclustered questions have the exact binomial interval.
 
         Args:
-            level: One, or one for each row.
+            level: Confidence level, one for all rows or one per row.
 
         Source: Hall (1992), "On the removal of skewness by transformation"; Clopper & Pearson (1934).
         """
@@ -353,7 +353,7 @@ class Tested:
         return self._agreeing(low, high, alpha) if self.paired else (low, high)
 
     def shown(self, value: Floats) -> Floats:
-        """Return differences of logs as differences of geometric means; others as they are."""
+        """Convert differences of logs to differences of geometric means; return others unchanged."""
         with np.errstate(invalid="ignore", over="ignore"):
             return np.where(np.isnan(self.center), value, self.center * np.expm1(value))
 
@@ -385,10 +385,10 @@ class Tested:
         return np.where(up & (low <= 0), np.maximum(least, APART), low), np.where(down & (high >= 0), np.minimum(most, -APART), high)
 
     def detectable(self, power: float = POWER, level: float | Floats = LEVEL) -> Floats:
-        """Return the smallest true difference that so many clusters would show with this power.
+        """Return the minimum detectable difference at this power and confidence level.
 
-        It is never smaller than half of the interval at this level. NaN if nothing varies; infinite if no difference
-        that the metric can have would be shown.
+        It is at least half the interval's width. NaN if the variance is unknown or zero; infinite if no possible difference
+        could be detected.
         """
         alpha = np.broadcast_to(1 - np.asarray(level, np.float64), self.middle.shape)
         low, high = self._ends(alpha)
@@ -400,7 +400,7 @@ class Tested:
         return self.shown(np.where(seen > self.high, np.inf, seen))
 
     def scaled(self, factor: float) -> Tested:
-        """Return the same with this many times as many clusters of the same kinds, and as many trainings."""
+        """Return the tests for a sample with `factor` times as many clusters of the same kind, and as many trainings."""
 
         def rows(mask: Mask) -> tuple[Floats, Floats]:
             sums, counts = self.rows(mask)
@@ -410,7 +410,7 @@ class Tested:
         return Tested.of(self.sums.scaled(factor), self.low, self.high, rows, paired=self.paired, seeds=self.seeds, center=self.center)
 
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
-        """Return why a claim is not made although the test would allow it; empty if it may be made.
+        """Explain, per row, why a claim is not made although the test would allow it; empty if it may be made.
 
         Bounded scores need no such reason: their test holds however few or skewed they are.
         """
@@ -434,15 +434,15 @@ class Tested:
 
 
 def reach(power: float = POWER, level: float = LEVEL, clusters: float = np.inf) -> float:
-    """Return how many standard errors a difference must be from 0 for a two-sided test at `level` to reject so often.
+    """Return the number of standard errors by which a true difference must exceed 0 to be detected with this power.
 
     Args:
         power: Probability of rejecting.
-        level: Coverage of the interval that must leave out 0.
-        clusters: Equally large clusters, whose number less one are the degrees of freedom of Student's t.
+        level: Confidence level of the interval that must exclude 0.
+        clusters: Number of equally large clusters; Student's t then has one degree of freedom less.
 
     Raises:
-        ValueError: One of the two is not a probability.
+        ValueError: `power` or `level` is not a probability.
 
     Source: Cohen (1988), chapter 2; Miller (2024), "Adding error bars to evals", section 5.
     """

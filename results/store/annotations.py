@@ -15,17 +15,20 @@ _SEPARATOR = 31
 
 
 def digest(question: str, answer: str, other: str | None = None) -> str:
-    """Return the hash of the labeled texts; of two answers, that of the run with the smaller fingerprint comes first."""
+    """Hash the labeled texts (question and one or two answers), so that a label can be tied to them.
+
+    Of two answers, the one of the run with the smaller fingerprint comes first.
+    """
     texts = [question, answer] if other is None else [question, answer, other]
     return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
 
 
 def with_present(items: str = "annotations", questions: str = "questions", predictions: str = "predictions") -> str:
-    """Return SQL of items with a column `present`: the hash of their present answers, NULL without one.
+    """Return SQL that adds a column `present` to labels: the hash of the answers that the runs now contain, NULL if there is none.
 
     Args:
-        items: A table with the columns dataset_fingerprint, question, one and other.
-        questions, predictions: Tables like the store's.
+        items: Name of a table with the columns dataset_fingerprint, question, one and other.
+        questions, predictions: Names of tables like the store's.
     """
     return f"""SELECT i.*, CASE WHEN p.answer IS NOT NULL AND (i.other IS NULL OR o.answer IS NOT NULL) THEN
             left(sha256(concat_ws(chr({_SEPARATOR}), q.text, p.answer, o.answer)), {DIGITS}) END AS present
@@ -40,10 +43,10 @@ VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, 
 
 
 def worth(label: str) -> float:
-    """Return the value of a label of a single answer, 0 to 1.
+    """Convert a label of a single answer to a number from 0 to 1.
 
     Raises:
-        ValueError: It is not a label.
+        ValueError: The text is not a label.
     """
     if label in VALUES:
         return VALUES[label]

@@ -39,19 +39,19 @@ _KEYS = ("method", "version", "stage", "config", "parents", "data", "sha256")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained model in a folder.
+    """Trained model in a folder, with the record of how it was trained (`ragmeter.json`).
 
     Attributes:
-        method: Id of the method that it belongs to.
-        version: That method's code version when it was trained.
-        stage: The training stage that made it.
+        method: Id of the method that uses it.
+        version: Version of the method's code when it was trained.
+        stage: The training stage that produced it.
         config: Options of the training.
         parents: Hashes of the checkpoints that training started from or used.
         data: Fingerprints of the training data.
-        sha256: `benchmarks.core.fingerprint.folder_sha256` of the folder.
+        sha256: Hash of the folder's files (`benchmarks.core.fingerprint.folder_sha256`).
         path: The folder.
         added_at: When it was registered (UTC); None before.
-        read: Hashes of the questions that its training read; None: unknown.
+        read: Hashes of the questions in its training data; None if unknown.
     """
 
     method: str
@@ -67,7 +67,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """Return the folder's own name."""
+        """Return the name of the folder."""
         return self.path.name
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def describe(
     parents: Iterable[Checkpoint | str] = (),
     data: Iterable[str] = (),
 ) -> Checkpoint:
-    """Write `ragmeter.json` into a finished model folder; the last step of a training.
+    """Write `ragmeter.json` into a finished model folder, as the last step of a training.
 
     Args:
         folder: The folder with all files of the model.
@@ -94,7 +94,7 @@ def describe(
         parents: Checkpoints, or their full hashes.
 
     Raises:
-        UserError: There is no such folder, it is empty, or the description is not JSON.
+        UserError: The folder is missing or empty, or the description is not JSON.
     """
     folder = Path(folder).absolute()
     hashes = [parent.sha256 if isinstance(parent, Checkpoint) else parent for parent in parents]
@@ -121,10 +121,10 @@ def describe(
 
 
 def read(folder: Path | str) -> Checkpoint:
-    """Return the card of a checkpoint folder without checking it; `verify` checks it.
+    """Read the card of a checkpoint folder without verifying the files (`verify` does).
 
     Raises:
-        UserError: There is no readable card.
+        UserError: The folder has no readable card.
     """
     path = Path(folder).absolute() / CARD
     try:
@@ -142,10 +142,10 @@ def read(folder: Path | str) -> Checkpoint:
 
 
 def verify(folder: Path | str) -> Checkpoint:
-    """Read a checkpoint folder's card and check that the folder has exactly the described files.
+    """Read a checkpoint folder's card, and verify that the folder contains exactly the described files.
 
     Raises:
-        UserError: The card is missing or broken, or files were changed, added or removed since.
+        UserError: The card is missing or damaged, or files were changed, added or removed.
     """
     result = read(folder)
     actual = folder_sha256(result.path)
@@ -205,10 +205,10 @@ def _texts(value: Any) -> bool:
 
 
 def register(store: Store, folder: Path | str) -> Checkpoint:
-    """Check a checkpoint folder and register it; if it is registered again at another path, the new path is stored.
+    """Verify a checkpoint folder and register it in the store; registering it at another path updates the path.
 
     Raises:
-        UserError: As `verify`.
+        UserError: As for `verify`.
     """
     result = replace(verify(folder), added_at=now())
     with store.database.writing() as connection:
@@ -232,11 +232,11 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
 
 
 def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
-    """Register checkpoints that a run uses, if their folders record what their training read; unreadable records stay unknown.
+    """Register checkpoints that a run uses, if their folders record the training questions; an unreadable record counts as unknown.
 
     Args:
-        store: Takes them.
-        folders: By hash.
+        store: The store to write to.
+        folders: Checkpoint folders by their hash.
     """
     recorded = [sha256 for sha256, folder in folders.items() if (folder / READ_QUESTIONS).is_file()]
     known = known_checkpoints(store) if recorded else {}
@@ -247,7 +247,7 @@ def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:
-    """Return registered checkpoints, newest first; none if there is no store yet."""
+    """List registered checkpoints, newest first; empty if there is no store yet."""
     rows = store.database.rows(
         """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
                ORDER BY added_at DESC, sha256""",
@@ -260,10 +260,10 @@ def checkpoints(store: Store) -> list[Checkpoint]:
 
 
 def matching(store: Store, text: str) -> list[Checkpoint]:
-    """Return registered checkpoints that match a text: the beginning of the hash, else the folder, else its name.
+    """Find registered checkpoints by the beginning of the hash, else by folder, else by the folder's name.
 
     Raises:
-        UserError: It is a checkpoint folder that was tampered with, or is not registered.
+        UserError: The text is a checkpoint folder that was changed, or that is not registered.
     """
     known = checkpoints(store)
     results = [c for c in known if len(text) >= PREFIX and c.sha256.startswith(text.lower())]
@@ -282,18 +282,18 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
 
 
 def runs_with(store: Store, checkpoint: Checkpoint) -> list[RunRow]:
-    """Return runs one of whose parts has a checkpoint's weights, newest first, each once."""
+    """List runs that use a checkpoint's weights in one of their parts, newest first."""
     made = {run.run: run for run in queries.runs(store) if made_with(run, checkpoint.sha256)}
     return sorted(made.values(), key=lambda run: run.started_at, reverse=True)
 
 
 def made_with(run: RunRow, sha256: str) -> bool:
-    """Return whether a checkpoint is among the weights of a run's parts, or among those that a part was trained from."""
+    """Return whether a run uses a checkpoint, directly or through a part that was trained from it."""
     return sha256 in run.provenance.get("checkpoints", ()) or uses(run.description, sha256)
 
 
 def uses(description: Any, sha256: str) -> bool:
-    """Return whether a run's description names a checkpoint's hash among the weights of its parts."""
+    """Return whether a run's description contains a checkpoint's hash among the weights of its parts."""
     if isinstance(description, Mapping):
         weights = description.get("weights")
         if isinstance(weights, str) and sha256 in weights:
@@ -314,7 +314,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A name for a run or a checkpoint; exactly one of `run` and `checkpoint` is set."""
+    """User-defined name for a run or a checkpoint; exactly one of `run` and `checkpoint` is set."""
 
     name: str
     run: str | None
@@ -324,10 +324,10 @@ class Tag:
 
 
 def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | None = None) -> Tag | None:
-    """Give a run or a checkpoint a name; a name that exists moves.
+    """Give a run or a checkpoint a name; an existing name is moved to the new target.
 
     Returns:
-        The previous target of the name.
+        The tag with its previous target; None if the name is new.
 
     Raises:
         UserError: The name is not a valid tag, or the run is unfinished or a control.
@@ -354,10 +354,10 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
 
 
 def untag(store: Store, name: str) -> Tag:
-    """Remove a tag; its target stays.
+    """Remove a tag and return it; its target stays in the store.
 
     Raises:
-        UserError: There is no such name.
+        UserError: No tag has this name.
     """
     before = tag_named(store, name)
     if before is None:
@@ -368,21 +368,21 @@ def untag(store: Store, name: str) -> Tag:
 
 
 def tags(store: Store) -> list[Tag]:
-    """Return tags in the order of their names; none if there is no store yet."""
+    """List all tags by name; empty if there is no store yet."""
     rows = store.database.rows("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name", lenient=True)
     return [Tag(*row) for row in rows]
 
 
 def tag_named(store: Store, name: str) -> Tag | None:
-    """Return the tag of this name, None if there is none."""
+    """Find a tag by its name; None if there is none."""
     return next((item for item in tags(store) if item.name == name), None)
 
 
 def resolve(store: Store, text: str) -> RunRow | Checkpoint:
-    """Return the run or checkpoint that an argument refers to: a tag first, then all other matches.
+    """Find the run or checkpoint that a command-line argument names; tags take precedence.
 
-    A run is named by the beginning of its fingerprint or its path, a checkpoint by the beginning of its hash, its folder or its
-    folder's name.
+    A run can be named by the beginning of its fingerprint or by its path; a checkpoint by the beginning of its hash, its folder
+    or the folder's name.
 
     Raises:
         UserError: The argument matches nothing or several things, or a tag points to something that was deleted.
@@ -409,10 +409,10 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
 
 
 def find_checkpoint(store: Store, text: str) -> Checkpoint:
-    """Return the checkpoint named by a tag, the beginning of its hash, a folder or a folder's name.
+    """Find a checkpoint by a tag, the beginning of its hash, a folder or the folder's name.
 
     Raises:
-        UserError: The argument matches none or several, or the tag is that of a run.
+        UserError: The argument matches no checkpoint or several, or the tag names a run.
     """
     name = tag_named(store, text)
     if name is not None:
@@ -429,24 +429,24 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
 
 
 def find_run(store: Store, text: str) -> RunRow:
-    """Return the run that an argument refers to; for a checkpoint, the newest finished one made with it.
+    """Find the run that a command-line argument names; for a checkpoint, the newest finished run that uses it.
 
     Raises:
-        UserError: As `resolve` and `run_of`.
+        UserError: As for `resolve` and `run_of`.
     """
     return run_of(store, resolve(store, text))
 
 
 def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None) -> RunRow:
-    """Return a run unchanged; for a checkpoint, the newest finished run made with it.
+    """Return the target itself if it is a run; for a checkpoint, the newest finished run that uses it.
 
     Args:
         store: The store to read.
-        target: As `resolve` gives it.
-        like: The run that it will be compared with: dataset, setting and seed must be the same.
+        target: A run or checkpoint, as returned by `resolve`.
+        like: A run to compare with; only runs with the same dataset, setting and seed are considered.
 
     Raises:
-        UserError: No such run is stored, or, without `like`, runs on more than one benchmark are.
+        UserError: There is no such run, or, without `like`, there are runs on several benchmarks.
     """
     if isinstance(target, RunRow):
         return target
@@ -531,13 +531,13 @@ _LIST_OF_STAGE = {"supervised": "joint"}
 
 
 def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
-    """Return registered checkpoints by their hash."""
+    """Return all registered checkpoints by their hash."""
     held = records(store)
     return {checkpoint.sha256: replace(checkpoint, read=held.get(checkpoint.sha256)) for checkpoint in checkpoints(store)}
 
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the method of a run and the parts that it is made of, each with its `id`."""
+    """Yield the descriptions of a run's method and of all of its parts (retriever, rerankers, …), each with its `id`."""
     for value in (
         description.get("method"),
         *(description.get("rerankers") or ()),
@@ -549,12 +549,12 @@ def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
-    """Return references of the data that a run's parts were trained on, and by which checkpoint; empty if a card declares none.
+    """Map each data reference that a run's parts were trained on to the checkpoint that states it ("" for a method's card).
 
     Args:
         run: The run.
-        cards: Of methods and their parts.
-        known: Registered checkpoints.
+        cards: Cards of methods and their parts, by id.
+        known: Registered checkpoints by their hash.
     """
     listed = (cards.get(part["id"], {}).get("training_data") or () for part in parts(run.description))
     results = {str(item): "" for each in listed for item in each}
@@ -565,9 +565,10 @@ def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
 
 
 def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
-    """Return training data that cover a run's questions, one sentence each; references and fingerprints are compared.
+    """List training data of a run that cover its test questions, one sentence each; compares references and fingerprints.
 
-    Two parts of one split have the same reference, so if there is a record of the questions that were read, it decides.
+    If the training questions are recorded one by one, the record decides, because different parts of a split share one
+    reference.
     """
     in_record = {
         reference for item in _lineage(run, known) if item.read is not None for reference in references_of(item) if _is_part(reference)
@@ -589,7 +590,7 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
 
 
 def touched_by(run: RunRow, known: Checkpoints) -> Touched:
-    """Return the evaluated questions that were read when a checkpoint that answers them was trained, or one that it started from."""
+    """Return the test questions that occur in the training data of a run's checkpoints or of those that they were trained from."""
     result = Touched()
     folds = _folds(run)
     others = [sha256 for sha256 in _named_hashes(run, known) if sha256 not in folds]
@@ -617,9 +618,9 @@ def _folds(run: RunRow) -> dict[str, Fold]:
 
 
 def read_unknown(run: RunRow, known: Checkpoints) -> bool:
-    """Return whether a run has weights, and no record of the questions that their training read.
+    """Return whether a run uses weights without a record of their training questions.
 
-    A record is about what ragmeter trained. What the base of a checkpoint read before is unknown in any case.
+    Records cover ragmeter's own trainings; the data of the pretrained base model are always unknown.
     """
     models = run.provenance.get("models")
     if run.kind == "control" or (isinstance(models, Mapping) and models.get("counted") == [] and models.get("weights_here") is True):
@@ -641,9 +642,9 @@ def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
     """Return whether the training data of all trained parts of a run are known.
 
     Args:
-        run: The run. A submission's card could have declared all of them.
-        cards: Of methods and their parts.
-        known: Registered checkpoints.
+        run: The run; for a submission the answer is always True, because its card can declare all training data.
+        cards: Cards of methods and their parts, by id.
+        known: Registered checkpoints by their hash.
     """
     if run.card is not None:
         return True
@@ -663,9 +664,9 @@ def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
 
 
 def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return references that a checkpoint's own stage was trained on; empty if its options do not state any.
+    """Return data references that a checkpoint's last training stage used, from its options; empty if they name none.
 
-    Mixed styles come with their base, as such benchmarks are called: `styled:train(hotpotqa)`.
+    Restyled data are named with their base dataset, for example `styled:train(hotpotqa)`.
     """
     results: dict[str, None] = {}
     for key in _NAMED:
@@ -720,7 +721,7 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
 
 
 def trained_here(run: RunRow, known: Checkpoints) -> bool:
-    """Return whether a part of a run is a registered checkpoint."""
+    """Return whether a run uses a registered checkpoint."""
     return bool(_lineage(run, known))
 
 

@@ -49,7 +49,7 @@ _FAREWELL_S = 5.0
 
 
 class DiskFull(Broke):
-    """A file of the store cannot grow; data written before are kept."""
+    """Raised if a file of the store cannot grow because the disk is full; data written before are kept."""
 
     def __init__(self, path: Path, what: str = "the disk is full") -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class DiskFull(Broke):
 
 
 class Damaged(Broke):
-    """The store's file lost a part of its content: it was truncated or overwritten."""
+    """Raised if the store's file lost content because it was truncated or overwritten."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -75,10 +75,10 @@ class Damaged(Broke):
 
 
 class Database:
-    """A DuckDB file in a folder; all objects for one file share this process's connection.
+    """DuckDB file in a folder; all `Database` objects for one file share a connection per process.
 
     Args:
-        folder: The store folder; created when first written to.
+        folder: The store folder; created on the first write.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -87,10 +87,10 @@ class Database:
 
     @property
     def exists(self) -> bool:
-        """Return whether the store exists.
+        """Return whether the store's file exists.
 
         Raises:
-            UserError: The path of its folder is a file.
+            UserError: The folder's path is a file.
         """
         if self.path.exists():
             return True
@@ -107,7 +107,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open one transaction: all of it is on disk when the block ends, or none of it.
+        """Open a write transaction, committed to disk when the block ends or rolled back on an error.
 
         Raises:
             UserError: The disk is full, the file belongs to another program or version, or the lock stays taken.
@@ -119,7 +119,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open a connection for reading, which sees one state of the store; within another such block of this thread, that block's.
+        """Open a connection for reading a consistent snapshot; a nested block in the same thread shares the outer one's.
 
         Raises:
             UserError: There is no store here, or the file belongs to another program or version.
@@ -132,10 +132,10 @@ class Database:
             yield connection
 
     def rows(self, query: str, values: Sequence[object] = (), *, lenient: bool = False) -> list[tuple[Any, ...]]:
-        """Return the rows of one query; with `lenient`, none if there is no store yet.
+        """Run a query and return its rows; with `lenient`, return no rows if there is no store yet.
 
         Raises:
-            UserError: As `reading`.
+            UserError: As for `reading`.
         """
         if lenient and not self.exists:
             return []
@@ -144,7 +144,7 @@ class Database:
 
     @contextmanager
     def alone(self) -> Iterator[Path]:
-        """Provide the closed and complete file while nobody else writes, in order to replace it.
+        """Lock out other processes and provide the closed database file, so that it can be replaced.
 
         Raises:
             UserError: There is no store here, the disk is full, or the lock stays taken.
@@ -155,7 +155,7 @@ class Database:
             yield self.path
 
     def close(self) -> None:
-        """Close the file now, unless a thread uses it; it is opened again when needed."""
+        """Close the file unless a thread is using it; it is reopened when needed."""
         self._shared.close()
 
     @contextmanager
@@ -550,7 +550,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def now() -> datetime:
-    """Return the current time, UTC without a zone, as the store keeps it."""
+    """Return the current UTC time without a time zone, the form in which the store keeps times."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
@@ -607,7 +607,7 @@ def _ragmeter_version() -> str:
 
 
 def busy(error: duckdb.Error) -> bool:
-    """Return whether another process has the file open."""
+    """Return whether a DuckDB error means that another process has the file open."""
     text = str(error)
     return "Could not set lock" in text or "Conflicting lock" in text or "different configuration" in text
 

@@ -11,10 +11,10 @@ from results.store.queries import RunRow
 
 
 def unknown_code(provenance: Mapping[str, Any]) -> list[str]:
-    """List the plug-ins of a run whose code is unknown.
+    """List warnings about plug-ins of a run whose code version is unknown.
 
     Args:
-        provenance: Of the run.
+        provenance: The run's provenance.
     """
     lines = []
     for name, code in provenance.get("code", {}).items():
@@ -27,10 +27,10 @@ def unknown_code(provenance: Mapping[str, Any]) -> list[str]:
 
 
 def uncommitted(environment: Mapping[str, Any]) -> list[str]:
-    """Report that a run was made by a checkout of ragmeter with uncommitted changes.
+    """Warn if a run was made by a ragmeter checkout with uncommitted changes; empty if not.
 
     Args:
-        environment: Of the run.
+        environment: The run's environment.
     """
     git = environment.get("git") or {}
     return [f"ragmeter had uncommitted changes (commit {str(git.get('commit'))[:12]})"] if git.get("dirty") else []
@@ -41,18 +41,18 @@ NOT_RESCORED = "imported, not rescored"
 
 
 def not_rescored(run: RunRow, metrics: Sequence[str] | None = None) -> str:
-    """Return `imported, not rescored: METRIC, …`, or nothing.
+    """Return the remark `imported, not rescored: METRIC, …`; empty if no metric is concerned.
 
     Args:
         run: The run.
-        metrics: Those that are shown; None: all.
+        metrics: Ids of the shown metrics; None: all.
     """
     theirs = [metric for metric in run.not_rescored if metrics is None or metric in metrics]
     return f"{NOT_RESCORED}: {', '.join(theirs)}" if theirs else ""
 
 
 def doubts(first: RunRow, second: RunRow) -> list[str]:
-    """List the unknown facts about the code and scores of two runs."""
+    """List warnings about unknown code versions and unverified scores of two runs."""
     sides = ("first", first), ("second", second)
     known = ((side, [*uncommitted(run.environment), *unknown_code(run.provenance), not_rescored(run)]) for side, run in sides)
     return [f"{side}: {line}" for side, lines in known for line in lines if line]

@@ -10,12 +10,12 @@ from methods.api import ENDPOINTS
 from results.store.queries import RunRow
 from results.store.store import Store
 
-Stated = Mapping[str, Sequence[str]]
+ReportedVersions = Mapping[str, Sequence[str]]
 """Versions that served each requested model, as unique texts."""
 
 
-def stated(store: Store, run: str) -> Stated:
-    """Return what endpoints reported about their models in the answers of a run and in its judgments; empty if none was asked."""
+def reported_versions(store: Store, run: str) -> ReportedVersions:
+    """Read which model versions the endpoints reported for a run's answers and judgments; empty if no endpoint was called."""
     rows = store.database.rows(
         f"""SELECT DISTINCT item FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS item
             FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
@@ -35,21 +35,21 @@ def stated(store: Store, run: str) -> Stated:
 
 
 def within(store: Store, run: RunRow) -> list[str]:
-    """List the models for which the endpoint reported several versions within one run, one sentence each."""
+    """List models for which the endpoint reported several versions within one run, one sentence each."""
     models = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
     return [
         f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(versions)}"
-        for model, versions in stated(store, run.run).items()
+        for model, versions in reported_versions(store, run.run).items()
         # One name may stand for a model at each of several endpoints.
         if len(versions) > max(1, models.count(model))
     ]
 
 
 def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
-    """List the models for which the endpoint reported different versions in the two runs, one sentence each."""
+    """List models for which the endpoint reported different versions in two runs, one sentence each."""
     if first.run == second.run:
         return []
-    before, now = stated(store, first.run), stated(store, second.run)
+    before, now = reported_versions(store, first.run), reported_versions(store, second.run)
     return [
         f"the endpoint reported other versions of {model}: {' | '.join(before[model])} in {first.path}; "
         f"{' | '.join(now[model])} in {second.path}"
@@ -59,10 +59,10 @@ def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
 
 
 def refuse_drift(lines: Sequence[str]) -> None:
-    """Refuse runs whose endpoints reported different versions.
+    """Raise an error if `drift` found models whose reported version differs between two runs.
 
     Raises:
-        UserError: `drift` returns lines for them.
+        UserError: There are such lines.
     """
     if lines:
         raise UserError(

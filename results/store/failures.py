@@ -51,12 +51,12 @@ _KINDS: Mapping[str, tuple[str, str]] = {
 
 
 def kind_of(reason: str) -> str:
-    """Return one of `endpoint`, `truncation`, `memory`, `refusal`, `raised`, `limit` and `other`, by the reason of the failure."""
+    """Classify the reason of a failure: `endpoint`, `truncation`, `memory`, `refusal`, `raised`, `limit` or `other`."""
     return next(kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, reason))
 
 
 def cause_of(reason: str) -> tuple[str, str]:
-    """Return the kind of a failure with its reason, equal for reasons that differ only in numbers, quoted texts or ids."""
+    """Return a failure's kind, and its reason with numbers, quoted texts and ids masked, so that equal causes can be counted."""
     plain = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "…", reason)
     return kind_of(reason), re.sub(r"(?<![\w-])[\w-]*\d[\w.,-]*", "…", plain)
 
@@ -66,10 +66,10 @@ OF_ITS_PROMPT = frozenset({"truncation", "refusal", "memory"})
 
 
 class Streak:
-    """Counts failures of one cause since the last answer, in the order in which questions end.
+    """Counts consecutive failures of one cause, to stop a task that can no longer succeed.
 
-    A document that is too long, or that a filter refuses, counts once however many questions are about it: other documents may
-    be answered.
+    If a document is too long or refused by a filter, its questions count as one failure, because other documents may still
+    succeed.
     """
 
     def __init__(self) -> None:
@@ -77,11 +77,11 @@ class Streak:
         self._documents: set[tuple[tuple[str, str], str]] = set()
 
     def stops(self, reason: str | None, document: str | None = None) -> bool:
-        """Record how a question ended (None: with an answer); return whether to stop sending calls.
+        """Record how a question ended, and return whether the task should stop.
 
         Args:
-            reason: Why it failed; None if it did not.
-            document: The document of the question, if any.
+            reason: Why the question failed; None if it was answered.
+            document: Id of the question's document, if any.
         """
         if reason is None:
             self._since.clear()
@@ -98,13 +98,13 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Outcomes of a run's questions.
+    """Numbers of answered and failed questions of a run.
 
     Attributes:
-        rows: Questions that have a row.
-        reasons: Number of failed questions by cause; one reason represents its cause.
-        code: How many failed because our code or a plug-in raised.
-        accepted: Whether the user accepted that those count as wrong.
+        rows: Number of questions with a stored row.
+        reasons: Number of failed questions by cause; the key is one of its reasons.
+        code: Number of failures because ragmeter's or a plug-in's code raised an error.
+        accepted: Whether the user accepted these as wrong answers.
     """
 
     rows: int = 0
@@ -130,7 +130,7 @@ class Failures:
 
     @property
     def unresolved(self) -> int:
-        """Return the number of questions that failed in our code and that the user has not accepted."""
+        """Return the number of failures in ragmeter's or a plug-in's code that the user has not accepted as wrong answers."""
         return 0 if self.accepted else self.code
 
     @property
@@ -142,25 +142,25 @@ class Failures:
         return dict(counts.most_common())
 
     @property
-    def foremost(self) -> str:
-        """Return the most frequent reason, without secrets; "" if nothing failed."""
+    def most_frequent(self) -> str:
+        """Return the most frequent failure reason, with secrets removed; "" if nothing failed."""
         return without_secrets(self.reasons[0][0]) if self.reasons else ""
 
     def too_many(self, max_rate: float) -> bool:
-        """Return whether too many questions failed for the run's scores to describe its method."""
+        """Return whether the failure rate is too high (or all failed) for the run's scores to count."""
         nothing = 0 < self.rows == self.failed
         return nothing or (self.rows >= FROM_QUESTIONS and self.failed > max_rate * self.rows)
 
     def in_words(self) -> str:
-        """Return `150 failed (endpoint 148, limit 2)`."""
+        """Summarize the failures, for example `150 failed (endpoint 148, limit 2)`."""
         return f"{self.failed:,} failed ({', '.join(f'{kind} {count:,}' for kind, count in self.kinds.items())})"
 
     def error(self, what: str, command: str) -> Incomplete:
-        """Return the error that reports an incomplete run.
+        """Make the error that reports an incomplete run.
 
         Args:
-            what: The reason.
-            command: The command that continues it.
+            what: The reason, for the error's first line.
+            command: The command that resumes the run.
         """
         shown = [f"{count:,} × {kind_of(reason)}: {without_secrets(reason)}" for reason, count in self.reasons[:_SHOWN]]
         more = [f"and {counted(len(self.reasons) - _SHOWN, 'more reason')}"] if len(self.reasons) > _SHOWN else []
@@ -171,7 +171,7 @@ class Failures:
 
 
 def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
-    """Return the outcomes of runs' questions; runs without stored questions are omitted."""
+    """Read the failures of runs; runs without stored questions are omitted."""
     rows = store.database.rows(
         "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
         "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",

@@ -22,7 +22,7 @@ _HELD = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 
 
 def note(folder: Path) -> None:
-    """Record the process that holds the lock from now on."""
+    """Write a note with this process's id and command next to the lock that it now holds."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"pid": os.getpid(), "command": _own(), "since": since, "host": socket.gethostname()}
     partial = folder / f".{FILE}.{os.getpid()}"
@@ -35,17 +35,17 @@ def note(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Remove the note, before the lock is released."""
+    """Remove the note, before this process releases the lock."""
     with suppress(OSError):
         (folder / FILE).unlink()
 
 
 def named(folder: Path, error: Exception | None = None) -> str:
-    """Return the holder of a lock: process id, command, and since when.
+    """Describe the process that holds a store's lock: process id, command, and since when.
 
     Args:
         folder: The store folder.
-        error: The error of opening the file. DuckDB names the process that has it open, also of another program.
+        error: The error that opening the file raised; DuckDB's message names the process that has it open.
     """
     opened = _HELD.search(str(error)) if error is not None else None
     pid = int(opened[2]) if opened else None

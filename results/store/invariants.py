@@ -14,7 +14,7 @@ from results.store.store import AGGREGATED, Store, insert
 
 
 def check_run(store: Store, run: str) -> list[str]:
-    """Check a run's stored scores and store the violations, replacing earlier ones.
+    """Check that a run's stored scores satisfy the relations between metrics (such as recall@5 ≤ recall@10), and store the violations.
 
     Returns:
         One sentence per violation; empty if there is none.
@@ -39,7 +39,7 @@ def check_run(store: Store, run: str) -> list[str]:
 
 
 def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
-    """Return the violated relations by run; runs without a violation are omitted."""
+    """Read the stored violations of relations between metrics, by run; runs without violations are omitted."""
     rows = store.database.rows("SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)])
     results: dict[str, list[str]] = {}
     for run, what in rows:
@@ -48,7 +48,7 @@ def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
 
 
 def score_rows(store: Store, run: str) -> dict[str, Scores]:
-    """Return a run's scores by metric id, aligned over its questions in the order of their ids; NaN without a value."""
+    """Read a run's scores by metric id, with questions in the order of their ids; NaN without a value."""
     with store.database.reading() as connection:
         table = connection.execute(
             "SELECT metric, value, dense_rank() OVER (ORDER BY question) - 1 AS place FROM scores WHERE run = ?", [run]
@@ -66,7 +66,7 @@ def score_rows(store: Store, run: str) -> dict[str, Scores]:
 
 
 def summary_errors(store: Store, run: str) -> list[str]:
-    """Return metrics whose reported mean is not the mean of their questions, one sentence each."""
+    """List metrics whose stored mean differs from the mean over their questions, one sentence each."""
     rows = store.database.rows(
         f"""SELECT metric FROM (SELECT metric, n, mean FROM summaries WHERE run = ?) kept
                 FULL JOIN ({AGGREGATED} WHERE run = ? GROUP BY run, metric) made USING (metric)

@@ -34,12 +34,12 @@ Counts = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Committed rows that are missing from the file.
+    """Committed rows that are missing from the store's file, found by comparing recorded counts.
 
     Attributes:
-        what: Their kind.
-        run: Their run, '' for rows of several runs.
-        missing, recorded: Numbers of rows.
+        what: Kind of the rows.
+        run: Run that the rows belong to, '' for rows shared by runs.
+        missing, recorded: Numbers of missing rows and of recorded rows.
     """
 
     what: str
@@ -53,12 +53,12 @@ class Loss:
 
 
 def count(connection: duckdb.DuckDBPyConnection) -> Counts:
-    """Count the rows of an open store; counts of 0 are left out."""
+    """Count the rows of an open store by kind and run; zero counts are left out."""
     return {(what, run): rows for what, run, rows in connection.execute(_COUNT).fetchall() if rows}
 
 
 def read(folder: Path) -> Counts | None:
-    """Read the recorded counts; None if there are none, or if they cannot be read (after a power failure)."""
+    """Read the row counts recorded next to the store; None if there are none, or if they are unreadable (after a power failure)."""
     try:
         document = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if document["version"] != _VERSION:
@@ -69,7 +69,7 @@ def read(folder: Path) -> Counts | None:
 
 
 def write(folder: Path, counts: Counts) -> None:
-    """Record counts; the file changes as a whole. Without room for it, nothing is recorded."""
+    """Record row counts next to the store, atomically. If the disk is full, nothing is recorded."""
     path, partial = folder / FILE, folder / f".{FILE}.{os.getpid()}"
     rows: dict[str, dict[str, int]] = {}
     for (what, run), number in sorted(counts.items()):
@@ -85,11 +85,11 @@ def write(folder: Path, counts: Counts) -> None:
 
 
 class Recording:
-    """Counts around a commit, so that a process that is killed in between leaves no false alarm.
+    """Records row counts before and after a commit, so that a process killed in between causes no false alarm.
 
     Args:
         folder: The store folder.
-        connection: In a transaction, before its commit.
+        connection: A connection in a transaction that is about to commit.
     """
 
     def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
@@ -101,21 +101,21 @@ class Recording:
             write(folder, {key: rows for key, rows in kept.items() if rows})
 
     def committed(self) -> None:
-        """Record the counts after the commit, if they changed."""
+        """Record the new row counts after the commit, if they changed."""
         if self._before != self._after:
             write(self._folder, self._after)
 
 
 def lost(recorded: Counts, present: Counts) -> list[Loss]:
-    """Return recorded rows that are missing, sorted by kind and run."""
+    """List recorded rows that are missing, sorted by kind and run."""
     missing = {key: rows - present.get(key, 0) for key, rows in recorded.items()}
     return [Loss(*key, number, recorded[key]) for key, number in sorted(missing.items()) if number > 0]
 
 
 def mark(connection: duckdb.DuckDBPyConnection, losses: Sequence[Loss]) -> None:
-    """Mark the runs that lost rows as interrupted, so that they are not compared and the same command asks again.
+    """Mark runs that lost rows as interrupted, so that they are not compared, and rerunning the command asks the lost questions again.
 
-    Each run is a transaction of its own; if one fails, marking all again changes nothing else.
+    Each run is marked in its own transaction; repeating the call after an error is safe.
     """
     by_run: dict[str, list[str]] = {}
     for loss in losses:
@@ -127,7 +127,7 @@ def mark(connection: duckdb.DuckDBPyConnection, losses: Sequence[Loss]) -> None:
 
 
 def unknown(folder: Path) -> str:
-    """Return the message about a store with rows and without readable counts."""
+    """Return the message for a store that has rows but no readable row counts."""
     return (
         "warning: the recorded row counts of the store are missing or cannot be read, so rows lost before now cannot be noticed\n"
         f"  where: {folder / FILE}\n"
@@ -136,7 +136,7 @@ def unknown(folder: Path) -> str:
 
 
 def described(losses: Sequence[Loss], folder: Path) -> str:
-    """Return the message about a loss, with its cause and the remedy."""
+    """Return the message about lost rows, with cause and remedy."""
     shown = [str(loss) for loss in losses[:_LISTED]]
     more = [f"and {len(losses) - _LISTED} more"] if len(losses) > _LISTED else []
     return (

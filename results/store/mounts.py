@@ -21,11 +21,11 @@ NETWORK |= {
 
 
 def network_type(folder: Path, mounts: str) -> str | None:
-    """Return the type of the network file system that a folder is on; None: it is on a local one.
+    """Return the type of network file system that a folder is on; None for a local file system.
 
     Args:
-        folder: Absolute; it need not exist yet.
-        mounts: Content of /proc/self/mountinfo: a later mount at the same point hides an earlier one.
+        folder: Absolute path; it need not exist.
+        mounts: Content of /proc/self/mountinfo; a later mount at the same point hides an earlier one.
     """
     best, kind = "", ""
     for line in mounts.splitlines():
@@ -41,7 +41,7 @@ def network_type(folder: Path, mounts: str) -> str | None:
 
 
 def network_here(folder: Path) -> str | None:
-    """Return the type of the network file system that a folder of this machine is on; None: a local one, or unknown."""
+    """Return the type of network file system that a folder is on, from this machine's mounts; None for a local or unknown one."""
     try:
         mounts = MOUNTS.read_text("utf-8", "replace")
     except OSError:  # no Linux
@@ -51,10 +51,10 @@ def network_here(folder: Path) -> str | None:
 
 @cache
 def refuse_network(folder: Path) -> None:
-    """Refuse a store on a network file system, unless the user allows it.
+    """Refuse to keep a store on a network file system, unless the user allows it.
 
     Raises:
-        UserError: The folder is on one.
+        UserError: The folder is on a network file system.
     """
     if os.environ.get(ALLOW) == "allow":
         return

@@ -25,14 +25,14 @@ from results.store.store import FINISHED, Store
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The losses of one run's stages.
+    """A run's lost score, split by pipeline stage (retrieval, reranking, compression, reading).
 
     Attributes:
         run: The run.
-        losses: None if something is missing.
+        losses: The losses; None if a needed run is missing.
         questions: Number of questions that all runs were scored on.
         missing: Settings in which the same pipeline has no finished run yet.
-        obstacle: Why such runs cannot be made; empty if they can.
+        obstacle: Why these runs cannot be made; empty if they can.
     """
 
     run: RunRow
@@ -45,15 +45,15 @@ class Attribution:
 def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0, among: Sequence[RunRow] | None = None) -> Attribution:
     """Split a run's lost score into the losses of retrieval, reranking, compression and reading.
 
-    This needs other runs of the same pipeline, data and seed: with the evidence among the candidates, with only the evidence,
-    and without passages.
+    This needs further runs of the same pipeline, data and seed: with gold evidence added, with only gold evidence, and without
+    passages.
 
     Args:
         store: The store to read.
-        run: The original run.
-        metric: A metric where higher is better.
-        ceiling: The maximum score of a question.
-        among: All runs on its data, if they were read before.
+        run: The run to explain.
+        metric: Id of a metric where higher is better.
+        ceiling: Maximum score of a question.
+        among: All runs on the same data, if the caller already has them; None reads them.
     """
     try:
         wanted = _wanted(run)
@@ -114,11 +114,11 @@ def _first(runs: Iterable[RunRow], setting: Setting, description: Mapping[str, A
 
 @dataclass(frozen=True, slots=True)
 class Contaminated:
-    """A submission whose declared training data cover the evaluated questions.
+    """Submission whose declared training data cover the test questions.
 
     Attributes:
-        run: Its fingerprint.
-        method: Its name.
+        run: Fingerprint of the submission's run.
+        method: Name of the submission's method.
         reasons: One sentence per item of training data.
     """
 
@@ -129,20 +129,20 @@ class Contaminated:
 
 @dataclass(frozen=True, slots=True)
 class DatasetFacts:
-    """A stored dataset.
+    """Facts about a stored dataset, for its page.
 
     Attributes:
-        fingerprint: Of its content.
-        name: As runs name it, mixes of styles with their shares.
-        card: As registered.
-        notes: Remarks from when it was read.
-        questions, passages: Counts.
-        types: Questions by type, most frequent first; "" where a question has none.
-        without_gold: Questions that have no gold answer.
-        with_evidence: Questions that name positive passages.
-        documents: Documents that questions share; 0 if each has its own.
-        words: Mean words of a question, split at spaces.
-        runs, methods: Number of its runs, and of their methods.
+        fingerprint: Fingerprint of its content.
+        name: Name as in runs; mixes of styles include their shares.
+        card: The registered dataset card.
+        notes: Remarks of the loader, for example on skipped records.
+        questions, passages: Number of each.
+        types: Number of questions by type, most frequent first; "" for questions without a type.
+        without_gold: Number of questions without a gold answer.
+        with_evidence: Number of questions with gold passages.
+        documents: Number of documents that several questions share; 0 if each question has its own.
+        words: Mean number of words per question, split at spaces.
+        runs, methods: Number of runs on it, and of their methods.
         contaminated: Submissions that declare it as training data.
     """
 
@@ -164,14 +164,14 @@ class DatasetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A question with those of its positive passages that the store holds, by id."""
+    """Question with its gold passages that are in the store, by passage id."""
 
     question: QuestionRow
     passages: Mapping[str, Passage]
 
 
 def dataset_facts(store: Store) -> list[DatasetFacts]:
-    """Return every stored dataset, by name."""
+    """Summarize every stored dataset, sorted by name."""
     cards = queries.datasets(store)
     with store.database.reading() as connection:
         counted = connection.execute(
@@ -235,13 +235,13 @@ def _contaminated(fingerprint: str, sent: Sequence[tuple[Any, ...]]) -> tuple[Co
 
 
 def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> list[Sample]:
-    """Return questions spread evenly over a dataset, with their gold.
+    """Draw questions evenly spaced over a dataset, with their gold.
 
     Args:
         store: The store to read.
-        fingerprint: Of the dataset.
-        number: How many.
-        start: Offset of each question from the first sample; equal values give equal samples.
+        fingerprint: Fingerprint of the dataset.
+        number: Number of questions.
+        start: Offset of the sample; equal offsets give equal samples.
     """
     requests = queries.questions(store, fingerprint)
     if not requests:
@@ -260,14 +260,14 @@ _MOST_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run of a method.
+    """Scores and cost of one run, for a method's page.
 
     Attributes:
-        run: The run, with the name that an experiment gives it.
-        values: By metric id, in the order asked for; those that it was not scored on are left out.
+        run: The run, under the method name that its experiment uses.
+        values: Mean scores by metric id, in the requested order; missing metrics are left out.
         cost: None if nothing was measured.
-        stages: Mean seconds per question by stage, without waiting for a slot, which `waited_s` is.
-        peak_memory_bytes: The maximum over all questions; 0 if it was not measured.
+        stages: Mean seconds per question by stage, without waiting for a free slot (`waited_s`).
+        peak_memory_bytes: Maximum memory over all questions; 0 if it was not measured.
     """
 
     run: RunRow
@@ -279,20 +279,20 @@ class Result:
 
 
 def cards(store: Store) -> dict[str, dict[str, Any]]:
-    """Return cards of methods and of their parts by id, the newest version of each."""
+    """Read the cards of all methods and their parts, by id; the newest version of each."""
     rows = store.database.rows("SELECT id, card FROM methods ORDER BY id, version")
     return {name: shareable(card) for name, card in rows}
 
 
 def method_ids(store: Store) -> list[str]:
-    """Return ids of the methods that have runs or registered checkpoints, in alphabetical order."""
+    """List the ids of methods that have runs or registered checkpoints, alphabetically."""
     query = "SELECT method_id FROM runs WHERE NOT list_contains(?, origin) UNION SELECT method FROM checkpoints ORDER BY 1"
     rows = store.database.rows(query, [list(queries.HIDDEN)])
     return [row[0] for row in rows]
 
 
 def runs_of(store: Store, method: str) -> list[RunRow]:
-    """Return a method's runs, each once, by dataset, setting and seed."""
+    """List a method's runs, each once, sorted by dataset, setting and seed."""
     made: dict[str, RunRow] = {}
     for run in queries.runs(store, method=method):
         made.setdefault(run.run, run)
@@ -300,12 +300,12 @@ def runs_of(store: Store, method: str) -> list[RunRow]:
 
 
 def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> list[Result]:
-    """Return scores and costs of runs, in their order.
+    """Read the scores and costs of runs, in their order.
 
     Args:
         store: The store to read.
-        runs: Of whatever data.
-        metrics: Ids.
+        runs: The runs; they may be on different data.
+        metrics: Metric ids.
     """
     ids = [run.run for run in runs]
     by_data: dict[str, list[str]] = {}
@@ -329,7 +329,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
 
 
 def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return mean seconds per question by run and stage, the longest stage first; a skipped stage counts as 0."""
+    """Read the mean seconds per question by run and stage, longest stage first; a skipped stage counts as 0 seconds."""
     rows = store.database.rows(
         """WITH mine AS (SELECT run, stages FROM usage WHERE list_contains(?, run)),
                     counts AS (SELECT run, count(*) AS n FROM mine GROUP BY run),
@@ -351,12 +351,12 @@ def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
 
 
 def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Return a training's curves from a checkpoint's folder: (step, value) by quantity.
+    """Read a training's curves from a checkpoint folder: (step, value) pairs by quantity, for example the loss.
 
-    Lines without a step, values that are not finite numbers, and a last line that was cut off are left out.
+    Lines without a step, non-finite values and a truncated last line are skipped.
 
     Args:
-        folder: The checkpoint's, as registered.
+        folder: The folder of the registered checkpoint.
 
     Returns:
         Empty if the folder has no curve or was deleted.
@@ -381,7 +381,7 @@ def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = 400) -> list[tuple[float, float]]:
-    """Reduce a curve to at most `most` points: means over stretches of equal length, so that a spike affects only its stretch."""
+    """Reduce a curve to at most `most` points by averaging over segments of equal length, so that a spike affects only its segment."""
     if len(points) <= most:
         return list(points)
     parts = np.array_split(np.asarray(points, np.float64), most)

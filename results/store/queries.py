@@ -49,14 +49,14 @@ _SAME_MOMENT = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run that has started and not finished; a killed one looks the same.
+    """Run that has started and not finished; a run whose process was killed looks the same.
 
     Attributes:
-        run: The fingerprint.
-        experiment: "-" for a run of none.
-        method, dataset, setting, seed: As on boards.
-        questions: How many it has.
-        done, failed: Answered so far, and those among them that failed.
+        run: Id of the run.
+        experiment: Name of the experiment, "-" without one.
+        method, dataset, setting, seed: Names as in results tables.
+        questions: Number of questions to answer.
+        done, failed: Number of questions done so far, and how many of them failed.
         started_at: When it was first started, UTC.
         resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
         dollars: Cost of the answers so far; NaN if the cost of some call is unknown.
@@ -77,12 +77,14 @@ class Running:
 
     @property
     def resumed(self) -> bool:
-        """Return whether an earlier execution answered a part, so that `done` does not give the present execution's speed."""
+        """Return whether an earlier execution answered a part of the questions, in which case `done` does not measure this
+        execution's speed.
+        """
         return self.resumed_at - self.started_at > _SAME_MOMENT
 
 
 def running(store: Store) -> list[Running]:
-    """Return runs that are being written, the one that was started first first; none if there is no store yet."""
+    """List the unfinished runs, oldest start first; empty if there is no store yet."""
     rows = store.database.rows(_RUNNING, [RUNNING], lenient=True)
     return [Running(*row) for row in rows]
 
@@ -108,14 +110,14 @@ _FIELDS = ((*_TOKENS, "cached_tokens"), ("model_calls",), ("seconds", "seconds_p
 
 
 def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """Return fields of `usage` that are not known of submissions, by run; runs made here are not among them.
+    """Find the usage fields that a submission does not report, by run; runs made here are omitted.
 
-    A field is unknown if it is zero for all questions. All fields are unknown if some question that did not fail states none: a
-    mean over the rest would be over other questions, and one with zeros too low.
+    A field is unknown if it is zero for all questions. All fields are unknown if any successful question reports no usage,
+    because a mean over the others would be biased.
 
     Args:
-        connection: To a store.
-        run_ids: Fingerprints.
+        connection: A connection to the store.
+        run_ids: Ids of the runs.
     """
     rows = connection.execute(_UNSTATED, [list(run_ids)]).fetchall()
     return {
@@ -126,22 +128,23 @@ def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One line of `ragmeter list runs`. Its stored documents are shared with other lines and must not be changed.
+    """Stored run, as in one line of `ragmeter list runs`. Its JSON documents are shared with other rows and must not be changed.
 
     Attributes:
-        run: The id: the task's fingerprint, for later executions with a token.
+        run: Id of the run: the task's fingerprint, with a token for later executions.
         path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
-        done, failed: Questions answered, and those among them that failed.
-        origin: `run`; of submissions that boards show `submitted` or `verified`, of others one of `HIDDEN`.
-        description, provenance, environment, card: As stored.
+        done, failed: Number of questions done, and how many of them failed.
+        origin: "run" if made here; for submissions "submitted" or "verified", or one of `HIDDEN` if no board shows it.
+        description, provenance, environment, card: JSON documents about configuration, origin, machine, and (for submissions)
+            the card.
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.boards.board`); None for all that were scored.
-        styled: Base dataset and styles.
+        styled: Base dataset and styles of the candidates.
         execution: 1 for the first execution of its fingerprint in this store, 2 for the next …
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
-        not_rescored: Metrics whose scores came from another store and could not be computed here.
-        gate: Outcome of the newest gate with this run as candidate; empty without one.
+        not_rescored: Metrics whose imported scores could not be recomputed.
+        gate: Outcome of the newest gate decision with this run as candidate; empty without one.
         positive_control: Whether the experiment declares that it is trained on the test questions: compared, but never ranked.
     """
 
@@ -177,22 +180,22 @@ class RunRow:
 
     @property
     def fingerprint(self) -> str:
-        """Return the task's fingerprint, which all its executions share."""
+        """Return the fingerprint of the run's task, which all executions of the task share."""
         return fingerprint_of(self.run)
 
     @property
     def may_win(self) -> bool:
-        """Return whether it may be ranked and called the best; controls and positive controls may not."""
+        """Return whether the run may be ranked; controls and positive controls may not be."""
         return self.kind != "control" and not self.positive_control
 
     @property
     def short(self) -> str:
-        """Return the id as tables show it."""
+        """Return the shortened id that tables show."""
         return shortened(self.run)
 
     @property
     def exact(self) -> str:
-        """Return a RUN argument for this execution that stays valid after later executions."""
+        """Return a RUN argument that names exactly this execution, also after later executions."""
         return self.short if token_of(self.run) else f"{self.short}#{self.execution}"
 
     @property
@@ -200,7 +203,7 @@ class RunRow:
         return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object without the documents that describe the configuration."""
+        """Return a JSON object without the configuration documents."""
         names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
         counts = ("execution", "questions", "done", "failed", "status", "error", "origin", "gate")
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
@@ -209,7 +212,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentRow:
-    """A stored experiment; `source` is the YAML text it was run from, `finished` is the number of its finished runs.
+    """Stored experiment; `source` is the text of its YAML file, `finished` the number of its finished runs.
 
     `answered` is the number of their questions, each counted once per method and benchmark.
     """
@@ -228,14 +231,14 @@ class ExperimentRow:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Mean cost per answer; NaN if the sender of a submission does not report it.
+    """Mean cost of a run's answers; NaN if a submission does not report it.
 
     Attributes:
-        seconds: Mean of a question's own seconds, all stages but waiting for a slot.
+        seconds: Mean seconds per question over all stages, without waiting for a free slot.
         prompt_tokens, completion_tokens, memory_tokens, model_calls: Means per question.
-        cost_usd: Total; NaN if the cost of some call is unknown.
-        cached_tokens: Of the prompt tokens those that endpoints read from their own caches, per question.
-        seconds_p50, seconds_p95: Of a question's own seconds; means over runs if one row has several.
+        cost_usd: Total cost in US dollars; NaN if the cost of some call is unknown.
+        cached_tokens: Prompt tokens per question that endpoints read from their own caches.
+        seconds_p50, seconds_p95: Percentiles of the seconds per question; averaged if a row combines several runs.
     """
 
     seconds: float
@@ -255,18 +258,18 @@ class Cost:
 
     @property
     def delivered(self) -> float:
-        """Return the tokens that a reader receives per question: prompt tokens, and memory tokens in place of text."""
+        """Return the tokens that the reader receives per question: prompt tokens plus memory tokens (compressed passages)."""
         return self.prompt_tokens + self.memory_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class IndexCost:
-    """Total cost of preparing a run's corpus; not part of `Cost`.
+    """Total cost of indexing a run's corpus; not part of `Cost`.
 
     Attributes:
-        seconds: Of building indexes, or of opening existing ones.
-        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Of models that were called.
-        reused: Whether all artifacts existed already, so that an earlier run paid for these calls.
+        seconds: Time for building indexes, or for opening existing ones.
+        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Cost of model calls during indexing.
+        reused: Whether all artifacts existed already, so that these costs arose in an earlier run.
     """
 
     seconds: float
@@ -279,11 +282,11 @@ class IndexCost:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of all kinds."""
+        """Return the number of tokens of all kinds."""
         return self.prompt_tokens + self.completion_tokens + self.memory_tokens
 
     def in_words(self) -> str:
-        """Describe the cost in one line, omitting zero items."""
+        """Describe the cost in one line, without items that are zero."""
         calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
         if self.reused:
             return f"{self.seconds:.2f} s to open the artifacts of an earlier run" + (f" with {calls}" if calls else "")
@@ -319,14 +322,15 @@ LEFT JOIN (SELECT candidate AS run, arg_max(coalesce(details ->> 'gate', outcome
 def runs(
     store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None, hidden: bool = False
 ) -> list[RunRow]:
-    """Return runs in the order of their experiment's table, experiments by name, runs of none last.
+    """List stored runs in the order of their experiment's table; experiments are sorted by name, runs without one come last.
 
     A submission belongs to every experiment with runs on the same questions, in the same setting, with the same seed.
 
     Args:
         store: The store to read.
-        experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
-        hidden: Whether submissions that no board shows are among them (`HIDDEN`).
+        experiment, method, dataset_fingerprint: Return only runs of this experiment, method id or dataset; None does not
+            filter.
+        hidden: Whether to include submissions that no board shows (`HIDDEN`).
     """
     options = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
     queries = {column: value for column, value in options.items() if value is not None}
@@ -339,7 +343,7 @@ def runs(
         declaring = connection.execute(
             "SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS]
         ).fetchall()
-    declared = {name: laid(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
+    declared = {name: with_profile(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
     results = [_run_row(row) for row in rows]
     if not declared:
         return results
@@ -356,8 +360,8 @@ POSITIVE_CONTROLS = "positive_controls"
 
 
 @lru_cache(maxsize=64)
-def laid(source: str, profile: str | None) -> Mapping[str, Any]:
-    """Return the keys of an experiment's file, its profile laid over them; it was validated before it was stored."""
+def with_profile(source: str, profile: str | None) -> Mapping[str, Any]:
+    """Parse the stored YAML of an experiment, with the keys of its profile applied."""
     try:
         value = yaml.load(source, LOADER)
     except yaml.YAMLError:
@@ -366,7 +370,7 @@ def laid(source: str, profile: str | None) -> Mapping[str, Any]:
 
 
 def has_runs(store: Store) -> bool:
-    """Return whether the store has any run."""
+    """Return whether the store contains any run."""
     with store.database.reading() as connection:
         return connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
 
@@ -402,7 +406,7 @@ def _shareable(document: str | None) -> Any:
 
 
 def experiments(store: Store) -> list[ExperimentRow]:
-    """Return stored experiments, newest first."""
+    """List stored experiments, newest first."""
     rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
                (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished'),
@@ -413,10 +417,10 @@ def experiments(store: Store) -> list[ExperimentRow]:
 
 
 def experiment(store: Store, name: str | None = None) -> ExperimentRow:
-    """Return the stored experiment with this name, or the newest.
+    """Find the stored experiment with this name; None finds the newest.
 
     Raises:
-        UserError: There is none.
+        UserError: There is no such experiment.
     """
     known = experiments(store)
     if not known:
@@ -430,12 +434,12 @@ def experiment(store: Store, name: str | None = None) -> ExperimentRow:
 
 
 def find_run(store: Store, text: str) -> RunRow:
-    """Return the run that a RUN argument names.
+    """Find the run that a RUN argument names.
 
     Args:
         store: The store to read.
-        text: A fingerprint's beginning (four digits or more) or a path, which may leave out leading parts: the newest
-            finished execution. With a token, as in `3f2a91c0.5b7e`, exactly that execution; `3f2a91c0#1` is the first.
+        text: The beginning of a fingerprint (four digits or more) or a path, whose leading parts may be omitted; this finds the
+            newest finished execution. `3f2a91c0.5b7e` names exactly one execution by its token, and `3f2a91c0#1` the first one.
 
     Raises:
         UserError: The text matches no run, or runs of several tasks.
@@ -470,15 +474,15 @@ _OFFERED = 12
 
 
 def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every: Sequence[RunRow], others: Sequence[str] = ()) -> UserError:
-    """Return the error for a text that matches no run; it suggests runs whose method's name contains the text, else the nearest names.
+    """Make the error for a text that matches no run; it suggests similar names.
 
     Args:
-        store: The store of the experiments: the newest one's runs are named first.
-        noun: The kind of object.
-        text: The given text.
-        names: All candidates.
+        store: The store; runs of its newest experiment are suggested first.
+        noun: The kind of object that was looked for, for the message.
+        text: The user's text.
+        names: All valid names.
         every: All runs.
-        others: Names of other things that could have been meant; those that have the text in them go first.
+        others: Names of other objects that could be meant, for example tags.
     """
     word = text.casefold().strip()
     age = {row.name: number for number, row in enumerate(experiments(store))}
@@ -499,7 +503,7 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
 
 
 def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """Return metrics that any of these runs was scored on, in the order in which they were first written."""
+    """List the metrics that any of these runs was scored on, in the order in which they were first written."""
     rows = store.database.rows(
         "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
     )
@@ -507,7 +511,7 @@ def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
 
 
 class NotScored(UserError):
-    """None of the runs was scored on a named metric; `metric` is its name."""
+    """Raised if none of the runs was scored on a named metric; `metric` is its name."""
 
     def __init__(self, what: str, metric: str, *, where: str | None = None, try_this: str | None = None) -> None:
         super().__init__(what, code="not-scored", where=where, try_this=try_this)
@@ -515,7 +519,7 @@ class NotScored(UserError):
 
 
 def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Return the ids of stored scores that match names: a whole id, or one without its version or parameters.
+    """Resolve names of metrics to the ids of stored scores; a name may omit version and parameters.
 
     Raises:
         NotScored: None of these runs was scored on a metric of this name.
@@ -534,33 +538,33 @@ def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -
 
 
 def definitions(store: Store) -> dict[str, dict[str, Any]]:
-    """Return metric definitions by id: definition, low, high, higher_is_better, group, source, judge, unit."""
+    """Read the definitions of all metrics by id: definition, low, high, higher_is_better, group, source, judge, unit."""
     names = ("definition", "low", "high", "higher_is_better", "group", "source", "judge", "unit")
     rows = store.database.rows("SELECT id, definition, low, high, higher_is_better, metric_group, source, judge, unit FROM metrics")
     return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
 
 def scale_of(metric: str, known: Mapping[str, Mapping[str, Any]]) -> float:
-    """Return the factor for displaying a metric's values: 100, or 1 for counts and similar values.
+    """Return the factor for displaying a metric's values: 100 for fractions, 1 for counts and similar values.
 
     Args:
-        metric: Its id.
-        known: Definitions, as `definitions` gives them.
+        metric: Id of the metric.
+        known: Definitions by id, from `definitions`.
     """
     return 1.0 if known.get(metric, {}).get("unit") == "number" else 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Per-question scores of runs on one dataset, aligned.
+    """Per-question scores of several runs on one dataset, in the same order of questions.
 
     Attributes:
-        questions: Ids, in the dataset's order.
-        sampled: The kind of cluster, from the runs.
-        values: By (run, metric), shape (questions,), NaN if unscorable or not scored.
-        unscorable: By (run, metric): questions that were scored and cannot have a value.
-        unscored: By (run, metric): questions without a value from the judge.
-        unread: By (run, metric), shape (questions,): which these are; only if there are any.
+        questions: Question ids, in the dataset's order.
+        sampled: Clusters of the questions and their kind.
+        values: Scores by (run, metric), shape (questions,); NaN if unscorable or not scored.
+        unscorable: By (run, metric), the number of questions without gold for the metric.
+        unscored: By (run, metric), the number of questions that the judge gave no value.
+        unread: By (run, metric), a mask of these questions, shape (questions,); only if there are any.
     """
 
     questions: list[str]
@@ -574,15 +578,15 @@ class Columns:
 def sampled_by_data(
     connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]], experiments: Collection[str] = ()
 ) -> dict[str, Sampled]:
-    """Return the kind of cluster for several datasets, by fingerprint, as the experiments state it for their runs.
+    """Read the clusters of the questions of several datasets, by fingerprint, of the kind that experiments declare.
 
-    If they state different kinds, questions that share any of the clusters form one cluster, so that different clusters are
+    If experiments declare different kinds, clusters that share a question are merged, so that different clusters are
     independent in any case.
 
     Args:
-        connection: To a store.
-        runs_by_data: Fingerprints of runs by that of their dataset.
-        experiments: Whose statements count; empty: those of all experiments that show the runs.
+        connection: A connection to the store.
+        runs_by_data: Ids of runs by the fingerprint of their dataset.
+        experiments: Experiments whose declarations are used; empty uses all that show the runs.
     """
     kinds: dict[str, list[str]] = {}
     every = [run for same in runs_by_data.values() for run in same]
@@ -616,16 +620,16 @@ def sampled_by_data(
 def score_columns(
     store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
 ) -> Columns:
-    """Return per-question scores of runs on one dataset; of all metrics, or of the given ones; `experiments`: as `sampled_by_data`."""
+    """Read per-question scores of runs on one dataset, for the given metrics (None: all); `experiments` as in `sampled_by_data`."""
     return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics, experiments)[dataset_fingerprint]
 
 
 def score_columns_by_data(
     store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
 ) -> dict[str, Columns]:
-    """Return per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them.
+    """Read per-question scores of runs on several datasets with one query, by the dataset's fingerprint.
 
-    `experiments`: as `sampled_by_data`.
+    `metrics` None reads all metrics; `experiments` is as in `sampled_by_data`.
     """
     queries = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
     with store.database.reading() as connection:
@@ -667,7 +671,7 @@ def _numbers(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
 
 
 def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
-    """Return mean cost per question by run; NaN for unknown values, for example if a submitter did not state them."""
+    """Read the mean cost per question of runs, by run id; NaN for unknown values, for example if a submission does not report them."""
     with store.database.reading() as connection:
         noted = spendings(connection, run_ids)
         cached, unpriced = {run: tokens for run, _, tokens, _ in noted}, {run for run, calls, _, _ in noted if calls}
@@ -686,7 +690,7 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
 
 
 def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tuple[str, int, float, int]]:
-    """Return the notes `spending` of runs: run, calls of unknown cost, cached tokens per question, and all calls."""
+    """Read the stored spending notes of runs as rows (run id, calls of unknown cost, cached tokens per question, all calls)."""
     # Reading JSON is slow: only of runs that have such a note at all.
     noted = connection.execute(
         f"""SELECT DISTINCT run FROM predictions WHERE list_contains(?, run) AND contains(CAST(notes AS VARCHAR), '"{SPENDING}"')""",
@@ -703,7 +707,7 @@ def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tu
 
 
 def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
-    """Return the cost of preparing the corpus by run; runs without it, such as submissions, are omitted."""
+    """Read the cost of indexing the corpus by run id; runs without it, such as submissions, are omitted."""
     rows = store.database.rows(
         """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
                sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
@@ -713,7 +717,7 @@ def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
 
 
 def datasets(store: Store) -> dict[str, dict[str, Any]]:
-    """Return stored datasets by fingerprint: reference, card, questions, passages, notes."""
+    """Read all stored datasets by fingerprint: reference, card, number of questions and passages, notes."""
     rows = store.database.rows("SELECT fingerprint, reference, card, questions, passages, notes FROM datasets")
     return {
         row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
@@ -723,7 +727,7 @@ def datasets(store: Store) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """A ranked item of evidence with its passage, and whether the gold names it."""
+    """Ranked evidence item with its passage, and whether it is a gold passage."""
 
     rank: int
     id: str
@@ -736,7 +740,7 @@ class EvidenceRow:
 
 @dataclass(frozen=True, slots=True)
 class QuestionRow:
-    """A question with its gold, as stored."""
+    """Stored question with its gold."""
 
     question: str
     text: str
@@ -751,10 +755,11 @@ class QuestionRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """Answer of one run to one question; `unscored` has the reasons of judges that gave no value.
+    """Stored answer of one run to one question.
 
-    `stages` has its own seconds; `waited_s` is its waiting time for a slot. `calls_kept` is how many `calls` has.
-    `record` has the contexts, statements, searches and confidence that the system returned.
+    `unscored` has the reasons of judges that gave no value. `stages` has the seconds per stage, and `waited_s` the time spent
+    waiting for a free slot. `calls_kept` is the number of stored calls. `record` has the contexts, statements, searches and
+    confidence that the system returned.
     """
 
     run: str
@@ -777,13 +782,13 @@ class AnswerRow:
 
     @property
     def spending(self) -> Mapping[str, int]:
-        """Return the note on tokens that endpoints had cached, and on calls of unknown cost."""
+        """Return the note on tokens that endpoints read from their caches, and on calls of unknown cost."""
         noted = self.notes.get(SPENDING)
         return noted if isinstance(noted, dict) else {}
 
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
-    """Return the questions of a dataset with their gold, in its order."""
+    """Read the questions of a dataset with their gold, in the dataset's order."""
     rows = store.database.rows(
         """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id, turns FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
@@ -796,19 +801,19 @@ def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
 
 
 def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
-    """Return stored passages by id, in the order asked for; those that the store does not hold are left out."""
+    """Read passages by id, in the requested order; ids that the store lacks are omitted."""
     rows = store.database.rows("SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)])
     results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
     return {identifier: results[identifier] for identifier in identifiers if identifier in results}
 
 
 def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
-    """Return indices of the supporting sentences of a question in a passage."""
+    """Return the indices of a passage's sentences that are gold support for a question."""
     return {index for owner, index in map(sentence_of, question.supporting_facts) if owner == passage and index >= 0}
 
 
 def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
-    """Return answers to a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
+    """Read the answers of runs to one question, with at most `depth` evidence items each, in the order of `run_ids`."""
     wanted = list(run_ids)
     with store.database.reading() as connection:
         responses = connection.execute(
@@ -861,7 +866,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
 
 
 def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
-    """Return failed steps of a run's questions by system and reason, and how its questions `ended`."""
+    """Count failed steps of a run's questions by system and reason, and how its questions ended (`ended`)."""
     rows = store.database.rows("SELECT notes FROM predictions WHERE run = ?", [run])
     counts: dict[str, Counter[str]] = {}
     for system, note in (item for (text,) in rows for item in json.loads(text).items()):
@@ -872,13 +877,13 @@ def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
 
 
 def calls(store: Store, run: str, question: str) -> list[Call]:
-    """Return the calls of generating models that a run made for a question, as far as they are kept, in order."""
+    """Read the stored calls of generating models that a run made for a question, in order."""
     names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
     rows = store.database.rows(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question])
     return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]
 
 
 def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:
-    """Return characters of every answer, by run and question."""
+    """Return the length of every answer in characters, by (run, question)."""
     rows = store.database.rows("SELECT run, question, length(answer) FROM predictions WHERE list_contains(?, run)", [list(run_ids)])
     return {(run, question): length for run, question, length in rows}

@@ -22,12 +22,12 @@ SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Evaluated questions that trainings of a run's parts read.
+    """Test questions that occur in the training data of a run's parts.
 
     Attributes:
-        questions: Their ids.
-        by: The checkpoints whose trainings read some.
-        sampled: The part of the hashes that these records keep; empty if all.
+        questions: Ids of these questions.
+        by: Names of the checkpoints that were trained on some of them.
+        sampled: Fraction of the hashes that the records keep, if they are samples; empty if complete.
     """
 
     questions: frozenset[str] = frozenset()
@@ -39,18 +39,18 @@ class Touched:
         return Touched(self.questions | other.questions, *map(tuple, every))
 
     def in_words(self, of: int) -> str:
-        """Return how many questions of a benchmark were read, and by which trainings."""
+        """Describe how many of a benchmark's questions occur in the training data, and of which checkpoints."""
         sampled = f" (at least: the record keeps {', '.join(self.sampled)})" if self.sampled else ""
         return f"{len(self.questions):,} of {of:,} questions were read when {' and '.join(self.by)} was trained{sampled}"
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Questions that a checkpoint's training read; compared with a benchmark's questions once per benchmark.
+    """Record of the questions in a checkpoint's training data, as hashes.
 
     Attributes:
-        store: Holds it.
-        sha256: The checkpoint's.
+        store: The store that holds the record.
+        sha256: Hash of the checkpoint.
     """
 
     store: Store
@@ -58,12 +58,12 @@ class Record:
     _known: dict[tuple[str, Fold | None], Touched] = field(default_factory=dict, repr=False)
 
     def touched(self, dataset: str, who: str, fold: Fold | None = None) -> Touched:
-        """Return the questions of a benchmark that the training read.
+        """Find the questions of a benchmark that the checkpoint was trained on; the result is cached per benchmark.
 
         Args:
-            dataset: The benchmark's fingerprint.
-            who: Name of the checkpoint.
-            fold: Only questions of this fold; None: all.
+            dataset: Fingerprint of the benchmark.
+            who: Name of the checkpoint, for messages.
+            fold: Consider only questions of this fold; None considers all.
         """
         key = dataset, fold
         if key not in self._known:
@@ -78,16 +78,16 @@ class Record:
 
 
 def records(store: Store) -> dict[str, Record]:
-    """Return the records that a store holds, by the hash of their checkpoint."""
+    """Return all stored records of training questions, by the hash of their checkpoint."""
     rows = store.database.rows("SELECT sha256 FROM read_questions", lenient=True)
     return {sha256: Record(store, sha256) for (sha256,) in rows}
 
 
 def put_record(connection: DuckDBPyConnection, sha256: str, folder: Path) -> None:
-    """Import the record from a checkpoint's folder and replace an earlier one; without a record, an earlier one stays.
+    """Store the record of training questions from a checkpoint folder, replacing an earlier one; without a record, nothing changes.
 
     Raises:
-        UserError: It is damaged.
+        UserError: The record is damaged.
     """
     path = folder / READ_QUESTIONS
     if path.is_file():
@@ -99,5 +99,5 @@ def put_record(connection: DuckDBPyConnection, sha256: str, folder: Path) -> Non
 
 
 def is_contaminated(touched: Collection[str], questions: int) -> bool:
-    """Return whether so many questions were read that a run is not compared."""
+    """Return whether so many test questions occur in the training data that the run must not be compared."""
     return bool(touched) and len(touched) >= SHARE * questions

@@ -24,11 +24,11 @@ _MOST = 300
 """Maximum number of golds per question to search for: some graph questions accept a thousand."""
 
 
-def sought(golds: Iterable[str]) -> tuple[str, ...]:
-    """Return the unique golds whose occurrence in a text is informative.
+def informative_golds(golds: Iterable[str]) -> tuple[str, ...]:
+    """Select the unique gold answers whose occurrence in a text is informative.
 
-    Left out are yes and no, true and false, words for "no answer", and golds that normalization reduces to at most one
-    character: those occur everywhere without being the answer.
+    Yes and no, true and false, words for "no answer", and answers of at most one character after normalization are left out,
+    because they occur in texts by chance.
     """
     results = (gold for gold in golds if len(normal := normalize(gold)) > 1 and normal not in _VERDICTS and not is_abstention(gold))
     return tuple(dict.fromkeys(results))[:_MOST]
@@ -36,18 +36,17 @@ def sought(golds: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the spans of a text that match one of these answers, by the rule of the metric has_answer. Results are cached,
-    because methods return the same passages.
+    """Return the (start, end) spans of a text that match one of the gold answers, by the rule of the metric has_answer; cached.
 
     Args:
         text: The text to search.
-        golds: As `sought` gives them.
+        golds: The answers, from `informative_golds`.
     """
     return tuple(answer_positions(text, golds))
 
 
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
-    """Return the questions of a stored dataset with their gold, by id, in the dataset's order."""
+    """Read the questions of a stored dataset with their gold, by id, in the dataset's order."""
     rows = store.database.rows(
         """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record, turns FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
@@ -79,7 +78,7 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
 
 
 def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction]]:
-    """Return the questions that a run has answered and its answers, row by row, in the dataset's order."""
+    """Read the questions that a run answered, and its answers, in the same order (the dataset's)."""
     questions = gold_questions(store, run.dataset_fingerprint)
     responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
     requests = [question for identifier, question in questions.items() if identifier in responses]
@@ -87,10 +86,10 @@ def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction
 
 
 def items(store: Store, run: RunRow) -> list[Item]:
-    """Return a run's answers in the form for point judges, each with the texts that it was read from.
+    """Prepare a run's answers for point judges: each with the texts that the answer was generated from.
 
-    These are the contexts that the system reports. If it reports none, they are the first `k` passages of the ranking,
-    `k` being the number that the reader got, or all of them. A compressor in between does not change them.
+    The texts are the contexts that the system reports. Without any, they are the first `k` passages of the ranking, where `k`
+    is the number that the reader received, before compression.
     """
     questions, responses = answered(store, run)
     k = run.description.get("k")
@@ -104,7 +103,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
-    """Return the positive passages of questions that are in the store."""
+    """Return the gold passages of each question, as far as they are in the store."""
     named = list(dict.fromkeys(item for question in questions for item in question.evidence))
     known = queries.passages(store, named)
     return [_known(known, question.evidence) for question in questions]

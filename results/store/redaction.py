@@ -68,19 +68,19 @@ _NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with parts in the form of a key replaced by `HIDDEN`."""
+    """Replace parts of a text that look like an API key by `HIDDEN`."""
     return _BEHIND.sub(lambda result: result["kept"] + HIDDEN, _FORM.sub(HIDDEN, text))
 
 
 def names_secret(name: str) -> bool:
-    """Return whether a field's name suggests a secret."""
+    """Return whether a field's name suggests a secret (such as a key or token)."""
     return _FIELD.fullmatch(name) is not None and _NO_FIELD.fullmatch(name) is None
 
 
 def variable_is_secret(name: str, value: str) -> bool:
-    """Return whether an environment variable has the name of a secret or a value in the form of one.
+    """Return whether an environment variable looks like a secret, by its name or value.
 
-    Stricter than `names_secret`: a process that misses a harmless variable loses little.
+    It is stricter than `names_secret`, because dropping a harmless variable does little harm.
     """
     if without_secrets(value) != value:
         return True
@@ -88,14 +88,14 @@ def variable_is_secret(name: str, value: str) -> bool:
 
 
 def shareable(document: str | None) -> Any:
-    """Return stored JSON as a value without secrets; an empty object where there is none."""
+    """Parse stored JSON and remove secrets; None gives an empty object."""
     value = json.loads(document or "{}")
     # Almost no document has any: searching the text is much faster than visiting all values.
     return redacted(value) if document and _SUSPECT.search(document) else value
 
 
 def redacted(value: Any) -> Any:
-    """Return a JSON value without secrets: fields named like one lose their value, other texts lose parts in the form of one."""
+    """Remove secrets from a JSON value: fields whose name suggests a secret lose their value; in other texts, keys are replaced."""
     if isinstance(value, Mapping):
         return {name: _hidden(inner) if names_secret(str(name)) else redacted(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -109,12 +109,12 @@ _ADDRESSES = frozenset({"base_url"})
 
 
 def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> str:
-    """Return a wrong value as an error may repeat it: without possible keys, and cut if it is long.
+    """Format an invalid value for an error message: without possible secrets, and truncated.
 
     Args:
-        value: The given value.
-        path: Its position in the document; fields for a key's variable or an address may contain keys in any form.
-        longest: Characters, from which on it is cut.
+        value: The invalid value.
+        path: Its position in the document; values of fields for keys or addresses are always hidden.
+        longest: Maximum length in characters.
     """
     for part in reversed(path):
         value = {str(part): value}

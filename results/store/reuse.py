@@ -19,10 +19,10 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Source and age of a run's reused answers.
+    """Number and age of the cached model replies that a run reused.
 
     Attributes:
-        replies: How many replies came from the cache.
+        replies: Number of replies from the cache.
         oldest: When the oldest of these was received, UTC; None without one.
         unknown: Models at endpoints of unidentified deployments: `MODEL at URL`.
         answered: When the run was first started, UTC: no answer is older, except by cached replies.
@@ -35,16 +35,16 @@ class Reuse:
 
     @property
     def since(self) -> datetime:
-        """Return time of the oldest answer."""
+        """Return the time of the oldest reused reply, else of the run's start (UTC)."""
         return min(self.answered, self.oldest or self.answered)
 
     @property
     def uncertain(self) -> bool:
-        """Return true if replies were reused although the deployment may have changed since."""
+        """Return whether replies were reused although the model behind the endpoint may have changed since."""
         return self.replies > 0 and bool(self.unknown)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return number and age of the reused replies as a JSON object."""
         return {
             "cached_replies": self.replies,
             "oldest_reply": self.oldest.isoformat() if self.oldest else None,
@@ -55,7 +55,7 @@ class Reuse:
 
 
 def reuse(store: Store, runs: Sequence[RunRow]) -> dict[str, Reuse]:
-    """Return the source of reused answers by run."""
+    """Read how many cached replies runs reused, by run id."""
     if not runs:
         return {}
     rows = store.database.rows(
@@ -72,7 +72,7 @@ def reuse(store: Store, runs: Sequence[RunRow]) -> dict[str, Reuse]:
 
 
 def merged(several: Iterable[Reuse]) -> Reuse:
-    """Merge the sources of runs that are shown as one row."""
+    """Merge the reuse of several runs that are shown as one row."""
     every = list(several)
     oldest = min((item.oldest for item in every if item.oldest), default=None)
     unknown = tuple(dict.fromkeys(who for item in every for who in item.unknown))
@@ -80,12 +80,11 @@ def merged(several: Iterable[Reuse]) -> Reuse:
 
 
 def reuse_line(rows: Mapping[str, Reuse], began: datetime | None = None) -> str | None:
-    """Return one line about the age of reused answers; None if there are none.
+    """Describe the age of reused answers in one line; None if there are none.
 
     Args:
-        rows: By name of the method.
-        began: When the command began that shows them: answers of unknown deployments that it made itself are not reused.
-            None: all are.
+        rows: Reuse by the method's name.
+        began: Start of the current command: answers made since then are not reported as reused. None reports all.
     """
     shown = {name: item for name, item in rows.items() if item.replies or (item.unknown and (began is None or item.answered < began))}
     if not shown:

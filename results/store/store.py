@@ -34,12 +34,12 @@ from results.store.variants import style_of_name
 
 
 def storable(text: str) -> str:
-    """Return the text with characters that UTF-8 cannot encode (half a surrogate pair, from a model's cut output) replaced by `?`."""
+    """Replace characters that UTF-8 cannot encode (half a surrogate pair, from truncated model output) by `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, values: Mapping[str, Iterable[Any]]) -> None:
-    """Insert columns by Arrow; typed by the table, so that empty and all-None columns go in too."""
+    """Insert rows, given as columns, into a table through Arrow; types come from the table, so empty and all-None columns work."""
     names = list(values)
     rows = pa.table({name: _arrow(name, items) for name, items in values.items()})
     connection.register("incoming", rows)
@@ -77,7 +77,7 @@ def insert_scores(
     scores: Mapping[str, Scores],
     unscored: Mapping[str, Sequence[str | None]] | None = None,
 ) -> None:
-    """Insert scores: by metric id, shape (questions,); NaN becomes NULL, with a judge's reason if it gives one."""
+    """Insert the scores of a run: by metric id, shape (questions,); NaN becomes NULL, with the judge's reason if it gave one."""
     if not scores:
         return
     count = len(questions)
@@ -95,7 +95,7 @@ def insert_scores(
 
 
 def insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Passage]) -> None:
-    """Insert the passages that are not in the store yet."""
+    """Insert passages that the store does not have yet."""
     unique = list({passage.id: passage for passage in passages}.values())
     if not unique:
         return
@@ -118,13 +118,13 @@ AGGREGATED = """SELECT run, metric, count(*) AS scored, count(value) AS n, avg(v
 
 
 def summarize(connection: duckdb.DuckDBPyConnection, run: str) -> None:
-    """Rewrite a run's row per metric from its scores; part of every transaction that writes or deletes scores."""
+    """Recompute a run's summary row per metric from its scores; call it in every transaction that writes or deletes scores."""
     connection.execute("DELETE FROM summaries WHERE run = ?", [run])
     connection.execute(f"INSERT INTO summaries BY NAME {AGGREGATED} WHERE run = ? GROUP BY run, metric ORDER BY min(rowid)", [run])
 
 
 def record(question: Question) -> str:
-    """Return, as JSON, the parts of a question's gold that have no column."""
+    """Serialize the parts of a question's gold that have no column of their own, as JSON."""
     value = {
         "aliases": {answer: list(others) for answer, others in question.aliases.items()},
         "answer_set": question.answer_set,
@@ -159,22 +159,22 @@ FINGERPRINT = "split_part(run, '.', 1)"
 
 
 def fingerprint_of(run: str) -> str:
-    """Return the fingerprint of a run's task, which all executions of it share."""
+    """Return the task's fingerprint from a run's id; all executions of a task share it."""
     return run.partition(".")[0]
 
 
 def token_of(run: str) -> str:
-    """Return the token of a later execution, "" for the first one."""
+    """Return the token of a later execution from a run's id; "" for the first execution."""
     return run.partition(".")[2]
 
 
 def execution_id(fingerprint: str, token: str) -> str:
-    """Return the id of an execution; without a token that of the first."""
+    """Build a run's id from the task's fingerprint and the execution's token; "" stands for the first execution."""
     return f"{fingerprint}.{token}" if token else fingerprint
 
 
 def shortened(run: str) -> str:
-    """Return a run's id as tables show it: eight digits, and four of the token."""
+    """Shorten a run's id for tables: eight digits, and four of the token."""
     return execution_id(fingerprint_of(run)[:8], token_of(run)[:4])
 
 
@@ -183,11 +183,12 @@ class Run:
     """Identity and description of a run.
 
     Attributes:
-        run: Fingerprint of dataset, method, setting and seed, for later executions with a token (`execution_id`).
+        run: Id of the run: fingerprint of dataset, method, setting and seed, with a token for later executions
+            (`execution_id`).
         method: The name shown, unique within an experiment.
-        method_id, kind: Of the registered method; `description` says what it is made of.
+        method_id, kind: Id and kind of the registered method; `description` lists its parts and options.
         dataset: Data reference.
-        questions: How many the task has.
+        questions: Number of questions of the task.
         provenance: Models, prompts, data revision and command of this run.
         environment: Packages, hardware and code; shared by the runs made with them.
         origin: `run` (made here), `submitted`, `verified` (confirmed by a run made here), or, if no board shows the submission,
@@ -217,14 +218,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The fields of a stored run that are needed to choose between executions of a task.
+    """Stored execution of a task, with the fields needed to choose between executions.
 
     Attributes:
-        run: Its id.
-        status: As of `RUNNING` … `INCOMPLETE`.
-        failed: Questions that failed.
+        run: Id of the run.
+        status: One of `RUNNING` … `INCOMPLETE`.
+        failed: Number of failed questions.
         replies: Which cached replies it may use.
-        started_at: UTC.
+        started_at: Start (UTC).
     """
 
     run: str
@@ -235,16 +236,16 @@ class Execution:
 
     @property
     def finished(self) -> bool:
-        """Return whether it can no longer change."""
+        """Return whether the execution is finished and can no longer change."""
         return self.status == FINISHED
 
 
 class Store:
-    """Reads and writes runs in a store folder.
+    """The result store: reads and writes runs, scores and datasets in a folder.
 
     Args:
-        folder: Where `store.duckdb`, `artifacts/`, `checkpoints/` live; made when first needed.
-        calls: Whether `append` keeps the calls of generating models that predictions have.
+        folder: The folder of `store.duckdb`, `artifacts/` and `checkpoints/`; created when first needed.
+        calls: Whether `append` stores the model calls of predictions.
     """
 
     def __init__(self, folder: Path, *, calls: bool = True) -> None:
@@ -254,12 +255,12 @@ class Store:
 
     @property
     def artifacts(self) -> Path:
-        """Return indexes, graphs and embeddings, keyed by fingerprint."""
+        """Return the folder of indexes, graphs and embeddings, keyed by fingerprint."""
         return self.folder / "artifacts"
 
     @property
     def cache(self) -> Path:
-        """Return the cache of model replies."""
+        """Return the path of the cache of model replies."""
         return self.folder / CACHE
 
     def put_experiment(
@@ -275,14 +276,15 @@ class Store:
         metrics: Sequence[Sequence[str]] | None = None,
         clusters: Sequence[str | None] | None = None,
     ) -> None:
-        """Store an experiment's file and its runs, in table order.
+        """Store an experiment's YAML and the list of its runs, in table order.
 
         Args:
-            name, source, path, profile, reference, limit: Of the experiment.
-            runs: Their fingerprints.
-            names: The experiment's name of each run's method.
-            metrics: The metric ids that the experiment shows of each run; None shows all that were scored.
-            clusters: The kind of cluster that the experiment states for each run; None: that of its benchmark.
+            name, source, path, profile, reference, limit: The experiment's name, YAML text, file, profile, reference method and
+                question limit.
+            runs: Ids of its runs.
+            names: Method name of each run in this experiment.
+            metrics: For each run, the metric ids that the experiment shows; None shows all that were scored.
+            clusters: For each run, the kind of cluster that the experiment declares; None uses the benchmark's.
         """
         with self.database.writing() as connection:
             connection.execute("DELETE FROM experiments WHERE name = ?", [name])
@@ -301,20 +303,19 @@ class Store:
             }
             insert(connection, "experiment_runs", members)
 
-    def put_benchmark(self, benchmark: Benchmark, fingerprint: str, stated: Sampled | None = None) -> None:
-        """Store a benchmark's card, its questions with gold and clusters, and its positive passages.
+    def put_benchmark(self, benchmark: Benchmark, fingerprint: str, declared: Sampled | None = None) -> None:
+        """Store a benchmark's card, its questions with gold and clusters, and its gold passages; known data are not written again.
 
-        Known data of this fingerprint are not written again.
 
         Args:
             benchmark: The benchmark.
-            fingerprint: Its fingerprint.
-            stated: The kind of cluster that an experiment states, in addition to the benchmark's own.
+            fingerprint: Fingerprint of the benchmark.
+            declared: Clusters that an experiment declares, stored in addition to the benchmark's own.
         """
         own = benchmark.sampled()
         with self.database.writing() as connection:
             known = "SELECT 1 FROM clusters WHERE dataset_fingerprint = ? AND kind = ?"
-            for cluster in filter(None, (own, stated)):
+            for cluster in filter(None, (own, declared)):
                 if cluster.labels is not None and not connection.execute(known, [fingerprint, cluster.kind]).fetchone():
                     ids, count = [q.id for q in benchmark.questions], len(cluster.labels)
                     same = {"dataset_fingerprint": [fingerprint] * count, "kind": [cluster.kind] * count}
@@ -351,7 +352,7 @@ class Store:
             insert_passages(connection, benchmark.corpus.get(positives))
 
     def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
-        """Keep method cards and metric definitions, the newest of each."""
+        """Store method cards and metric definitions; the newest of each replaces older ones."""
         with self.database.writing() as connection:
             for card in methods:
                 connection.execute("DELETE FROM methods WHERE id = ? AND version = ?", [card["id"], card["version"]])
@@ -367,7 +368,7 @@ class Store:
                 )
 
     def start(self, run: Run) -> None:
-        """Mark a run as running and insert it if it is new; a finished one stays unchanged."""
+        """Mark a run as running, and insert it if it is new; a finished run is not changed."""
         with self.database.writing() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run = ?", [run.run]).fetchone():
                 connection.execute(
@@ -407,29 +408,29 @@ class Store:
             connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
 
     def end(self, run: str, status: str, error: str | None = None) -> None:
-        """Record how a run ended (`FINISHED`, `INTERRUPTED`, `FAILED_RUN` or `INCOMPLETE`); a finished one stays finished."""
+        """Record how a run ended (`FINISHED`, `INTERRUPTED`, `FAILED_RUN` or `INCOMPLETE`); a finished run is not changed."""
         with self.database.writing() as connection:
             connection.execute(
                 "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND status <> ?", [status, error, now(), run, FINISHED]
             )
 
     def promise(self, runs: Iterable[Run]) -> None:
-        """Insert new runs before they start, so that the next command continues those that had not started at an interruption."""
+        """Insert planned runs before they start, so that a later command can resume those that an interruption left unstarted."""
         for run in runs:
             self.start(run)
             self.end(run.run, INTERRUPTED, "not started yet")
 
     def append(self, run: str, predictions: Sequence[Prediction], scores: Mapping[str, Scores], passages: Iterable[Passage] = ()) -> None:
-        """Write answered questions with their scores, in one transaction.
+        """Write answered questions with their scores in one transaction.
 
-        A question that has an answer keeps it, for example if two processes carry out one task; only a failed one is
-        replaced. Nothing is written to a finished run.
+        Existing answers are kept, for example if two processes execute one task; only failed ones are replaced. A finished run
+        is not changed.
 
         Args:
-            run: The run.
-            predictions: With the dataset's own question ids.
-            scores: By metric id, shape (len(predictions),), NaN for unscorable.
-            passages: Those that the predictions' evidence names; known ones are not written again.
+            run: Id of the run.
+            predictions: The answers, with the dataset's own question ids.
+            scores: Scores by metric id, shape (len(predictions),); NaN is unscorable.
+            passages: Passages that the evidence refers to; known ones are not written again.
         """
         with self.database.writing() as connection:
             status = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
@@ -537,7 +538,7 @@ class Store:
         insert(connection, "calls", rows)
 
     def put_indexing(self, run: str, indexed: Indexed) -> None:
-        """Store the cost of preparing for a run's questions; for an artifact that the run has used before, the first cost counts."""
+        """Store the cost of indexing for a run; if the run has used the artifact before, the first cost is kept."""
         usage = indexed.usage
         row = {
             "run": run,
@@ -560,7 +561,7 @@ class Store:
             )
 
     def put_scores(self, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
-        """Add scores of stored predictions; a question that has a score by one of these metrics keeps it."""
+        """Add scores of stored predictions; existing scores of a question on these metrics are kept."""
         with self.database.writing() as connection:
             for metric, values in scores.items():
                 known = {
@@ -575,11 +576,11 @@ class Store:
             summarize(connection, run)
 
     def begin_as(self, run: Run, earlier: str) -> None:
-        """Insert a run with the successful answers of an earlier execution, their scores and judgments.
+        """Insert a run that reuses the successful answers of an earlier execution, with their scores and judgments.
 
         Args:
             run: The new run.
-            earlier: The id of a run of the same fingerprint.
+            earlier: Id of the earlier execution of the same task.
         """
         self.start(run)
         with self.database.writing() as connection:
@@ -593,9 +594,9 @@ class Store:
             summarize(connection, run.run)
 
     def forget(self, run: str) -> None:
-        """Delete the data of an open run; a finished one stays.
+        """Delete the data of an unfinished run; a finished run is not changed.
 
-        Human labels of its answers stay, and count again if it gives the same answers.
+        Human labels of its answers are kept, and apply again if the run later gives the same answers.
         """
         if self.status(run) == FINISHED:
             return
@@ -606,9 +607,10 @@ class Store:
                 connection.execute(f"DELETE FROM {table} WHERE one = ? OR other = ?", [run, run])
 
     def finished_questions(self, run: str, *, retry_failed: bool = False) -> set[str]:
-        """Return the ids of the questions that a run does not ask again.
+        """Return the ids of the questions that a resumed run does not ask again.
 
-        Those that our code failed are asked again unless the user accepted them; with `retry_failed`, all that failed are.
+        Failures in ragmeter's or a plug-in's code are asked again unless the user accepted them; with `retry_failed`, all
+        failures are.
         """
         accepted = "run IN (SELECT run FROM runs WHERE accepted_at IS NOT NULL)"
         condition = " AND failed IS NULL" if retry_failed else f" AND (cause IS DISTINCT FROM '{CODE}' OR {accepted})"
@@ -616,18 +618,18 @@ class Store:
         return {row[0] for row in rows}
 
     def accept(self, run: str, accepted: bool) -> None:
-        """Record whether the user accepts that questions which our code failed count as wrong; a finished run stays unchanged."""
+        """Record whether the user accepts failures in ragmeter's or a plug-in's code as wrong answers; a finished run is not changed."""
         with self.database.writing() as connection:
             connection.execute(
                 "UPDATE runs SET accepted_at = ? WHERE run = ? AND status <> ?", [now() if accepted else None, run, FINISHED]
             )
 
     def status(self, run: str) -> str | None:
-        """Return the status of a run, None if it was never started."""
+        """Return the status of a run; None if it was never started."""
         return next((status for (status,) in self.database.rows("SELECT status FROM runs WHERE run = ?", [run], lenient=True)), None)
 
     def executions(self, fingerprints: Collection[str]) -> dict[str, list[Execution]]:
-        """Return the stored executions of tasks by fingerprint, in the order in which they were started."""
+        """List the stored executions of tasks by fingerprint, in order of their start."""
         if not self.database.exists or not fingerprints:
             return {}
         rows = self.database.rows(
@@ -641,17 +643,17 @@ class Store:
         return results
 
     def runs_of(self, experiment: str) -> list[str]:
-        """Return the ids of the runs that an experiment shows; none if it is not in the store."""
+        """Return the ids of the runs that an experiment shows; empty if the experiment is not stored."""
         rows = self.database.rows("SELECT run FROM experiment_runs WHERE experiment = ? ORDER BY position", [experiment], lenient=True)
         return [run for (run,) in rows]
 
     def scored(self, run: str) -> dict[str, int]:
-        """Return, by metric id, the number of questions of a run that have a row."""
+        """Return the number of questions of a run that were scored, by metric id."""
         rows = self.database.rows("SELECT metric, count(*) FROM scores WHERE run = ? GROUP BY 1", [run], lenient=True)
         return dict(rows)
 
     def predictions(self, run: str) -> list[Prediction]:
-        """Return a run's stored predictions, with the dataset's own question ids, ordered by them."""
+        """Read a run's predictions, sorted by question id."""
         with self.database.reading() as connection:
             responses = connection.execute(
                 """SELECT question, answer, notes, prompt_tokens, completion_tokens, memory_tokens, model_calls, stages,
@@ -689,7 +691,7 @@ def _record(predictions: Sequence[Prediction]) -> dict[str, list[Any]]:
 
 
 def stored_record(cells: Sequence[Any]) -> dict[str, Any]:
-    """Read the columns `contexts`, `statements`, `searches` and `confidence` of a row, as arguments of `Prediction`."""
+    """Convert the columns `contexts`, `statements`, `searches` and `confidence` of a row to arguments of `Prediction`."""
     *texts, confidence = cells
     stated = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
     return read_record({**stated, "confidence": confidence})
@@ -706,12 +708,12 @@ def _oldest(calls: Sequence[Call]) -> datetime | None:
 
 
 def left_behind(store: Store, name: str, source: str, path: str | None, runs: Collection[str]) -> str | None:
-    """Return a note on the stored experiment of the same name that will be replaced, or None.
+    """Return a warning if replacing a stored experiment of the same name would leave some of its runs without an experiment; else None.
 
     Args:
-        store: As it is before.
-        name, source, path: The new experiment: its name, text and file.
-        runs: Ids of its runs.
+        store: The store, before the replacement.
+        name, source, path: Name, YAML text and file of the new experiment.
+        runs: Ids of the new experiment's runs.
 
     Returns:
         None if every stored run stays in some experiment, or has a newer execution in this one.

@@ -25,15 +25,15 @@ _DRAWN = (_OF[:-1], "by", "seed", "draw")
 
 @dataclass(frozen=True, slots=True)
 class StyledRun:
-    """Base dataset of a run, and the styles of its candidates.
+    """Base dataset of a run on restyled data, and the styles of its candidates.
 
     Attributes:
-        base: The dataset whose questions are asked, `name[/subset]:split`.
-        shares: Share of each style; the rest is formal.
+        base: Data reference of the questions, `name[/subset]:split`.
+        shares: Share of candidates in each style; the rest is formal.
         drawn: The writer of the texts, and how the restyled candidates were sampled.
-        split: Of the base.
-        same_questions: The dataset of these questions by the name that papers use, then every split that contains them
-            according to the cards.
+        split: Split of the base dataset.
+        same_questions: All data references that contain these questions, according to the dataset cards; the papers' name comes
+            first.
     """
 
     base: str
@@ -44,35 +44,35 @@ class StyledRun:
 
     @property
     def formal(self) -> float:
-        """Return share of formal candidates, among those that the shares are of."""
+        """Return the share of formal candidates."""
         return round(1.0 - sum(share for _, share in self.shares), 6)
 
     @property
     def name(self) -> str:
-        """Return the mix in words: `formal`, `informal`, `50 % informal`, `informal evidence`."""
+        """Return a readable name of the mix: `formal`, `informal`, `50 % informal`, `informal evidence`."""
         parts = [style if share == 1 else f"{100 * share:g} % {style}" for style, share in self.shares]
         some = self.drawn.partition(",")[0]
         return " + ".join(parts) + (f" {some.removeprefix(_OF)}" if some.startswith(_OF) else "") or FORMAL
 
     @property
     def style(self) -> str | None:
-        """Return the only style besides formal; None if there is none or several."""
+        """Return the only style other than formal; None if there is none or several."""
         return self.shares[0][0] if len(self.shares) == 1 else None
 
     def row(self) -> dict[str, Any]:
-        """Return the columns of `runs` that keep it."""
+        """Return the values of this object as columns of the table `runs`."""
         style = json.dumps({"shares": dict(self.shares), "drawn": self.drawn})
         return {"base": self.base, "split": self.split, "style": style, "same_questions": list(self.same_questions)}
 
     @classmethod
     def of_row(cls, base: str, split: str | None, style: str, same_questions: Iterable[str]) -> StyledRun:
-        """Create the value from the columns of a run's row."""
+        """Build the object from columns of the table `runs`."""
         kept = json.loads(style)
         return cls(base, tuple(kept["shares"].items()), kept["drawn"], split, tuple(same_questions))
 
 
 def style_of_name(dataset: str) -> StyledRun:
-    """Return the base dataset and styles that a dataset's name implies; a name without a mix is formal.
+    """Parse base dataset and styles from a dataset's name; a name without a mix is formal.
 
     Source: `benchmarks.styles.mix`, which names its benchmarks
     `styled:SPLIT(BASE,STYLE=SHARE,…,restyled=…,by=…,seed=…)`.
@@ -92,23 +92,23 @@ def style_of_name(dataset: str) -> StyledRun:
 
 
 def variant_of(dataset: str) -> list[str]:
-    """Return base, shares and the other fields from the name of a benchmark of mixed styles; empty for others.
+    """Parse the name of a restyled benchmark into base, shares and the other options; empty for other benchmarks.
 
     Raises:
-        UserError: It does not begin with a data reference.
+        UserError: The name does not begin with a data reference.
     """
     name, _, variant = dataset.partition("(")
     return variant.removesuffix(")").split(",") if variant and DataReference.parse(name).name == STYLED else []
 
 
 def questions_of(dataset: str) -> DataReference:
-    """Return the dataset whose questions a benchmark asks, by the name that the papers use.
+    """Return the dataset whose questions a benchmark asks, under the name that papers use.
 
     Args:
         dataset: A benchmark's name, or a data reference.
 
     Raises:
-        UserError: It does not begin with a data reference.
+        UserError: The name does not begin with a data reference.
     """
     reference = DataReference.of_name(dataset)
     if variant := variant_of(dataset):
@@ -118,11 +118,11 @@ def questions_of(dataset: str) -> DataReference:
 
 @lru_cache(maxsize=4096)  # boards request the same few pairs, once per run
 def covers(reference: str, dataset: str) -> bool:
-    """Return whether training data include the evaluated split, or questions of it; data without a split include every split.
+    """Return whether training data include the evaluated split or its questions; data without a split include every split.
 
     Args:
-        reference: Of the training data, or their name as a benchmark. Texts that are not a reference cover nothing.
-        dataset: The evaluated dataset, likewise.
+        reference: Data reference or benchmark name of the training data; other texts cover nothing.
+        dataset: Data reference or benchmark name of the evaluated data.
     """
     try:
         if _holds(questions_of(reference), questions_of(dataset)):
@@ -135,12 +135,12 @@ def covers(reference: str, dataset: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> bool:
-    """Return `covers` for a recorded run, whose questions are given by its row (`StyledRun.same_questions`).
+    """Return whether training data include the questions of a stored run (`covers`, with the run's `StyledRun.same_questions`).
 
     Args:
-        reference: Of the training data.
-        same_questions: Of the run.
-        mixed: Whether its benchmark is one of mixed styles.
+        reference: Data reference of the training data.
+        same_questions: `StyledRun.same_questions` of the run.
+        mixed: Whether the run's benchmark is restyled.
     """
     try:
         query = DataReference.parse(same_questions[0])
@@ -153,7 +153,7 @@ def covers_run(reference: str, same_questions: tuple[str, ...], mixed: bool) -> 
 
 
 def overlap(item: str, other: str) -> bool:
-    """Return whether two names of training data may refer to the same questions, in either direction."""
+    """Return whether two names of training data may refer to the same questions."""
     return item == other or covers(item, other) or covers(other, item)
 
 
@@ -165,7 +165,7 @@ def _holds(value: DataReference, query: DataReference, same: frozenset[str] | No
 
 
 def without_options(dataset: str) -> str:
-    """Return a dataset's name without its options; the name of a styled one with its style."""
+    """Return a dataset's name without its options; a restyled dataset keeps its style."""
     how = style_of_name(dataset)
     base = how.base.partition("(")[0]
     return base if how.base == dataset else f"{base}, {how.name}"

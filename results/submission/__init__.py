@@ -33,11 +33,11 @@ NO_ANSWER = "the file has no answer to this question"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place where a problem occurs.
+    """Place in a submission's file where a problem occurs.
 
     Attributes:
-        line: 1-based line of the file, None if there is none (a missing question).
-        detail: The problem.
+        line: 1-based line of the file; None if the problem is not in a line (a missing question).
+        detail: Description of the problem there.
     """
 
     line: int | None
@@ -46,15 +46,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One kind of problem.
+    """One kind of problem in a submission, with the places where it occurs.
 
     Attributes:
-        code: A stable name for programs (`unknown_evidence`).
-        severity: An error keeps a submission out; warnings and notes are stored and shown with it.
-        what: One sentence.
+        code: Stable name for programs, for example `unknown_evidence`.
+        severity: An error rejects the submission; warnings and notes are stored and shown with it.
+        what: The problem in one sentence.
         try_this: The remedy.
-        count: How often.
-        positions: The first of them.
+        count: Number of occurrences.
+        positions: The first occurrences.
     """
 
     code: str
@@ -84,11 +84,11 @@ def _listed() -> Mapping[str, Any]:
 
 
 class Findings:
-    """Collects problems while a submission is read; holds at most `shown` places of each kind.
+    """Collects the problems of a submission while it is read; stores at most `shown` places per kind.
 
     Attributes:
-        strict: Whether what an official script tolerates is an error.
-        tolerated: Number of findings that an official script tolerates.
+        strict: Whether problems that an official script tolerates are errors.
+        tolerated: Number of problems that an official script tolerates.
     """
 
     def __init__(self, shown: int = LIMITS.shown, *, strict: bool = False) -> None:
@@ -101,7 +101,7 @@ class Findings:
     def add(
         self, code: str, what: str, detail: str = "", *, line: int | None = None, severity: Severity = "error", try_this: str | None = None
     ) -> None:
-        """Count a problem; the first `add` of a code has its name and its remedy."""
+        """Count a problem; the first call with a code sets the finding's text and remedy."""
         self._kinds.setdefault(code, (severity, what, try_this))
         self._counts[code] = self._counts.get(code, 0) + 1
         positions = self._positions.setdefault(code, [])
@@ -109,27 +109,27 @@ class Findings:
             positions.append(Place(line, detail))
 
     def listed(self, code: str, detail: str = "", *, line: int | None = None, severity: Severity | None = None, **values: Any) -> None:
-        """Count a problem that `findings.yaml` describes; `values` fill the placeholders of its sentence."""
+        """Count a problem whose text is defined in `findings.yaml`; `values` fill its placeholders."""
         known = _listed()[code]
         kind: Severity = severity or known.get("severity", "error")
         self.add(code, known["what"].format(**values), detail, line=line, severity=kind, try_this=known.get("try"))
 
     def lenient(self, code: str, what: str, detail: str = "", *, line: int | None = None, try_this: str | None = None) -> None:
-        """Count what an official script tolerates: a warning, an error if `strict`."""
+        """Count a problem that an official script tolerates: a warning, or an error if `strict` is set."""
         self.tolerated += 1
         self.add(code, what, detail, line=line, severity="error" if self.strict else "warning", try_this=try_this)
 
     def count(self, code: str) -> int:
-        """Return how often a problem was met."""
+        """Return how often a problem occurred."""
         return self._counts.get(code, 0)
 
     @property
     def errors(self) -> int:
-        """Return number of problems that keep the submission out."""
+        """Return the number of problems that reject the submission."""
         return sum(count for code, count in self._counts.items() if self._kinds[code][0] == "error")
 
     def all(self) -> tuple[Finding, ...]:
-        """Return every kind: errors first, then warnings, then notes, each in the order met."""
+        """Return all findings: errors first, then warnings, then notes, each in order of occurrence."""
         rank = {"error": 0, "warning": 1, "note": 2}
         results = [Finding(code, *self._kinds[code], self._counts[code], tuple(self._positions[code])) for code in self._kinds]
         return tuple(sorted(results, key=lambda item: rank[item.severity]))
@@ -137,22 +137,22 @@ class Findings:
 
 @dataclass(frozen=True)
 class Report:
-    """Findings of `validate` and, if the submission is accepted, its scores.
+    """Result of validating a submission: the findings and, if it is accepted, its scores.
 
     Attributes:
-        card: As read.
-        file: The predictions file, as shown.
-        dataset: The benchmark's name that was checked against.
-        dataset_fingerprint: Of questions, gold and corpus.
-        rows: Rows read.
-        questions: Questions of the benchmark.
-        findings: Problems, grouped.
-        predictions: In the questions' order, under the dataset's own ids; empty if there are errors.
-        contamination: Why the declared training data cover what is evaluated; empty if they do not.
-        scores: By metric id, shape (questions,), NaN if unscorable; empty if there are errors.
-        digest: A hash of the predictions; equal for equal submissions whatever the order and spelling of their rows.
-        official: Output of the official script for such a file, by its own names; None means NaN.
-        left_out: Questions that the file lacks and the official script leaves out, which tables count as wrong.
+        card: The submission's card.
+        file: Name of the predictions file, for display.
+        dataset: Name of the benchmark that it was checked against.
+        dataset_fingerprint: Fingerprint of questions, gold and corpus.
+        rows: Number of rows read.
+        questions: Number of questions in the benchmark.
+        findings: Problems, grouped by kind.
+        predictions: Predictions in the order of the questions, with the dataset's own ids; empty if there are errors.
+        contamination: How the declared training data overlap with the test questions, in sentences; empty if they do not.
+        scores: Scores by metric id, shape (questions,), NaN if unscorable; empty if there are errors.
+        digest: Hash of the predictions that does not depend on the order and formatting of the rows.
+        official: Scores that the benchmark's official script would print, by its names; None means NaN.
+        left_out: Number of missing questions that the official script ignores; tables count them as wrong.
     """
 
     card: Card
@@ -171,16 +171,16 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Return whether it may be stored."""
+        """Return whether the submission has no errors and may be stored."""
         return not self.of("error")
 
     def of(self, severity: Severity) -> list[Finding]:
-        """Return the findings of one severity."""
+        """Return the findings of this severity."""
         return [finding for finding in self.findings if finding.severity == severity]
 
     @property
     def means(self) -> dict[str, float | None]:
-        """Return by metric id: mean over scorable questions, None if there are none."""
+        """Return the mean over scorable questions by metric id; None if there are none."""
         return {name: mean(values) for name, values in self.scores.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """Return the report as text, one line each; names and answers in it are untrusted text."""
+        """Render the report as text lines; names and answers in it are untrusted."""
         verdict = "can be stored" if self.ok else "cannot be stored"
         lines = [
             f"{self.card.method.label} on {self.dataset}, setting {self.card.setting}: {verdict}",
@@ -228,10 +228,10 @@ class Report:
         return lines
 
     def require_ok(self) -> Report:
-        """Return the report itself.
+        """Return the report if it has no errors.
 
         Raises:
-            UserError: It has errors.
+            UserError: The report has errors.
         """
         errors = self.of("error")
         if errors:
@@ -243,11 +243,11 @@ class Report:
 
 
 def shown(value: object, length: int = SHOWN_CHARS) -> str:
-    """Return an untrusted value in a message: quoted, without control characters, cut."""
+    """Quote an untrusted value for a message: without control characters, truncated."""
     text = repr(value[: length + 1]) if isinstance(value, str) else ascii(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def mean(values: Scores) -> float | None:
-    """Return mean over scorable questions, None if there are none."""
+    """Return the mean over scorable questions; None if there are none."""
     return None if np.isnan(values).all() else float(np.nanmean(values))

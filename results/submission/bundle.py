@@ -48,22 +48,22 @@ def write_template(
     config: dict[str, Any] | None = None,
     passages: bool = False,
 ) -> list[Path]:
-    """Write the files; none of them holds gold.
+    """Write the files that a submitter fills in: a card, the questions without gold, and an empty predictions file.
 
     Args:
         folder: Destination; created if needed. Existing files are not overwritten.
-        target: The benchmark, loaded and in its setting.
-        setting: The setting.
-        seed: Of the setting's draws.
-        limit: Only the first questions.
-        config: The dataset's options, where they differ from their defaults.
-        passages: Whether to write the corpus, and what each question may use, too.
+        target: The benchmark in its retrieval setting.
+        setting: The retrieval setting.
+        seed: Random seed of the setting.
+        limit: Number of questions; None for all.
+        config: Options of the dataset that differ from the defaults.
+        passages: Whether to write the corpus and each question's candidates, too.
 
     Returns:
-        The files written.
+        The written files.
 
     Raises:
-        UserError: One of the files is there already, or the folder cannot be written.
+        UserError: A file exists already, or the folder cannot be written.
     """
     files = template_files(target, setting, seed=seed, limit=limit, config=config, passages=passages)
     try:
@@ -90,7 +90,7 @@ def template_files(
     config: dict[str, Any] | None = None,
     passages: bool = False,
 ) -> dict[str, Callable[[], Iterable[str]]]:
-    """Return the lines of a template's files by name; the arguments are those of `write_template`."""
+    """Generate the files of a submission template: functions that yield the lines, by file name; arguments as in `write_template`."""
     data: dict[str, Any] = {"benchmark": str(target.loaded.reference), "setting": str(setting), "seed": seed}
     data |= {"limit": limit} if limit is not None else {}
     data |= {"config": config} if config else {}
@@ -140,14 +140,14 @@ _MANIFEST_BYTES = 1024 * 1024
 
 
 class Member(FrozenModel):
-    """A file of the bundle."""
+    """Entry of a bundle's manifest for one file: size and hash."""
 
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     bytes: int = Field(ge=0)
 
 
 class Manifest(BaseModel):
-    """Manifest of a bundle; `metrics` are means for comparison, never imported as scores."""
+    """Manifest of a submission bundle; its `metrics` are only compared with recomputed scores, never imported."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     format: int = Field(default=1, ge=1, le=1)
@@ -165,7 +165,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Bundle:
-    """An open bundle whose members have passed every check; `manifest` is None if it was packed by hand."""
+    """Submission bundle (zip) whose files have passed all checks; `manifest` is None if it was packed by hand."""
 
     name: str
     card: Card
@@ -174,12 +174,12 @@ class Bundle:
 
     @contextmanager
     def predictions(self) -> Iterator[BinaryIO]:
-        """Open the predictions file as a stream."""
+        """Open the bundle's predictions file as a binary stream."""
         with self.archive.open(PREDICTIONS) as source:
             yield cast(BinaryIO, source)
 
     def differences(self, means: Mapping[str, float | None]) -> list[str]:
-        """Return where our scores are not those that the bundle states."""
+        """List metrics whose recomputed mean differs from the one that the bundle states."""
         results = []
         for metric, stated in self.manifest.metrics.items() if self.manifest else ():
             ours = means.get(metric)
@@ -202,10 +202,10 @@ def write_bundle(
     versions: Mapping[str, str],
     metrics: Mapping[str, float | None],
 ) -> Manifest:
-    """Write a bundle; the file appears whole or not at all. Equal content gives equal bytes.
+    """Write a submission bundle atomically. Equal content gives identical bytes.
 
     Raises:
-        UserError: The file is there already, or cannot be written.
+        UserError: The file exists already, or cannot be written.
     """
     if path.suffix != SUFFIX:
         raise UserError("bundle names must end with .zip", code="bad-bundle-name", where=str(path), try_this=f"{path.name}{SUFFIX}")
@@ -256,10 +256,10 @@ def _row(prediction: Prediction) -> bytes:
 
 @contextmanager
 def open_bundle(path: Path, limits: Limits = LIMITS) -> Iterator[Bundle]:
-    """Open a bundle, checking everything that can be checked before its predictions are parsed.
+    """Open a submission bundle, with all checks that do not need its predictions parsed.
 
     Raises:
-        UserError: It is not a bundle, is too large, or is not what its manifest says.
+        UserError: The file is not a bundle, is too large, or differs from its manifest.
     """
     where = str(path)
     with ExitStack() as stack:

@@ -31,10 +31,11 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 
 def read(raw: bytes, name: str, *, size: int = LIMITS.card_bytes, depth: int = LIMITS.card_depth) -> Located:
-    """Parse a document.
+    """Parse a card's YAML into a tree that remembers line numbers.
 
     Raises:
-        UserError: It is too long or too deep, not UTF-8, not YAML, or uses what a card does not need.
+        UserError: The document is too long, too deeply nested, not UTF-8, not YAML, or uses YAML features that cards must not
+            use.
     """
     if len(raw) > size:
         raise UserError(f"the card is longer than {size // 1024} KiB", code="card-too-large", where=name, try_this="shorten it")
@@ -135,7 +136,7 @@ Long = Annotated[str, Field(max_length=10_000)]
 
 
 class MethodPart(FrozenModel):
-    """Method that was run."""
+    """The `method` section of a card: the submitted method."""
 
     name: str = Field(pattern=_NAME, description="letters, digits and . _ + - ; with the version, the row's name")
     version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,31}$", description="change it when answers change")
@@ -149,12 +150,12 @@ class MethodPart(FrozenModel):
 
     @property
     def label(self) -> str:
-        """Return name and version, as tables show it."""
+        """Return the method's name and version, as shown in tables."""
         return f"{self.name}@{self.version}"
 
 
 class ModelPart(FrozenModel):
-    """A model that was used."""
+    """Entry of a card's model list: a model that the method used."""
 
     role: Short = Field(description="retriever, reranker, compressor, reader, …")
     id: Short = Field(description="hub id, API model name, path in a release")
@@ -162,7 +163,7 @@ class ModelPart(FrozenModel):
 
 
 class TrainingPart(FrozenModel):
-    """Data that the method, or a model in it, was trained or tuned on."""
+    """Entry of a card's training data: data that the method, or a model in it, was trained or tuned on."""
 
     reference: str | None = Field(None, max_length=200, description="name[/subset]:split, where ragmeter knows the data")
     name: Short = Field("", description="other data, in words")
@@ -175,7 +176,7 @@ class TrainingPart(FrozenModel):
 
 
 class Card(FrozenModel):
-    """A validated card."""
+    """Validated card of a submission: benchmark, setting, method, models and training data."""
 
     format: int = Field(FORMAT, ge=1, le=FORMAT, description="version of this file's form")
     method: MethodPart
@@ -200,7 +201,7 @@ class Card(FrozenModel):
 
     @property
     def setting(self) -> Setting:
-        """Return the retrieval setting."""
+        """Parse the retrieval setting that the card names."""
         return Setting.parse(self.setting_text)
 
     def to_json(self) -> dict[str, Any]:
@@ -209,19 +210,19 @@ class Card(FrozenModel):
 
     @property
     def digest(self) -> str:
-        """Return a hash of everything the card says."""
+        """Return a hash of the card's content."""
         return fingerprint(self.to_json())
 
 
 def parse_card(raw: bytes, name: str) -> Card:
-    """Read a card.
+    """Parse and validate a card.
 
     Args:
-        raw: The YAML.
-        name: The file, as shown in errors.
+        raw: The YAML document.
+        name: Name of the file for errors.
 
     Raises:
-        UserError: It is invalid; the message names file, line and the nearest valid key.
+        UserError: The card is invalid; the message names file, line and the nearest valid key.
     """
     document = read(raw, name)
     if not isinstance(document.value, Mapping):
@@ -249,7 +250,7 @@ def parse_card(raw: bytes, name: str) -> Card:
 
 
 def card_yaml(card: Card) -> str:
-    """Return a card as YAML that reads back to an equal one."""
+    """Write a card as YAML; `parse_card` of the result gives an equal card."""
     return yaml.safe_dump(card.to_json(), allow_unicode=True, sort_keys=False, width=110)
 
 
@@ -294,7 +295,7 @@ def _check_config(card: Card, document: Located) -> None:
 
 
 def dataset_options(card: Card) -> DatasetConfig:
-    """Return the options with which the card's benchmark is loaded."""
+    """Return the options with which the card's benchmark must be loaded."""
     _, entry = datasets.resolve(card.benchmark)
     return entry.config.model_validate(card.config)
 

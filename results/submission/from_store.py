@@ -35,12 +35,12 @@ _SEED = re.compile(r"-(\d{1,9})-\d+$")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A board that a submission can join.
+    """Stored benchmark (with setting and seed) that a submission can be compared on.
 
     Attributes:
-        fingerprint: Of the questions with their gold.
-        name: Its runs' name of the benchmark.
-        reference: The loaded reference.
+        fingerprint: Fingerprint of the questions with their gold.
+        name: Name of the benchmark, as in its runs.
+        reference: Data reference of the benchmark.
         runs: The runs on it.
     """
 
@@ -51,10 +51,10 @@ class Known:
 
 
 def known_board(store: Store, card: Card) -> Known:
-    """Return the board that a card means: the same benchmark, setting and seed, and the card's fingerprint or limit.
+    """Find the stored benchmark that a card refers to: same name, setting and seed, and the card's fingerprint or limit.
 
     Raises:
-        UserError: The store has no such board, or the card leaves open which one is meant; lists the boards.
+        UserError: The store has no such benchmark, or several match; the message lists them.
     """
     reference = str(datasets.resolve(card.benchmark)[0])
     every = known_boards(store)
@@ -96,7 +96,7 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def known_boards(store: Store) -> list[tuple[Known, str, int]]:
-    """Return the boards with their settings and seeds, in the order of their first run."""
+    """List the stored benchmarks with their settings and seeds, in the order of their first run."""
     references = {mark: str(item["reference"]) for mark, item in queries.datasets(store).items()}
     groups: dict[tuple[str, str, int], dict[str, RunRow]] = {}
     for row in queries.runs(store):
@@ -109,12 +109,12 @@ def known_boards(store: Store) -> list[tuple[Known, str, int]]:
 
 
 def stored_target(store: Store, board: Known, setting: Setting) -> Target:
-    """Rebuild what a submission is checked against.
+    """Rebuild from the store the benchmark that a submission is checked against.
 
     Args:
-        store: Holds the board.
-        board: The board.
-        setting: The card's.
+        store: The store that holds the benchmark.
+        board: The stored benchmark, from `known_board`.
+        setting: The card's retrieval setting.
     """
     reference = DataReference.parse(board.reference)
     seeded = reference.name == WORLDS
@@ -128,7 +128,7 @@ def stored_target(store: Store, board: Known, setting: Setting) -> Target:
 
 
 def template_of(store: Store, board: Known, setting: str, seed: int) -> bytes:
-    """Return a zip of the files to fill in: a card for a board, its questions without gold, and an empty predictions file."""
+    """Return a zip with the files that a submitter fills in: card, questions without gold, and an empty predictions file."""
     chosen = Setting.parse(setting)
     target = stored_target(store, board, chosen)
     files = template_files(target, chosen, seed=seed, limit=len(target.loaded.questions))

@@ -46,20 +46,20 @@ _SEEDS = re.compile(r"\s*(\d{1,10})(?:\s*(?:-|–|\.\.)\s*(\d{1,10}))?\s*")
 
 
 def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, findings: Findings) -> tuple[str, ...]:
-    """Compare each declared item with the evaluated questions.
+    """Check the declared training data for overlap with the test questions (contamination).
 
-    An item is contaminated when its reference covers the evaluated split (a reference without split covers all), when
-    it names seeds of test worlds or of the evaluated ones, when ids it lists are evaluated, or when a question of
-    the data it refers to has the id (within one dataset) or the normalized text of an evaluated one.
+    A training set overlaps in any of four cases: its reference covers the evaluated split (a reference without split covers
+    all); it names seeds of test worlds; it lists ids of test questions; or one of its questions has the id (within one dataset)
+    or the normalized text of a test question.
 
     Args:
-        card: With its declared training data.
-        benchmark: What is evaluated.
-        load: Gets a declared reference's questions; None compares references alone.
-        findings: Gets a warning per contaminated item and a note per item that could not be compared.
+        card: The card with its declared training data.
+        benchmark: The evaluated benchmark.
+        load: Loads the questions of a data reference; None compares only references.
+        findings: Receives a warning per overlapping training set, and a note per set that could not be compared.
 
     Returns:
-        One sentence per contaminated item.
+        One sentence per overlapping training set.
     """
     results: list[str] = []
     compared = _Compared(benchmark, load) if load is not None else None
@@ -156,7 +156,7 @@ def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
 
 
 def training_loader() -> LoadTraining:
-    """Return a loader that asks the dataset registry, with default options."""
+    """Return a function that loads the questions of a data reference with the dataset's default options."""
     return lambda reference: {question.id: question.text for question in datasets.load(reference).questions}
 
 
@@ -177,19 +177,19 @@ _LABEL = re.compile(
 
 
 class Spot(NamedTuple):
-    """Context of an answer: the two words before it and the one behind it, fewer at the edges of a message."""
+    """Words around a position in a prompt: the two before and the one after; fewer at the edges of a message."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
 
     def resembles(self, other: Spot) -> bool:
-        """Return whether a neighboring word is the same, or the same edge."""
+        """Return whether two positions share a neighboring word, or the same edge of a message."""
         return self.before[-1:] == other.before[-1:] or self.after == other.after
 
 
 @dataclass(frozen=True)
 class Prompted:
-    """A row with prompts, its question, and where the passages are."""
+    """Submitted row with its prompts, its question, and the passages that the prompts may contain."""
 
     line: int
     question: Question
@@ -198,41 +198,41 @@ class Prompted:
 
     @cached_property
     def passages(self) -> tuple[str, ...]:
-        """Return ids of the delivered passages."""
+        """Return the ids of the passages that the method received."""
         ids = dict.fromkeys(item.id for item in self.prediction.evidence)
         return tuple(identifier for identifier in ids if identifier in self.corpus)
 
     @cached_property
     def delivered(self) -> str:
-        """Return every delivered text as tokens, the texts kept apart."""
+        """Return all texts that the method received, as one tokenized string with separators."""
         passages = self.corpus.get(self.passages)
         texts = [self.question.text, *self.question.topic_entities, *(passage.full_text for passage in passages)]
         return "\n".join(f" {normalize(text)} " for text in texts)
 
     @cached_property
     def titles(self) -> tuple[tuple[str, str], ...]:
-        """Return the delivered titles as tokens, and the same followed by the first words of their texts."""
+        """Return the tokenized titles of the received passages, each also followed by the first words of its text."""
         passages = self.corpus.get(self.passages)
         pairs = ((normalize(passage.title), normalize(passage.text[:_OPENING]).split()[:_NEIGHBORS]) for passage in passages)
         return tuple((f" {title} ", f" {' '.join((title, *opening))} ") for title, opening in pairs if title)
 
     @cached_property
     def raw(self) -> tuple[str, ...]:
-        """Return the messages that were not written by the model."""
+        """Return the prompt messages that the model did not write."""
         return tuple(note["content"] for note in self.prediction.notes[PROMPT] if note["role"] != "assistant")
 
     @cached_property
     def messages(self) -> tuple[str, ...]:
-        """Return the normalized messages, each between spaces."""
+        """Return these messages, normalized, each between spaces."""
         return tuple(f" {normalize(text)} " for text in self.raw)
 
     @cached_property
     def golds(self) -> tuple[str, ...]:
-        """Return accepted answers as tokens, without those that normalize to nothing."""
+        """Return the accepted answers as tokens; answers without tokens are left out."""
         return tuple(dict.fromkeys(filter(None, (normalize(gold) for gold in self.question.golds))))
 
     def positions(self, gold: str) -> list[Spot]:
-        """Return the unexplained positions of an answer."""
+        """Return the positions of an answer in the prompts that no received passage or question text explains."""
         if gold not in self._positions:
             self._positions[gold] = [spot for message in self.messages for spot in self._open(gold, message)]
         return self._positions[gold]
@@ -275,7 +275,7 @@ class _Leak:
 
 
 def check_prompts(rows: Sequence[Prompted], findings: Findings) -> None:
-    """Look for gold in prompts; what is found becomes errors and warnings with their share."""
+    """Search the prompts for gold answers that do not come from passages or questions, and add errors or warnings to the findings."""
     if not rows:
         return
     checked = [row for row in rows if row.question.answerable and row.golds]
@@ -375,10 +375,10 @@ def _share(results: Sequence[object], of: Iterable[object]) -> str:
 
 
 def stored_training(store: Store) -> LoadTraining:
-    """Return a loader that reads only from a store, and loads no dataset.
+    """Return a function that loads the questions of a data reference only from a store, never from a dataset.
 
     Args:
-        store: Its questions are those of the benchmarks that were run; each is read once.
+        store: The store; it has the questions of benchmarks that were run. Each is read once.
     """
 
     @cache

@@ -38,13 +38,13 @@ _ASK = "compare the listed questions with the method's own output; `ragmeter sub
 
 @dataclass(frozen=True)
 class Answered:
-    """A prediction with its question.
+    """Submitted prediction with its question, for plausibility checks.
 
     Attributes:
         line: 1-based line of the file.
-        question: With its gold.
+        question: The question with its gold.
         prediction: The submitted prediction.
-        corpus: Holds the texts of the evidence.
+        corpus: The corpus that contains the evidence.
     """
 
     line: int
@@ -54,44 +54,44 @@ class Answered:
 
     @cached_property
     def answer(self) -> str:
-        """Return the answer folded (see `folded`); "" if the question failed."""
+        """Return the normalized answer (`folded`); "" if the question failed."""
         return "" if self.prediction.notes.get(FAILED) else folded(self.prediction.answer)
 
     @cached_property
     def golds(self) -> tuple[str, ...]:
-        """Return the accepted answers and their aliases, folded."""
+        """Return the accepted answers and their aliases, normalized (`folded`)."""
         golds = dict.fromkeys((*self.question.golds, *(name for names in self.question.aliases.values() for name in names)))
         return tuple(dict.fromkeys(filter(None, map(folded, golds))))
 
     @cached_property
     def evidence(self) -> tuple[str, ...]:
-        """Return ids of the listed evidence and of the claimed support that the corpus has, each once."""
+        """Return the unique ids of the listed evidence and claimed support that the corpus contains."""
         claims = support_claims(self.prediction.notes.get("support", ())) or ()
         ids = dict.fromkeys([*(item.id for item in self.prediction.evidence), *(passage for passage, _ in claims)])
         return tuple(identifier for identifier in ids if identifier in self.corpus)
 
     def texts(self) -> tuple[str, ...]:
-        """Return the texts of the evidence; they are not kept, since a file has thousands of rows."""
+        """Return the texts of the evidence; they are looked up on each call to save memory."""
         return tuple(passage.full_text for passage in self.corpus.get(self.evidence))
 
     @property
     def given(self) -> bool:
-        """Return whether the setting allows nothing but positives, as `gold_only` does."""
+        """Return whether the setting provides only gold passages, as `gold_only` does."""
         return bool(self.question.candidates) and set(self.question.candidates or ()) <= set(self.question.evidence)
 
     @property
     def place(self) -> str:
-        """Return the question as findings show it."""
+        """Return the question's id for messages."""
         return f"question {shown(self.question.id)}"
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """Answers that the store has to the same questions.
+    """Answers of a stored run to the same questions, to detect copies.
 
     Attributes:
-        label: Method and run, as findings show them.
-        answers: By question id; failed questions are left out.
+        label: Method and run, for messages.
+        answers: Answers by question id, without failed questions.
     """
 
     label: str
@@ -109,7 +109,7 @@ _HIDDEN = re.compile(
 
 
 def folded(text: str) -> str:
-    """Return the words of a text without letter case, width, invisible characters, markup and articles."""
+    """Normalize a text for comparison: without letter case, width, invisible characters, markup and articles."""
     return _folded_answer(text) if len(text) <= _SHORT else _folded(text)
 
 
@@ -128,15 +128,15 @@ _folded_answer = lru_cache(maxsize=1 << 15)(_folded)
 def check_plausible(
     rows: Sequence[Answered], findings: Findings, *, synthetic: bool, closed_book: bool, retrieval_only: bool, runs: LoadRuns | None
 ) -> None:
-    """Look for the five signs.
+    """Check a submission for five signs of an implausible result, such as gold answers without evidence or copied runs.
 
     Args:
         rows: The well-formed rows, in the order of the questions.
-        findings: Gets the warnings.
-        synthetic: Whether the data are invented, so that no model can know an answer.
-        closed_book: Whether the setting allows no passage.
-        retrieval_only: Whether answers do not count.
-        runs: Gets stored runs to compare with; None compares with nothing.
+        findings: Receives the warnings.
+        synthetic: Whether the data are synthetic, so that no model can know an answer.
+        closed_book: Whether the setting provides no passages.
+        retrieval_only: Whether only rankings are evaluated.
+        runs: Loads stored runs to compare with; None skips this check.
     """
     if not retrieval_only:
         right_without_evidence(rows, findings, synthetic, closed_book)
@@ -153,7 +153,7 @@ SYNTHETIC_SHARE, KNOWN_SHARE, CLOSED_BOOK_SHARE, UNLISTED_SHARE, PRECISE = 0.05,
 
 
 def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthetic: bool, closed_book: bool) -> None:
-    """Flag gold answers that neither the listed evidence, the prompt nor the question contains.
+    """Warn if too many gold answers occur neither in the listed evidence, nor in the prompt, nor in the question.
 
     Yes/no questions, numbers of up to three digits and answers that the question names do not count: these can be guessed.
 
@@ -168,8 +168,8 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
 
     Fewer than ten such answers are a sign if memory that knows this share would give as many in fewer than one of 100 runs.
 
-    A copy of few answers shows by their precision. A model that answers from memory is also wrong from memory: if 95 % of the
-    answers that are in no listed evidence are right, and at least ten are, the share of questions does not matter.
+    A few copied answers are detected by their precision, because a model that answers from memory is sometimes wrong. If at
+    least ten answers, and 95 % of those that no listed evidence contains, are right, the share of questions does not matter.
     """
     unsupported = [row for row in rows if row.answer and _must_be_read(row) and not _supported(row)]
     right = [row for row in unsupported if _gives_gold(row)]
@@ -250,7 +250,7 @@ FIXED_SHARE, SET_SHARE, SYNTHETIC_SET_SHARE, SHORT_SHARE = 0.98, 0.8, 0.5, 0.95
 
 
 def evidence_is_gold(rows: Sequence[Answered], findings: Findings, synthetic: bool) -> None:
-    """Flag evidence that is exactly the set of positives, or begins with it.
+    """Warn if the listed evidence is too often exactly the set of gold passages, or begins with it.
 
     A ranking has one length for all questions, so it is exact only if every question has as many positives: HotpotQA has
     two, and the best published pair of passages is right for 97 %. Such lists are a sign from 98 % on, and so are longer
@@ -305,7 +305,7 @@ _ENOUGH_WRONG = 3
 
 
 def equals_stored_run(rows: Sequence[Answered], findings: Findings, runs: Iterable[StoredRun]) -> None:
-    """Flag more than 95 % equal answers with a stored run, over at least ten questions that both answered.
+    """Warn if more than 95 % of the answers equal those of a stored run, over at least ten questions that both answered.
 
     Yes/no answers and abstentions do not count. Two good systems agree on what they answer right, so a copy is known by
     the mistakes: of the answers that are wrong in the stored run, at least three, 95 % must be equal, too. Two systems with
@@ -343,7 +343,7 @@ _FASTEST, _DEAREST_USD, _LONGEST_S, _LARGEST_BYTES = 1e6, 0.002, 86_400.0, 10**1
 
 
 def impossible_usage(rows: Sequence[Answered], findings: Findings, retrieval_only: bool) -> None:
-    """Flag usage that cannot be that of these texts, in at least three questions and 5 % of those that state it.
+    """Warn if the reported usage is impossible for the given texts, in at least three questions and 5 % of those that report it.
 
     A token is at most a word in the tokenizers of language models, so a reply has at least as many tokens as words; half
     of that allows for other ways of counting. A prompt holds the question and something of the evidence: a fifth of the
@@ -402,7 +402,7 @@ SAME_SHARE = 0.5
 
 
 def same_answer(rows: Sequence[Answered], findings: Findings) -> None:
-    """Flag one answer to more than half of the questions.
+    """Warn if more than half of the questions get the same answer.
 
     Abstentions do not count, in whatever words, since careful systems give them honestly, nor do yes and no if they are the
     gold answer of a third of the questions. Nor does an answer that is right for a third of the questions, as in classification.

@@ -31,10 +31,10 @@ _ECHO_WORDS, _ECHO_SHARE = 5, 0.05
 
 
 def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
-    """Add a warning for each kind of raw reply.
+    """Warn about raw model replies among the answers, for example with reasoning tags or chat markup; one warning per kind.
 
-    A mark that the question or a gold answer contains is part of the topic. Long answers repeat a question now and then, so
-    an echo is a sign only for at least three questions and 5 % of the answers.
+    Marks that the question or a gold answer contains are ignored. Long answers sometimes repeat the question, so that is
+    reported only for at least three questions and 5 % of the answers.
     """
     answered = [row for row in rows if row.prediction.answer.strip()]
     for row in answered:

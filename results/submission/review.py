@@ -33,13 +33,13 @@ _REASON_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A submission as a list shows it.
+    """Submission with its review status, for lists.
 
     Attributes:
         run: The run.
-        status: accepted, held, rejected or withdrawn.
-        reason: Of the newest decision; empty for one that was accepted without any.
-        decided_at: When that was; of a submission without a decision, when it was received.
+        status: "accepted", "held", "rejected" or "withdrawn".
+        reason: Reason of the newest decision; empty if there was none.
+        decided_at: Time of that decision; without one, the time when the submission was received.
     """
 
     run: RunRow
@@ -48,14 +48,14 @@ class Submitted:
     decided_at: datetime
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
+        """Return the submission with its status as a JSON object."""
         names = ("run", "method", "dataset", "setting", "seed", "origin")
         times = {"updated_at": self.run.updated_at.isoformat(), "decided_at": self.decided_at.isoformat()}
         return {name: getattr(self.run, name) for name in names} | {"status": self.status, "reason": self.reason} | times
 
 
 def submissions(store: Store) -> list[Submitted]:
-    """Return every submission once, newest first, hidden ones included."""
+    """List all submissions, newest first, including hidden ones."""
     if not store.database.exists:
         return []
     rows = {row.run: row for row in queries.runs(store, hidden=True) if row.origin != queries.OURS}
@@ -63,7 +63,7 @@ def submissions(store: Store) -> list[Submitted]:
 
 
 def has_submissions(store: Store) -> bool:
-    """Return whether anything was submitted here."""
+    """Return whether the store contains a submission."""
     return bool(store.database.rows("SELECT 1 FROM runs WHERE origin <> ? LIMIT 1", [queries.OURS], lenient=True))
 
 
@@ -75,19 +75,19 @@ def _submitted(row: RunRow) -> Submitted:
 
 
 def decision(origin: str, reason: str, by: str) -> dict[str, str]:
-    """Return an entry of a card's review."""
+    """Make the entry that records a review decision in a submission's card."""
     return {"status": STATUS[origin], "reason": reason, "by": by, "at": now().isoformat(timespec="seconds")}
 
 
 def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str = "owner") -> Submitted:
-    """Accept, hold, reject or withdraw a submission; a submission whose verification agreed is accepted as verified.
+    """Accept, hold, reject or withdraw a submission; accepting one whose verification agreed makes it "verified".
 
     Args:
-        store: The store with it.
-        row: Its run.
+        store: The store that holds the submission.
+        row: The submission's run.
         action: One of `ACTIONS`.
-        reason: The text that visitors read; required except for `accept`.
-        by: Who decided.
+        reason: Reason shown to visitors; required except for `accept`.
+        by: Name of the person who decided.
 
     Raises:
         UserError: The run is not a submission, or the reason is missing, too long or not one line.

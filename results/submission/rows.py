@@ -38,17 +38,17 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that is no longer than allowed, decoded, without its end; `number` is 1-based."""
+    """Decoded line of a file, without its line end; `number` is 1-based."""
 
     number: int
     text: str
 
 
 def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> Iterator[Line]:
-    """Yield the lines of a stream that hold something; everything else becomes a finding.
+    """Yield the non-empty lines of a stream; lines that are too long or not UTF-8 become findings.
 
-    At most one chunk and one line are held. A byte order mark of UTF-8 is skipped and noted. Behind `most` lines,
-    empty ones included, reading stops.
+    Only one chunk and one line are in memory at a time. A UTF-8 byte order mark is skipped and noted. Reading stops after
+    `most` lines, including empty ones.
     """
     held: list[bytes] = []
     size = total = 0
@@ -126,12 +126,12 @@ _ROLES = ("system", "user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True)
 class PredictionRow:
-    """A well-formed row.
+    """Well-formed row of a submission.
 
     Attributes:
         line: 1-based line of the file.
-        prediction: Its content; `notes[PROMPT]` holds its prompts, where it has some.
-        official: Whether it is of a file for an official script, which may claim support that no corpus has.
+        prediction: The prediction; `notes[PROMPT]` holds its prompts, if any.
+        official: Whether the row is from a file for an official script, which may claim support that the corpus lacks.
     """
 
     line: int
@@ -144,7 +144,7 @@ RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[PredictionRow]]
 
 
 class Bad(Exception):
-    """A row that is refused: a finding's code, what, detail and remedy, and its line if that is not the row's."""
+    """Raised for a row that is refused: the finding's code, text, detail, remedy and, if it differs from the row's, its line."""
 
     line: int | None = None
 
@@ -154,7 +154,7 @@ class Bad(Exception):
 
 
 def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
-    """Read JSON Lines, one `Prediction` a line."""
+    """Read predictions from JSON Lines, one per line; invalid lines become findings."""
     # Every second line may be empty.
     for line in lines(source, findings, limits, 2 * limits.rows):
         try:
@@ -196,10 +196,10 @@ DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_integer, parse_f
 
 
 def read_json(text: str, limits: Limits) -> Any:
-    """Return a JSON value, strictly.
+    """Parse JSON strictly.
 
     Raises:
-        Bad: It is none, or holds what a submission may not.
+        Bad: The text is not JSON, or contains values that a submission may not.
     """
     try:
         value = DECODER.decode(text)
@@ -215,10 +215,10 @@ def read_json(text: str, limits: Limits) -> Any:
 
 
 def check_value(value: Any, limits: Limits) -> None:
-    """Refuse a JSON value that is nested too deep, or holds what no file can hold.
+    """Refuse a JSON value that is nested too deeply, or contains values that cannot be stored.
 
     Raises:
-        Bad: It is, or does.
+        Bad: The value is refused.
     """
     if _deeper(value, limits.depth):
         raise too_deep(limits)
@@ -234,7 +234,7 @@ def check_value(value: Any, limits: Limits) -> None:
 
 
 def too_deep(limits: Limits) -> Bad:
-    """Return the refusal of a row that is nested too deep."""
+    """Make the error for a row that is nested too deeply."""
     return Bad("too_deep", f"a row is nested deeper than {limits.depth} levels")
 
 
@@ -259,10 +259,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def prediction_of(row: Any, limits: Limits) -> Prediction:
-    """Return the prediction that a row says.
+    """Convert a row's JSON object to a `Prediction`.
 
     Raises:
-        Bad: It says none.
+        Bad: The row is not a valid prediction.
     """
     if not isinstance(row, dict):
         form = '{"question_id": …, "answer": …}'
@@ -400,7 +400,7 @@ def _number(name: str, value: Any, *, signed: bool = False) -> float:
 
 
 def wrong(name: str, wanted: str, value: Any) -> Bad:
-    """Return the refusal of a value of another type than a field has."""
+    """Make the error for a field whose value has the wrong type."""
     hint = None
     if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9.]+([eE][+-]?[0-9]+)?\s*", value[:40]):
         hint = "write the number without quotes"

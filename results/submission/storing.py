@@ -32,8 +32,8 @@ from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED,
 from results.submission.validate import Target
 
 
-def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
-    """Return the stored runs on the board that a submission would join, each once; none if the store has other data.
+def board_runs(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
+    """List the stored runs that a submission would be compared with: same data, setting and seed; each once.
 
     Args:
         rows: All stored runs.
@@ -44,19 +44,18 @@ def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed:
 
 
 def board_metrics(store: Store, card: Card, dataset_fingerprint: str) -> list[str]:
-    """Return the ids of the metrics that experiments show on the boards which a submission joins, people's columns included."""
+    """List the metrics shown on the boards that a submission joins, including columns that users added."""
     if not store.database.exists:
         return []
-    runs = [row.run for row in beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed)]
+    runs = [row.run for row in board_runs(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed)]
     shown = store.database.rows("SELECT DISTINCT unnest(metrics) FROM experiment_runs WHERE list_contains(?, run) ORDER BY 1", [runs])
     return list(dict.fromkeys([*(name for (name,) in shown), *(column.metric for column in added_columns(store, runs))]))
 
 
 def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:
-    """Get what a submission's answers are compared with: finished runs over the same questions, in any setting.
+    """Return a function that loads the finished runs over the same questions, in any setting, to detect copied answers.
 
-    Controls are left out, and runs of a method of the same name: a new version, and the run that `verify` compares with,
-    give nearly the same answers.
+    Controls are left out, and so are runs of a method with the same name, which legitimately give nearly the same answers.
     """
     same = {card.method.name.casefold(), card.method.label.casefold()}
 
@@ -71,17 +70,17 @@ def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:
 
 
 def answers(store: Store, run: str) -> dict[str, str]:
-    """Return the answers of a stored run by question id, without those that failed."""
+    """Read the answers of a stored run by question id, without failed questions."""
     rows = store.database.rows("SELECT question, answer FROM predictions WHERE run = ? AND failed IS NULL", [run])
     return dict(rows)
 
 
 def preview(report: Report, target: Target) -> dict[str, Estimate]:
-    """Return each metric's mean with its interval, as the board computes them from stored scores.
+    """Compute each metric's mean and interval for a submission that is not stored yet, as tables would show them.
 
     Args:
-        report: Of `validate`.
-        target: The data that it was checked against.
+        report: Result of `validate`.
+        target: The benchmark that it was checked against.
 
     Returns:
         By metric id; empty if the report has errors.
@@ -107,8 +106,8 @@ class Stored:
     """Result of storing a submission.
 
     Attributes:
-        run: Its fingerprint.
-        outcome: `stored` now, or `known`: the same was submitted before and nothing was written.
+        run: Fingerprint of its run.
+        outcome: "stored", or "known" if the same submission exists already and nothing was written.
     """
 
     run: str
@@ -116,7 +115,7 @@ class Stored:
 
 
 def run_of(card: Card, dataset_fingerprint: str) -> str:
-    """Return the fingerprint of a submission's run: method, version, data, setting and seed, whatever it answered."""
+    """Compute the fingerprint of a submission's run from method, version, data, setting and seed, independent of its answers."""
     name, version = card.method.name, card.method.version
     return fingerprint("submission", dataset_fingerprint, str(card.setting), name, version, card.seed)
 
@@ -131,19 +130,19 @@ def store_report(
     provenance: Mapping[str, Any] | None = None,
     hold: bool = False,
 ) -> Stored:
-    """Write a validated submission.
+    """Store a validated submission.
 
     Args:
         store: The store to write.
-        report: Of `validate`, without errors.
-        target: The data that it was checked against.
-        metrics: Those that were scored; their definitions are kept.
-        environment: Of this machine, which scored it.
+        report: Result of `validate`, without errors.
+        target: The benchmark that it was checked against.
+        metrics: The scored metrics, whose definitions are stored.
+        environment: Description of this machine, which computed the scores.
         provenance: Further facts about its origin.
-        hold: Whether it waits for approval: no board shows it until then.
+        hold: Whether it needs approval before boards show it.
 
     Raises:
-        UserError: The report has errors, or another submission of this method and version is there already.
+        UserError: The report has errors, or another submission of this method and version exists already.
     """
     report.require_ok()
     card = report.card
@@ -198,7 +197,7 @@ def _description(card: Card) -> dict[str, Any]:
 
 
 def stored(store: Store, run: str) -> RunRow | None:
-    """Return the stored run with this fingerprint."""
+    """Find the stored run with this fingerprint; None if there is none."""
     if not store.database.exists:
         return None
     return next((row for row in queries.runs(store, hidden=True) if row.run == run), None)
@@ -234,15 +233,15 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """One metric, question by question.
+    """Comparison of a submission with our rerun on one metric.
 
     Attributes:
-        metric: Its id.
-        submitted, ours: Means over the questions that both runs are scored on.
+        metric: Id of the metric.
+        submitted, ours: Mean of each run over the questions that both were scored on.
         difference: submitted - ours.
-        n: Those questions.
-        differing: Questions whose two values differ, or with only one unscorable value.
-        largest: The largest difference of a question.
+        n: Number of these questions.
+        differing: Number of questions whose values differ, or that only one run has a value for.
+        largest: Largest difference on one question.
         first: The first differing questions with both values, None if unscorable.
         agrees: Whether the difference is within the tolerance and the same questions are scorable.
     """
@@ -260,14 +259,14 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The comparison of a submitted run with one of ours.
+    """Comparison of a submission with a rerun of its method made here.
 
     Attributes:
-        submitted, ours: Their fingerprints.
-        tolerance: That was allowed, as a fraction.
-        questions: Questions of the benchmark.
-        same_answers, same_evidence: Questions with the same answer, with the same ranked ids.
-        metrics: Every metric that both were scored on.
+        submitted, ours: Fingerprints of the two runs.
+        tolerance: Allowed difference of means, as a fraction.
+        questions: Number of questions in the benchmark.
+        same_answers, same_evidence: Number of questions with equal answers, and with equal rankings.
+        metrics: Comparison on every metric that both were scored on.
         not_compared: Metrics of the submission that our run lacks.
     """
 
@@ -282,7 +281,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Return whether every metric does."""
+        """Return whether all metrics agree."""
         return all(metric.agrees for metric in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
@@ -291,10 +290,10 @@ class Verification:
 
 
 def find_ours(store: Store, submitted: RunRow) -> RunRow:
-    """Return the finished run of the submission's method that was made here on the same data in the same setting.
+    """Find the finished run made here with the submission's method, on the same data in the same setting.
 
     Raises:
-        UserError: There is none, or more than one.
+        UserError: There is no such run, or more than one.
     """
     card = Card.model_validate(_card_part(submitted))
     rows = {
@@ -323,11 +322,11 @@ def find_ours(store: Store, submitted: RunRow) -> RunRow:
 
 
 def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TOLERANCE) -> Verification:
-    """Compare two stored runs question by question.
+    """Compare a submission with a run made here, question by question.
 
     Raises:
-        UserError: The first is not a submission, the second was not made here, they are not about the same data in the
-            same setting, or have no metric in common.
+        UserError: `submitted` is not a submission, `ours` was not made here, data or setting differ, or no metric is common to
+            both.
     """
     if submitted.origin not in STATUS:
         raise UserError(
@@ -372,12 +371,12 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
 
 
 def promote(store: Store, submitted: RunRow, result: Verification) -> str:
-    """Record a comparison with a submission and make it `verified` if it agrees and boards show it.
+    """Record the verification of a submission; if it agrees and boards show the submission, mark it as "verified".
 
-    One that disagrees takes nothing back from a submission that another run of ours has confirmed.
+    A disagreement does not undo an earlier successful verification.
 
     Returns:
-        The submission's origin from now on.
+        The submission's new origin.
     """
     if submitted.origin == VERIFIED and not result.agrees:
         return VERIFIED
@@ -400,7 +399,7 @@ def card_of(row: RunRow) -> Card:
     """Return the card that a submission was stored with.
 
     Raises:
-        UserError: The run has none: it was made here.
+        UserError: The run has no card, because it was made here.
     """
     if row.card is None:
         raise UserError(
@@ -416,7 +415,7 @@ NOT_STATED = "not stated"
 
 
 def card_of_run(row: RunRow) -> Card:
-    """Return a card from the facts of a run made here: method, options, models, machine and the training data that its parts declare."""
+    """Make a card for a run made here, from its method, options, models, machine and the declared training data of its parts."""
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", row.method).strip("-._+")[:64] or row.method_id
     parts = row.provenance.get("parts", ())
     declared = list(dict.fromkeys(data for part in parts for data in part.get("training_data", ())))

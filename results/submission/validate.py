@@ -51,13 +51,13 @@ _HAS: Mapping[str, Callable[[Prediction], object]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """Benchmark and rules for checking a submission.
+    """Benchmark that a submission is checked against.
 
     Attributes:
-        loaded: The benchmark as loaded (and limited).
-        in_setting: The same in the card's setting: its questions carry the candidates.
-        stored: The fingerprint of the stored data that it was rebuilt from (`from_store`); None: it was loaded.
-        clusters: The kind of cluster, as on the board; None: that of the benchmark.
+        loaded: The benchmark as loaded, limited to the requested number of questions.
+        in_setting: The benchmark in the card's retrieval setting, with the candidates of each question.
+        stored: Fingerprint of the stored data that it was rebuilt from (`from_store`); None if it was loaded.
+        clusters: Clusters of the questions, as on the board; None uses the benchmark's.
     """
 
     loaded: Benchmark
@@ -67,12 +67,12 @@ class Target:
 
     @property
     def fingerprint(self) -> str:
-        """Return the data's fingerprint, which is the run's."""
+        """Return the fingerprint of the benchmark's data."""
         return self.stored or self.loaded.fingerprint
 
     @property
     def sampled(self) -> Sampled:
-        """Return which questions were sampled together."""
+        """Return the clusters of the questions and their kind."""
         return self.clusters or self.loaded.sampled()
 
 
@@ -91,21 +91,21 @@ def validate(
     partial: bool = False,
     ranked_by_contexts: bool = False,
 ) -> Report:
-    """Check a submission completely, and score it if it has no errors.
+    """Validate a submission and, if it has no errors, score it.
 
     Args:
-        card: Validated.
-        source: The predictions, read once, a chunk at a time.
+        card: The validated card.
+        source: The predictions file, read once in chunks.
         target: The card's benchmark in the card's setting.
-        file: Name of the predictions file in messages.
+        file: Name of the predictions file for messages.
         metrics: Metrics to compute; those that read more than the ranking are left out if the card states
             `retrieval_only`.
-        read: From bytes to rows: JSON Lines, or another format.
-        training: Gets the questions of declared training data; None compares references alone.
-        runs: Gets the stored runs that answers are compared with; None compares with nothing.
-        limits: Bounds.
-        strict: Whether what an official script tolerates is an error.
-        partial: Whether a question without a row counts as failed; else it is an error.
+        read: Reads rows from the file: JSON Lines, or another format.
+        training: Loads the questions of declared training data; None compares only references.
+        runs: Loads the stored runs that answers are compared with; None skips this check.
+        limits: Size limits.
+        strict: Whether problems that an official script tolerates are errors.
+        partial: Whether a question without a row counts as failed instead of being an error.
         ranked_by_contexts: Whether metrics of rankings are left out if no row has contexts.
     """
     findings = Findings(limits.shown, strict=strict)
@@ -154,7 +154,7 @@ def validate(
 
 
 def digest(predictions: Sequence[Prediction]) -> str:
-    """Return a hash of the predictions, with prompts and usage."""
+    """Hash the predictions, including prompts and usage."""
     return content_hash(fingerprint(prediction.to_json()) for prediction in predictions)
 
 

@@ -34,13 +34,13 @@ GOALS: dict[str, tuple[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One prompt and what counts as right after it.
+    """Prompt with the rule by which its reply is scored.
 
     Attributes:
-        task: The row of the table.
-        prompt: Without the beginning-of-sequence token.
-        right: Whether a reply is right.
-        out_of_vocabulary: Whether the answer holds a word that train worlds never use.
+        task: Name of the task (row of the table).
+        prompt: The prompt, without the beginning-of-sequence token.
+        right: Returns whether a reply is correct.
+        out_of_vocabulary: Whether the answer contains a word that training worlds never use.
     """
 
     task: str
@@ -51,7 +51,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A row of the table: questions, share right, and the goal where there is one."""
+    """Row of the table: task, number of questions, share of correct replies, and the goal if there is one."""
 
     task: str
     questions: int
@@ -61,10 +61,10 @@ class Score:
 
 
 def items(seed: int, count: int) -> Iterator[Item]:
-    """Prompts about one held-out world.
+    """Yield prompts about one held-out world.
 
     Args:
-        seed: Of a validation or test world.
+        seed: Seed of a validation or test world.
         count: Questions per task.
     """
     from benchmarks.worlds.names import training_words
@@ -114,13 +114,13 @@ def items(seed: int, count: int) -> Iterator[Item]:
 
 
 def measure(folder: Path, seeds: Sequence[int], count: int, batch_size: int = 32) -> list[Score]:
-    """Generate and score.
+    """Generate replies with a model and score them on held-out worlds.
 
     Args:
-        folder: The model.
-        seeds: Held-out worlds.
+        folder: Folder of the model.
+        seeds: Seeds of held-out worlds.
         count: Questions per task and world.
-        batch_size: Prompts generated at once.
+        batch_size: Number of prompts per batch.
 
     Returns:
         One row per task, goals first.
@@ -149,7 +149,7 @@ def _score(task: str, results: Sequence[bool]) -> Score:
 
 
 def table(scores: Sequence[Score]) -> str:
-    """The rows as Markdown."""
+    """Render the scores as a Markdown table."""
     lines = ["| task | questions | share right | goal | met |", "| --- | ---: | ---: | --- | --- |"]
     for score in scores:
         met = "" if score.met is None else "yes" if score.met else "no"

@@ -27,13 +27,13 @@ _SLOW = 7
 
 
 def fresh_model(vocabulary: int, pad: int, bos: int, eos: int, seed: int, layers: int = LAYERS) -> Any:
-    """A `LlamaForCausalLM` to start from.
+    """Create a `LlamaForCausalLM` with random weights to train from.
 
     Args:
         vocabulary: Number of tokens.
         pad, bos, eos: Ids of the special tokens.
-        seed: Decides all weights.
-        layers: Number of layers, two at least.
+        seed: Random seed of the weights.
+        layers: Number of layers, at least two.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

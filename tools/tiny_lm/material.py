@@ -14,14 +14,14 @@ from benchmarks.worlds.world import Fact, World, WorldConfig, generate, require_
 
 @dataclass(frozen=True, slots=True)
 class FactMaterial:
-    """One fact in all its wordings.
+    """Fact of a world with all of its wordings, for training the pocket model.
 
     Attributes:
         fact: The fact.
-        answer: Its tail, as an answer.
+        answer: The fact's tail, as an answer.
         accepted: Other accepted wordings of the answer.
-        statements: By style, `formal` first; every template of the relation in each.
-        questions: Every way to ask for the tail: paraphrases of each other.
+        statements: Statements by style, `formal` first; each style has every template of the relation.
+        questions: All questions for the tail, which are paraphrases of each other.
     """
 
     fact: Fact
@@ -32,16 +32,16 @@ class FactMaterial:
 
 
 def training_world(seed: int, config: WorldConfig | None = None) -> World:
-    """A world to train on.
+    """Generate a world to train on.
 
     Raises:
-        UserError: The seed is one of validation or test.
+        UserError: The seed belongs to validation or test worlds.
     """
     return generate(require_training_seed(seed), config)
 
 
 def fact_material(world: World, styles: Sequence[str] = STYLES) -> Iterator[FactMaterial]:
-    """Every fact of a world in all its wordings.
+    """Yield every fact of a world with all of its wordings.
 
     Args:
         world: The world; its split decides which rewriting rules are used.

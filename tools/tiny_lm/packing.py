@@ -25,16 +25,16 @@ _LABELS = re.compile(f"({QUESTION}|Answer:|Paraphrase:)")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of packed groups, all arrays of shape [rows, length].
+    """Training batch: rows of packed groups (a context with its prompts); all arrays have shape [rows, length].
 
     Attributes:
-        ids: Tokens; 0 where a row is not filled.
+        ids: Token ids; 0 for padding.
         positions: Position of each token in its own prompt.
-        group: Number of the group, -1 where a row is not filled.
-        block: 0 in a context, else the number of the block behind it.
-        target: The token to be predicted at each place, -1 where none is.
+        group: Number of the group; -1 for padding.
+        block: 0 in a context, else the number of the block after it.
+        target: Token to predict at each position; -1 if none.
         weight: Weight of each prediction.
-        task: Number of the task whose target it is, -1 for text of contexts.
+        task: Number of the task; -1 for context text.
     """
 
     ids: np.ndarray
@@ -46,7 +46,7 @@ class Batch:
     task: np.ndarray
 
     def mask(self) -> Any:
-        """Who sees whom: bool tensor [rows, 1, length, length], True where the second place is seen."""
+        """Return the attention mask: bool tensor [rows, 1, length, length], True where the first position attends to the second."""
         import torch
 
         group, block = torch.from_numpy(self.group), torch.from_numpy(self.block)
@@ -57,7 +57,7 @@ class Batch:
 
 
 class Encoder:
-    """Token ids of texts, each text tokenized once.
+    """Caching tokenizer: returns the token ids of texts, each text tokenized once.
 
     Args:
         tokenizer: The pocket model's tokenizer.
@@ -87,14 +87,14 @@ class _Row:
 
 
 class Packer:
-    """Fills batches with groups.
+    """Packs groups into batches.
 
     Args:
-        encode: Token ids of texts.
+        encode: Returns token ids of texts.
         rows, length: Shape of a batch.
-        draws: The source of chance.
-        text_share: Share of context tokens that are predicted too.
-        text_weight: Weight of such a prediction.
+        draws: Random generator.
+        text_share: Share of context tokens that are training targets, too.
+        text_weight: Weight of these targets in the loss.
     """
 
     def __init__(self, encode: Encoder, rows: int, length: int, draws: Draws, text_share: float = 0.1, text_weight: float = 0.1) -> None:
@@ -112,7 +112,7 @@ class Packer:
         self._rows = [_Row() for _ in range(self._shape[0])]
 
     def pack(self, groups: Iterable[Group | list[int]]) -> Iterator[Batch]:
-        """Batches of groups (a list of ids is a text to be copied); what is left over at the end is not yielded."""
+        """Yield batches of groups (a list of ids is a text to copy); an incomplete last batch is dropped."""
         for group in groups:
             copied = isinstance(group, list)
             parts = self._copy(group) if copied else self._parts(group)  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ class Packer:
         return parts
 
     def prompt(self, block: Block) -> list[int]:
-        """The ids of a block's prompt."""
+        """Return the token ids of a block's prompt."""
         return [token for piece in _LABELS.split(block.prompt) if piece for token in self._encode(piece)]
 
     def _copy(self, ids: list[int]) -> list[tuple[list[int], int, str]]:
@@ -174,19 +174,19 @@ class Packer:
 
 
 def copies(encode: Encoder, draws: Draws, count: int, longest: int) -> list[list[int]]:
-    """Random tokens to be copied: so many texts of 6 to `longest` tokens."""
+    """Generate random token sequences of 6 to `longest` tokens to copy."""
     return [[3 + draws.below(encode.size - 3) for _ in range(draws.between(6, longest))] for _ in range(count)]
 
 
 def chunk(encode: Encoder, level: Level, number: int, copied: float, groups: int = 60) -> list[Batch]:
-    """The batches of one train world.
+    """Generate the batches of one training world; equal arguments give equal batches.
 
     Args:
-        encode: Token ids of texts.
+        encode: Returns token ids of texts.
         level: The step of the curriculum.
-        number: Number of the chunk; its world is the one of this seed.
-        copied: Share of groups that are random tokens to be copied.
-        groups: Groups with a context.
+        number: Number of the chunk, which is the seed of its world.
+        copied: Share of groups that are random tokens to copy.
+        groups: Number of groups with a context.
 
     Returns:
         Batches; equal arguments give equal batches.

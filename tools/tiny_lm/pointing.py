@@ -25,10 +25,10 @@ _DECLINED = [TASKS.index(task) for task in ("missing", "closed")]
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """Where answers begin and where they are to be read.
+    """Where answers begin in a batch, and where the context mentions them; targets for supervised attention.
 
     Attributes:
-        rows, columns: The token that predicts the first one of an answer; shape [answers].
+        rows, columns: Position of the token that predicts an answer's first token; shape [answers].
         positions: True at the first token of every mention of the answer in the context; shape [answers, length].
     """
 
@@ -38,7 +38,7 @@ class Pointers:
 
 
 def pointers(batch: Batch) -> Pointers:
-    """The pointers of a batch; answers that no context holds word by word (a comparison's "yes") have none."""
+    """Find the pointers of a batch; answers that the context does not contain literally (such as "yes") have none."""
     supervised = np.isin(batch.task, _READ + _DECLINED)
     first = supervised.copy()
     same = (batch.block[:, 1:] == batch.block[:, :-1]) & (batch.group[:, 1:] == batch.group[:, :-1])
@@ -70,7 +70,7 @@ def pointers(batch: Batch) -> Pointers:
 
 
 class Watched:
-    """Keeps what the last layer's attention is handed while the model runs: `with Watched(model) as watched`.
+    """Captures the inputs of the last layer's attention while the model runs: `with Watched(model) as watched`.
 
     Args:
         model: A `LlamaForCausalLM`.
@@ -88,11 +88,11 @@ class Watched:
         self._hook.remove()
 
     def missed(self, mask: Any, wanted: Pointers) -> Any:
-        """Minus the log of the attention that falls on the places, for every pointer and supervised head.
+        """Compute the attention loss: minus the log of the attention on the mentions, per pointer and supervised head.
 
         Args:
-            mask: As `Batch.mask` has it.
-            wanted: The batch's pointers.
+            mask: Result of `Batch.mask`.
+            wanted: Pointers of the batch.
 
         Returns:
             Float tensor [pointers, heads], with its gradient.

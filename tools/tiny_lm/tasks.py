@@ -23,7 +23,7 @@ from tools.tiny_lm.material import training_world
 
 
 class Block(NamedTuple):
-    """What follows a context: the end of a prompt, what is to be written after it, and which task it is."""
+    """Continuation of a context: the end of a prompt, the text to write after it, and the task."""
 
     prompt: str
     target: str
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """A context in pieces (markers and entries), and the blocks that follow it."""
+    """Context in pieces (markers and entries) with its continuations (blocks)."""
 
     context: list[str] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -40,19 +40,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One step of the curriculum.
+    """Step of the training curriculum.
 
     Attributes:
-        sentences: Most sentences of a passage; longer ones are cut.
-        passages: Most passages of a context.
-        several: Share of the contexts that have several passages.
-        long: Share of the contexts that are chunks of long documents.
-        missing: Questions that the context does not answer, as a share of the others: few at first, since declining
-            is learned long before choosing and hides what a wrong choice would teach.
+        sentences: Maximum number of sentences per passage; longer ones are truncated.
+        passages: Maximum number of passages per context.
+        several: Share of contexts with several passages.
+        long: Share of contexts that are chunks of long documents.
+        missing: Unanswerable questions relative to the answerable ones; few at first, because abstaining is learned long before
+            choosing.
         row: Length of a training row in tokens.
-        rows: Rows of a batch.
-        absent: Share of the contexts of several passages that lack the evidence of what they were chosen for, and are
-            asked several things that it says: nothing else teaches to decline among passages that nearly answer.
+        rows: Rows per batch.
+        absent: Share of contexts with several passages from which the evidence is removed; this teaches to abstain given
+            similar passages.
     """
 
     sentences: int
@@ -78,11 +78,11 @@ STYLED, SWAPPED = 0.2, 0.2
 
 
 class Maker:
-    """Makes groups out of one train world.
+    """Generates training groups from one training world.
 
     Args:
-        seed: The world's seed.
-        level: How long contexts are.
+        seed: Seed of the world.
+        level: Step of the curriculum, which sets the length of contexts.
 
     Raises:
         UserError: The seed belongs to validation or test worlds.
@@ -99,7 +99,7 @@ class Maker:
         self._swaps = out_of_vocabulary_words(training_words(), SWAPPED, self._draws)
 
     def groups(self, count: int) -> Iterator[Group]:
-        """So many groups with a context, and a few without one."""
+        """Yield `count` groups with a context, and a few without one."""
         draws, level = self._draws, self._level
         for _ in range(count):
             draw = draws.random()

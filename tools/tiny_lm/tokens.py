@@ -27,7 +27,7 @@ CHAT_TEMPLATE = (
 
 
 def texts(seeds: Iterable[int]) -> Iterator[str]:
-    """What the tokenizer is trained on: passages in every style, questions and answers of train worlds."""
+    """Yield the texts that the tokenizer is trained on: passages in every style, questions and answers of training worlds."""
     for seed in seeds:
         world = training_world(seed)
         rewriter = RuleRewriter(world.split)
@@ -46,15 +46,15 @@ def texts(seeds: Iterable[int]) -> Iterator[str]:
 
 
 def train(seeds: Iterable[int], vocabulary: int = VOCABULARY, pieces: int = PIECES) -> Any:
-    """Train the tokenizer: merges for pieces of words, then whole words, the most frequent first.
+    """Train the tokenizer: first merges for pieces of words, then whole words, most frequent first.
 
-    A word of the vocabulary is one token without needing a merge of its own (`ignore_merges`, as Llama 3 has it), so
-    names cost one entry each; words that are not in it are spelled in pieces.
+    A word in the vocabulary is one token without its own merge (`ignore_merges`, as in Llama 3), so names need one entry each;
+    other words are split into pieces.
 
     Args:
-        seeds: Train worlds whose texts it learns from.
-        vocabulary: Number of tokens, special ones included.
-        pieces: How many of them come from merges.
+        seeds: Seeds of the training worlds.
+        vocabulary: Number of tokens, including special ones.
+        pieces: Number of tokens that come from merges.
 
     Returns:
         A `PreTrainedTokenizerFast`.
@@ -110,7 +110,7 @@ def _pairs(ten: int) -> list[str]:
 
 
 def load(folder: Path) -> Any:
-    """The tokenizer of a model folder."""
+    """Load the tokenizer of a model folder."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(str(folder))

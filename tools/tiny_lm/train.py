@@ -40,13 +40,13 @@ _LATEST = (0.06, 0.2, 0.42, 0.83, 0.9, 2.0)
 
 @dataclass(slots=True)
 class Place:
-    """Where a run is in its data.
+    """Position of a training run in its data.
 
     Attributes:
-        chunk: Number of the train world in use.
-        batch: Batches of it that were used.
-        level: Step of the curriculum, as the chunk was started; -1 while copying is still to be learned.
-        right: Running share of answers that are right in every token.
+        chunk: Number of the current training world.
+        batch: Number of its batches used so far.
+        level: Step of the curriculum at the start of the chunk; -1 while copying is being learned.
+        right: Running share of answers with every token correct.
         copied: Running loss of copying.
     """
 
@@ -57,9 +57,9 @@ class Place:
     copied: float = 10.0
 
     def next_level(self, progress: float, last: int = len(LEVELS) - 1) -> None:
-        """Go on to harder material once the present level is mastered or has had its time; only between chunks.
+        """Advance to the next level once the current one is mastered or its time is over; only between chunks.
 
-        The steps beyond the fourth level wait for their time: they correct, and are not more of the same.
+        Levels after the fourth start by time only.
         """
         if self.level < 0:
             self.level = 0 if self.copied < _COPIES_AT else -1
@@ -73,10 +73,10 @@ class Place:
 def batches(
     encode: Encoder, position: Place, first_world: int, copied: float, progress: Any, last: int = len(LEVELS) - 1
 ) -> Iterator[Batch]:
-    """The batches from a place on; moves the place along before it yields each one.
+    """Yield batches from a position on, and advance the position before each one.
 
     Raises:
-        UserError: The worlds have run into the seeds of validation and test worlds.
+        UserError: The next world's seed would belong to validation or test worlds.
     """
     while True:
         seed = require_training_seed(first_world + position.chunk)
@@ -89,11 +89,11 @@ def batches(
 
 
 class Run:
-    """One training run in a folder.
+    """Training run of the pocket model in a folder.
 
     Args:
-        options: The command's options.
-        workers: The processes that share the work; None: this one alone.
+        options: Command-line options.
+        workers: Processes that train together; None: only this one.
     """
 
     def __init__(self, options: argparse.Namespace, workers: Workers | None = None) -> None:
@@ -131,16 +131,16 @@ class Run:
         self._share = self.workers.summed([share if self.workers.first else 0.0])[0]
 
     def progress(self) -> float:
-        """Share of the run that is over."""
+        """Return the finished share of the run."""
         return self._share
 
     def rate(self) -> float:
-        """The learning rate now: a short rise, then level, then down to almost nothing."""
+        """Return the current learning rate: short warm-up, constant, then decay to almost zero."""
         fall = min(1.0, max(0.02, (1 - self.progress()) / self.options.fall))
         return self.options.rate * min(1.0, (self.step + 1) / 40) * fall
 
     def train(self) -> None:
-        """Train to the end."""
+        """Train to the end; an interrupted run resumes."""
         saved = logged = time.monotonic()
         sums: dict[str, list[float]] = {}
         stream = batches(self.encode, self.position, self.options.first_world, self.options.copied, self.progress, self.options.last_level)
@@ -271,7 +271,7 @@ class Run:
 
 
 def export(model: Any, folder: Path) -> None:
-    """Write the model as bf16 safetensors with its configuration; the model itself stays as it is."""
+    """Write the model as bf16 safetensors with its configuration, without changing the model in memory."""
     import copy
 
     import torch
@@ -283,7 +283,7 @@ def export(model: Any, folder: Path) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command's options."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.tiny_lm.train", description=__doc__)
     parser.add_argument("--out", required=True, help="folder of the run: checkpoint, log, tokenizer, weights")
     parser.add_argument("--steps", type=int, default=8000, help="longest run")

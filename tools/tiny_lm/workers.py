@@ -17,11 +17,11 @@ _RANK, _MEETING = "POCKET_WORKER", "POCKET_MEETING"
 
 
 class Workers:
-    """The processes of a run, seen from one of them; a single one does without any of this.
+    """Group of processes that train together, as seen from one of them; a single process needs no communication.
 
     Args:
-        count: How many there are.
-        arguments: The command's arguments, with which the first starts the others.
+        count: Number of processes.
+        arguments: Command-line arguments, with which the first process starts the others.
     """
 
     def __init__(self, count: int, arguments: list[str]) -> None:
@@ -42,11 +42,11 @@ class Workers:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes the log and the checkpoints."""
+        """Return whether this process writes the log and the checkpoints."""
         return self.rank == 0
 
     def average_gradients(self, parameters: Iterable[Any]) -> None:
-        """Replace each gradient by the mean over the processes."""
+        """Replace each gradient by its mean over the processes."""
         if self.count == 1:
             return
         import torch
@@ -62,7 +62,7 @@ class Workers:
             start += gradient.numel()
 
     def summed(self, values: list[float]) -> list[float]:
-        """Sums over the processes, of equally long lists."""
+        """Sum lists of equal length over the processes."""
         if self.count == 1:
             return values
         import torch
@@ -73,7 +73,7 @@ class Workers:
         return tensor.tolist()
 
     def wait(self) -> None:
-        """Wait for the others to end."""
+        """Wait for the other processes to end."""
         for other in self._others:
             other.wait()
         if self.count > 1:

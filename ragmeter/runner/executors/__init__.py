@@ -17,32 +17,32 @@ from results.store.store import Store
 
 
 class Executor(Protocol):
-    """Builds methods, somewhere."""
+    """Interface for where methods run: this process, worker processes or a Ray cluster."""
 
     def check(self, experiment: Experiment, store: Store, device: str | None) -> None:
-        """Check what can be checked before anything is spent."""
+        """Check, before anything is spent, that the experiment can run there."""
 
     def build(self, task: Task, services: Services) -> Method:
-        """Make the method of a task."""
+        """Build the method of a task."""
 
     def release(self, method: Method) -> None:
-        """Give back what a method holds."""
+        """Release the resources of a method."""
 
     def interrupt(self) -> None:
-        """End what is under way; a caller that waits for it gets `methods.flow.Cancelled`."""
+        """Stop work in progress; waiting callers get `methods.flow.Cancelled`."""
 
 
 class Local:
-    """Builds methods in this process."""
+    """Executor that builds methods in this process."""
 
     def check(self, experiment: Experiment, store: Store, device: str | None) -> None:
-        """Check nothing: `preflight` looks at this process."""
+        """Do nothing, because `preflight` already checks this process."""
 
     def build(self, task: Task, services: Services) -> Method:
         return task.build(services)
 
     def release(self, method: Method) -> None:
-        """Do nothing: the method ends with its last reference."""
+        """Do nothing, because the method is freed with its last reference."""
 
     def interrupt(self) -> None:
-        """Do nothing: `methods.flow.interrupt` ends the programs of this process."""
+        """Do nothing, because `methods.flow.interrupt` stops the coroutines of this process."""

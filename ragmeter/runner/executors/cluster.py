@@ -43,14 +43,16 @@ HEAD_S = 20.0
 
 @dataclass(frozen=True)
 class Shares:
-    """Divide a cluster among workers.
+    """Division of a cluster's resources among workers.
 
     Attributes:
-        address: HOST:PORT of the head; "local": a cluster on this machine that ends with the run; None: `RAY_ADDRESS`, or else "local".
-        workers: At most so many per task; None: as many as fit.
-        gpus: GPUs of one worker, for example 0.25; None: by the sizes of the models.
-        shared: Folder that all nodes see, for corpora and indexes; None: the store's artifacts.
-        devices: GPUs of this machine, of which a worker that loads models has at least one to itself; None: see `gpus`.
+        address: HOST:PORT of the Ray head; "local" starts a cluster on this machine for the run; None uses `RAY_ADDRESS`, else
+            "local".
+        workers: Maximum number of workers per task; None: as many as fit.
+        gpus: GPUs per worker, for example 0.25; None: from the sizes of the models.
+        shared: Folder that all nodes can access, for corpora and indexes; None: the store's artifacts.
+        devices: Number of GPUs of this machine, if each worker that loads models gets at least one for itself; None: see
+            `gpus`.
     """
 
     address: str | None = None
@@ -60,15 +62,15 @@ class Shares:
     devices: int | None = None
 
     def options(self) -> list[str]:
-        """Return the options of the command line that state these shares."""
+        """Return the command-line options that express these settings."""
         stated = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus, "--shared": self.shared}
         return ["--executor", "ray", *(word for name, value in stated.items() if value is not None for word in (name, str(value)))]
 
 
 def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
-    """Return the GPUs that a worker needs for its models: a fraction in tenths, or whole ones.
+    """Return the number of GPUs that a worker needs for its models: a fraction in tenths, or a whole number.
 
-    A part that does not state its needs, and a model of unknown size, get a whole GPU, as do all if the memory of GPUs is unknown (0).
+    A part with unknown needs, a model of unknown size, and any model if the GPU memory is unknown (0), get a whole GPU.
     """
     needs = [part.needs for part in components]
     if None in needs:
@@ -86,18 +88,18 @@ def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
 
 
 def variables(options: Sequence[Any]) -> dict[str, str]:
-    """Return the environment variables that workers need: places of data, and the keys that options name."""
+    """Collect the environment variables that workers need: data locations, and the API keys that options name."""
     named = {chat.key_variable for chat in chats(list(options)) if chat.key_variable}
     named |= set(re.findall(r"\$\{(\w+)\}", "".join(map(str, options))))
     return {name: value for name, value in os.environ.items() if name in named or (_SENT.fullmatch(name) and not _KEPT.fullmatch(name))}
 
 
 class RayCluster:
-    """Builds methods in workers of a Ray cluster; use `connected`.
+    """Executor that builds methods in workers of a Ray cluster; create it with `connected`.
 
     Args:
-        shares: How it is divided.
-        local: Whether this process started it, on this machine only.
+        shares: How the cluster is divided.
+        local: Whether this process started the cluster, on this machine only.
     """
 
     def __init__(self, shares: Shares, local: bool) -> None:
@@ -113,7 +115,7 @@ class RayCluster:
         self.lost: Broke | None = None
 
     def check(self, experiment: Experiment, store: Store, device: str | None) -> None:
-        """Check that the experiment can run on the nodes: folders, packages, code, weights, connections, CPUs and GPUs.
+        """Check that the experiment can run on the cluster's nodes: folders, packages, code, weights, connections, CPUs and GPUs.
 
         Raises:
             UserError: The nodes cannot run the experiment.
@@ -241,7 +243,7 @@ class RayCluster:
                 method.stop(self.lost)
 
     def watch(self, head: Place, ended: threading.Event) -> None:
-        """End the methods if the head does not answer for `HEAD_S`, until an event is set."""
+        """Cancel the methods if the Ray head does not answer for `HEAD_S` seconds; return earlier if the event is set."""
         heard = time.monotonic()
         while not ended.wait(LOOK_S):
             if reaches(head):
@@ -253,10 +255,10 @@ class RayCluster:
 
 
 def refuse_batches(experiment: Experiment) -> None:
-    """Refuse models that are asked in batches: each worker would collect, submit and remember batches of its own.
+    """Refuse models with batch endpoints, because each worker would submit its own batches.
 
     Raises:
-        UserError: A method has one.
+        UserError: A method uses one.
     """
     for method in experiment.methods:
         for chat in chats([part.config for part in method.components]):
@@ -307,7 +309,7 @@ def _node_of(name: str, reference: Any) -> Node:
 
 @contextmanager
 def connected(shares: Shares) -> Iterator[RayCluster]:
-    """Connect to a cluster, or start one on this machine, for the length of a block.
+    """Connect to a Ray cluster, or start one on this machine, while the block runs.
 
     Raises:
         MissingPackage: Ray is not installed.

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def count() -> int:
-    """Return how many GPUs this process may use, without loading torch."""
+    """Count the GPUs that this process may use, without loading torch."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     here = len(gpus_here())
     return here if visible is None else min(here, len([name for name in visible.split(",") if name.strip() and name != "-1"]))
 
 
 class PerDevice(Local):
-    """Builds methods in workers, one per GPU, if they load models.
+    """Executor that builds methods in one worker per GPU if they load models, else in this process.
 
     Args:
-        devices: GPUs of this machine.
-        stack: Ends the cluster, which starts with the first method that needs it.
+        devices: Number of GPUs of this machine.
+        stack: Closes the cluster, which is started for the first method that needs it.
     """
 
     def __init__(self, devices: int, stack: ExitStack) -> None:
@@ -66,7 +66,7 @@ class PerDevice(Local):
 
 @contextmanager
 def every_device() -> Iterator[Executor]:
-    """Give an executor that uses all GPUs of this machine, for the length of a block."""
+    """Provide an executor that uses all GPUs of this machine while the block runs."""
     devices = count()
     if devices > 1 and find_spec("ray") is None:
         sys.stderr.write(f"note: methods answer on one of {devices} GPUs; `pip install 'ragmeter[ray]'` lets `run` use all of them\n")

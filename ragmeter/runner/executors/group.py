@@ -34,14 +34,14 @@ Function = Callable[..., Any]
 
 
 def ranks(wanted: int | None, device: str | None) -> int:
-    """Return how many processes of this machine train together.
+    """Return the number of processes of this machine that carry out one training together.
 
     Args:
-        wanted: As many; None: one per GPU.
-        device: On which they train; None: the best there is.
+        wanted: Requested number; None: one per GPU.
+        device: Device to train on; None: the best available.
 
     Raises:
-        UserError: There are fewer GPUs, or one device is named for several processes.
+        UserError: There are too few GPUs, or one device is requested for several processes.
     """
     # RANK: another launcher has started this process.
     if wanted == 1 or "RANK" in os.environ:
@@ -67,23 +67,23 @@ def ranks(wanted: int | None, device: str | None) -> int:
 
 
 def ray_gpus() -> int:
-    """Return the GPUs of the connected Ray cluster."""
+    """Return the number of GPUs of the connected Ray cluster."""
     import ray
 
     return int(ray.cluster_resources().get("GPU", 0))
 
 
 def in_group(function: Function, arguments: Sequence[Any], count: int, progress: Progress) -> Any:
-    """Call a function in processes of this machine that train together; if one fails, the others are ended.
+    """Call a function in several processes of this machine that train together; if one fails, the others are stopped.
 
     Args:
-        function: Called in each process.
+        function: The function to call in each process.
         arguments: Its arguments, the same in each.
         count: Number of processes.
-        progress: Shows what the first process reports.
+        progress: Displays the first process's reports.
 
     Returns:
-        What the first process returns.
+        The return value of the first process.
 
     Raises:
         Broke: A process was killed.
@@ -115,16 +115,16 @@ def in_ray_group(function: Function, arguments: Sequence[Any], count: int, gpus:
     """Call a function in actors of the connected Ray cluster that train together; like `in_group`.
 
     Args:
-        function: Called in each process.
-        arguments: Its arguments; folders must be seen by all nodes.
-        count: Number of processes.
-        gpus: GPUs of each.
-        variables: Environment variables of each.
-        shared: Folder that all of them must see.
+        function: The function to call in each actor.
+        arguments: Its arguments; all nodes must be able to access their folders.
+        count: Number of actors.
+        gpus: GPUs per actor.
+        variables: Environment variables of the actors.
+        shared: Folder that all nodes must be able to access.
 
     Raises:
-        UserError: The cluster has no room for them, or a node does not see the folder.
-        Broke: Processes are lost again and again.
+        UserError: The cluster lacks resources, or a node cannot access the folder.
+        Broke: Actors are lost repeatedly.
     """
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
@@ -169,13 +169,13 @@ def in_ray_group(function: Function, arguments: Sequence[Any], count: int, gpus:
 
 
 class Rank:
-    """A process of a group on some node of a Ray cluster."""
+    """Ray actor that is one process of a group that trains together."""
 
     def place(self, mark: Path) -> tuple[str, int]:
-        """Return an address and a port of this node for the others.
+        """Return an address and a free port of this node, at which the processes of the group meet.
 
         Raises:
-            UserError: The node does not see a file of the process that starts the group.
+            UserError: The node cannot access a file that the starting process wrote.
         """
         import ray
 
@@ -191,7 +191,7 @@ class Rank:
         return host, free_port(host)
 
     def call(self, environment: Mapping[str, str], function: Function, arguments: Sequence[Any]) -> Any:
-        """Call the function as a rank of the group."""
+        """Call the function as a process of the group."""
         from ragmeter.runner.executors.work import sendable
 
         # Ray shows each process its own GPU only: there it is the first one.
@@ -237,7 +237,7 @@ def _shared(host: str, port: int, count: int) -> dict[str, str]:
 
 
 def free_port(host: str) -> int:
-    """Return a port of this machine that nothing listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

@@ -33,12 +33,12 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class Wanted:
-    """State what a node is checked for.
+    """Requirements that a node of the cluster is checked for.
 
     Attributes:
-        folders: Folders that it must see; with the name of a file in it, if that must be the same folder.
-        addresses: Host and port that it must reach, by their names in messages.
-        parts: The parts of the experiment's methods, pickled: their modules must be there.
+        folders: Folders that it must be able to access; with the name of a file in it, if it must be the same folder.
+        addresses: Hosts and ports that it must reach, by display name.
+        parts: Pickled parts of the experiment's methods, whose modules must be importable.
     """
 
     folders: Mapping[str, str | None]
@@ -48,16 +48,16 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Node:
-    """Describe a node as it reports itself.
+    """Properties of a cluster node, as the node reports them.
 
     Attributes:
-        name: Its host name and address.
-        versions: Of Python, `PACKAGES` and plug-ins, and hashes of code; "none" for what is not installed.
-        missing: Folders that it does not see.
-        unreached: Names of addresses that do not answer from there.
-        weights: Models whose weights it lacks and cannot fetch.
-        broken: Why the experiment's parts cannot be loaded; "" if they can.
-        gpu_bytes: Memory of its smallest GPU; 0: it has none.
+        name: Host name and address.
+        versions: Versions of Python, `PACKAGES` and plug-ins, and hashes of code; "none" if not installed.
+        missing: Folders that it cannot access.
+        unreached: Names of addresses that it cannot reach.
+        weights: Models whose weights it lacks and cannot download.
+        broken: Error of loading the experiment's parts; "" if there is none.
+        gpu_bytes: Memory of its smallest GPU in bytes; 0 without a GPU.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Node:
 
 
 def probe(name: str, wanted: Wanted) -> Node:
-    """Look at the node that this runs on.
+    """Check the node on which this function runs.
 
     Args:
-        name: How to call it.
-        wanted: Versions, files and addresses to check.
+        name: Display name of the node.
+        wanted: Requirements to check.
     """
     versions = {"python": platform.python_version(), **{package: _version(package) for package in PACKAGES}, CODE: _code()}
     missing = [folder for folder, file in wanted.folders.items() if not Path(folder, file or "").exists()]
@@ -113,7 +113,7 @@ def _code() -> str:
 
 
 def gpus_here() -> list[int]:
-    """Return the bytes of memory of each GPU of this machine."""
+    """Return the memory of each GPU of this machine, in bytes."""
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
@@ -124,7 +124,7 @@ def gpus_here() -> list[int]:
 
 
 def reaches(place: Place) -> bool:
-    """Return whether something listens at a host and port."""
+    """Return whether a server listens at a host and port."""
     try:
         socket.create_connection(place, timeout=REACH_S).close()
         return True
@@ -133,7 +133,7 @@ def reaches(place: Place) -> bool:
 
 
 def place_of(url: str) -> Place | None:
-    """Return host and port of a URL; None if a proxy stands between or it names none."""
+    """Return host and port of a URL; None if a proxy is used, or if the URL names no host."""
     parts = urlsplit(url)
     try:
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -145,10 +145,10 @@ def place_of(url: str) -> Place | None:
 
 
 def refuse_nodes(nodes: Sequence[Node], here: Node) -> None:
-    """Refuse nodes that would fail, or give other numbers.
+    """Refuse nodes on which the experiment would fail, or give different numbers.
 
     Raises:
-        UserError: One lacks a folder, a package, weights or a connection, or has other packages or code.
+        UserError: A node lacks a folder, package, weights or connection, or has other versions of packages or code.
     """
     for fault in (fault for node in nodes for fault in _faults(node, here)):
         raise fault

@@ -35,17 +35,17 @@ Place = tuple[str, int]
 
 
 class PermitServer:
-    """Give workers the limits, budgets and cached replies of this process; open it in the execution of a task.
+    """Server that shares this process's rate limits, budgets and reply cache with worker processes.
 
     Args:
-        host: The address of this machine by which workers reach it.
-        cache: File of cached replies; None: replies are not cached.
+        host: Address at which workers reach this machine.
+        cache: File of cached replies; None: no cache.
 
     Attributes:
-        place: Where workers connect.
-        key: What they authenticate with.
+        place: Host and port for workers.
+        key: Key with which workers authenticate.
         limited: Whether every call must reserve its cost, although no part states a limit.
-        account: What all calls of the experiment pass; None: it has no limits.
+        account: Account of the experiment's spending, which all calls pass; None without limits.
     """
 
     def __init__(self, host: str, cache: Path | None) -> None:
@@ -60,7 +60,7 @@ class PermitServer:
         threading.Thread(target=self._accept, name="permits", daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more workers; connections end with their workers."""
+        """Accept no more workers; existing connections end with their workers."""
         self._closed = True
         with suppress(OSError):
             socket.create_connection(self.place, timeout=1).close()  # wakes the thread that accepts
@@ -78,15 +78,15 @@ class PermitServer:
             threading.Thread(target=_Served(self, connection).serve, name="permits of a worker", daemon=True).start()
 
     def budget(self, address: Address, tokens: int | None, usd: float | None) -> Budget:
-        """Return the budget of an address in the execution that this server was opened in."""
+        """Return the budget of an endpoint in the current execution."""
         return self._context.copy().run(budget_of, address, tokens, usd)
 
     def cached(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the cache of replies."""
+        """Call a function of the reply cache by name."""
         return getattr(self._cache, name)(*arguments)
 
     def late(self) -> LimitReached | None:
-        """Return the message if the experiment's hours are used up."""
+        """Return an error if the experiment's hours are used up; else None."""
         return self.account.error() if self.account is not None and self.account.late() else None
 
 
@@ -210,12 +210,12 @@ class _Served:
 
 
 class Permits:
-    """A worker's connection to a `PermitServer`.
+    """Worker's connection to a `PermitServer`.
 
     Args:
-        place: Where the server listens.
-        key: What to authenticate with.
-        limited: Of the server.
+        place: Host and port of the server.
+        key: Key to authenticate with.
+        limited: `PermitServer.limited` of the server.
     """
 
     def __init__(self, place: Place, key: bytes, limited: bool) -> None:
@@ -231,19 +231,19 @@ class Permits:
         threading.Thread(target=self._receive, name="permits in", daemon=True).start()
 
     def tell(self, name: str, *arguments: Any) -> None:
-        """Send something that has no reply."""
+        """Send a message that has no reply."""
         self._outgoing.put((-1, name, arguments))
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Ask for something that takes no longer than a look into the cache, and return the reply."""
+        """Send a request that is answered quickly (at most a cache look-up), and return the reply."""
         return self._send(name, arguments)[1].result()
 
     async def wait(self, undo: Callable[[Any], None], name: str, *arguments: Any) -> Any:
-        """Ask for something that may take long, and return the reply.
+        """Send a request that may wait long, and return the reply.
 
         Args:
-            undo: Called with a reply that came after the caller was cancelled.
-            name: What to ask for.
+            undo: Called with a reply that arrives after the caller was cancelled.
+            name: Name of the request.
             *arguments: Its arguments.
         """
         number, future = self._send(name, arguments)
@@ -291,11 +291,11 @@ class Permits:
                     future.set_exception(ConnectionError("the process that started this worker is gone"))
 
     def limiter(self, address: Address) -> RateLimiter:
-        """Return the limiter of an endpoint, kept by the server (`limits.limiters.make`)."""
+        """Return the rate limiter of an endpoint, which the server keeps (`limits.limiters.make`)."""
         return _Limiter(self, address)
 
     def budget(self, address: Address) -> Budget:
-        """Return the budget of an endpoint, kept by the server (`limits.execution`)."""
+        """Return the budget of an endpoint, which the server keeps (`limits.execution`)."""
         return _Budget(self, address)
 
 
@@ -357,7 +357,7 @@ class _Budget(Budget):
 
 
 class RemoteAccount(Account):
-    """The server's account of the experiment."""
+    """Account of the experiment's spending, kept by the server."""
 
     def __init__(self, permits: Permits) -> None:
         super().__init__(NO_LIMITS, "")
@@ -380,7 +380,7 @@ class RemoteAccount(Account):
 
 
 class RemoteCache(ResponseCache):
-    """The server's cache of replies; only the server opens the file."""
+    """Reply cache, kept by the server; only the server opens the file."""
 
     def __init__(self, permits: Permits) -> None:
         super().__init__(Path())

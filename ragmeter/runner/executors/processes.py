@@ -21,7 +21,7 @@ Submit = Callable[..., Future[Any]]
 
 
 def cores() -> int:
-    """Return the processor cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     result = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # a container's; ValueError: it has no limit
         quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split())
@@ -30,20 +30,21 @@ def cores() -> int:
 
 
 @contextmanager
-def processes(most: int, beside: int | None = None, environment: Mapping[str, str] | None = None, reports: Any = None) -> Iterator[Submit]:
-    """Offer a way to call functions in processes of their own. If the block fails, those that still work are ended.
+def processes(most: int, sharing: int | None = None, environment: Mapping[str, str] | None = None, reports: Any = None) -> Iterator[Submit]:
+    """Provide a function that calls functions in separate processes; if the block fails, running ones are stopped.
 
-    `multiprocessing` imports the main module in each process: a script does its work under `__name__ == "__main__"`.
+    `multiprocessing` imports the main module in each process, so scripts must guard their work with `if __name__ ==
+    "__main__"`.
 
     Args:
-        most: Processes at once.
-        next to: Processes that share the cores; None: `most`.
+        most: Maximum number of processes at once.
+        sharing: Number of processes that share the CPU cores; None: `most`.
         environment: Environment variables of the processes.
-        reports: A queue, handed to `reporting` in the processes.
+        reports: A queue that `reporting` returns in the processes.
     """
     stated, others = os.environ.get(THREADS), set(active_children())
     # Libraries read it when a process imports them.
-    os.environ.setdefault(THREADS, str(max(1, cores() // (beside or most))))
+    os.environ.setdefault(THREADS, str(max(1, cores() // (sharing or most))))
     pool = ProcessPoolExecutor(most, get_context("spawn"), initializer=_begin, initargs=(dict(environment or {}), reports))
     try:
         yield lambda function, *arguments: pool.submit(_call, function, arguments)
@@ -68,7 +69,7 @@ _REPORTS: list[Any] = []
 
 
 def reporting() -> Any:
-    """Return the queue of this process, None if it has none."""
+    """Return the report queue of this process; None if it has none."""
     return _REPORTS[-1] if _REPORTS else None
 
 

@@ -32,15 +32,15 @@ LOSSES = 5
 
 
 class RayMethod:
-    """Answers queries in workers; has the interface of a method.
+    """Method that answers queries in Ray workers.
 
     Args:
         start: Starts a worker (an actor of the class `work.Worker`).
         work: The task, without the path of the corpus.
-        permits: Serves the workers; closed with the method.
-        place_of: From a corpus to the path by which workers open it.
-        workers: How many workers may answer at once.
-        questions: How many questions are to be answered, at most.
+        permits: Server of rate limits and caches for the workers; closed with the method.
+        place_of: Returns the path at which workers open a corpus.
+        workers: Maximum number of workers.
+        questions: Maximum number of questions to answer.
     """
 
     def __init__(self, start: Any, work: Any, permits: PermitServer, place_of: Any, workers: int, questions: int) -> None:
@@ -60,11 +60,11 @@ class RayMethod:
         self.waits = False
 
     def prepare(self, questions: Sequence[Question]) -> None:
-        """Hand the questions on to the control that the workers build."""
+        """Pass the questions with gold to the control that the workers build."""
         self._prepared = questions
 
     def index(self, corpus: Corpus) -> Indexed:
-        """Have one worker make the index, or open it."""
+        """Let one worker build or open the index."""
         import ray
 
         self._reference = ray.put(self._work(self._place_of(corpus), self._prepared))
@@ -73,7 +73,7 @@ class RayMethod:
         return ready.indexed if isinstance(ready.indexed, Indexed) else Indexed()
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
-        """Have the same worker build what these queries need; the others open it."""
+        """Let the same worker build the index that these queries need; the other workers open it."""
         usage: Usage | None = self._first(lambda worker: worker.build_for.remote(list(queries)))
         self._built_for = queries if usage is not None else ()
         return usage
@@ -139,11 +139,11 @@ class RayMethod:
             ) from None
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
-        """Yield predictions as workers return them.
+        """Answer queries in the workers and yield predictions as they finish.
 
         Raises:
-            Broke: Workers are lost one after another.
-            LimitReached: A limit on spending; what was in flight in any worker has ended first.
+            Broke: Workers are lost repeatedly.
+            LimitReached: A spending limit was reached; questions in flight were finished first.
             Cancelled: The run was interrupted.
         """
         import ray
@@ -211,11 +211,11 @@ class RayMethod:
             raise limit
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Raise an error in all waits for a worker; None: `Cancelled`."""
+        """Raise an error in all waits for workers; None raises `Cancelled`."""
         self._stopped = error or Cancelled()
 
     def close(self, *, kill: bool = True) -> None:
-        """End the workers; without a cluster (`kill=False`) they end themselves."""
+        """Stop the workers; without a cluster (`kill=False`) they stop on their own."""
         import ray
 
         for worker in self._workers if kill else ():
@@ -225,10 +225,10 @@ class RayMethod:
 
 
 def value_of(reference: Any) -> Any:
-    """Return a value of a worker; what its code raised is raised as it was.
+    """Wait for a worker's result; errors of the worker's code are raised here unchanged.
 
     Raises:
-        Broke: A node has no room for the value.
+        Broke: A node has no memory for the value.
     """
     import ray
 

@@ -29,17 +29,17 @@ from results.store.mounts import network_here
 
 @dataclass(frozen=True)
 class Work:
-    """A task as it is sent to workers: small, since corpora and indexes are named by their paths.
+    """Task in the form sent to workers; it is small, because corpora and indexes are given by path.
 
     Attributes:
         composition: The parts of the method.
         services: The services to build it with.
         corpus: File or folder of the corpus.
-        questions: For a control, which is handed all of them before it answers.
-        variables: Environment variables that hold keys and places of data.
-        place, key, limited: Of the `PermitServer`.
-        charged: Whether calls pass the account of the server.
-        same: What to look for where a worker runs, and what the process of the command found; None: it runs on that machine.
+        questions: Questions with gold, for a control.
+        variables: Environment variables with API keys and data locations.
+        place, key, limited: Address, key and `limited` of the `PermitServer`.
+        charged: Whether calls count towards the server's spending account.
+        same: Properties that the worker's node must have in common with the main process; None if it runs on the same machine.
     """
 
     composition: Composition
@@ -56,12 +56,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Ready:
-    """Report that a worker can answer.
+    """Report of a worker that is ready to answer.
 
     Attributes:
-        pid, node: Which process it is.
-        indexed: What making or opening the index took.
-        in_flight: Questions that it works on at once.
+        pid, node: Process id and node.
+        indexed: Cost of building or opening the index.
+        in_flight: Number of questions that it processes at once.
         waits: Whether its last questions only wait for an endpoint.
     """
 
@@ -73,7 +73,7 @@ class Ready:
 
 
 class Backlog(Iterator[Query]):
-    """Queries that wait for their turn; ends when it is empty, and yields again when something was added."""
+    """Queue of waiting queries as an iterator; it ends when empty, and continues after something was added."""
 
     def __init__(self) -> None:
         self._waiting: deque[Query] = deque()
@@ -85,7 +85,7 @@ class Backlog(Iterator[Query]):
         self._filled.set()
 
     def wait(self) -> None:
-        """Wait until there is a query."""
+        """Wait until the queue is not empty."""
         self._filled.wait()
 
     def __next__(self) -> Query:
@@ -99,13 +99,13 @@ class Backlog(Iterator[Query]):
 
 
 class Worker:
-    """Answers queries of one task in a process of its own."""
+    """Worker process that answers queries of one task."""
 
     def started(self) -> None:
-        """Return when the process runs."""
+        """Return as soon as the process runs, to test that it has started."""
 
     def index(self, work: Work) -> Ready:
-        """Build the method, make the index or open it, and report what that took.
+        """Build the method, build or open the index, and report the cost.
 
         Args:
             work: The task.
@@ -133,13 +133,13 @@ class Worker:
         return Ready(os.getpid(), os.uname().nodename, indexed, in_flight, bool(getattr(method, "waits", False)))
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
-        """Have the method build what these queries need; see `methods.pipeline.Pipeline.build_for`."""
+        """Build the index that these queries need (`methods.pipeline.Pipeline.build_for`)."""
         build_for = getattr(self._method, "build_for", None)
         usage: Usage | None = None if build_for is None else build_for(queries)
         return usage
 
     def exchange(self, queries: Sequence[Query]) -> tuple[list[Prediction], BaseException | None]:
-        """Take more queries; wait for predictions, and return those that are finished, and what ended answering."""
+        """Accept more queries, wait for predictions, and return the finished ones and the error that ended answering, if any."""
         self._backlog.add(queries)
         results: list[Prediction] = []
         while True:
@@ -161,10 +161,10 @@ class Worker:
 
 
 def with_local_embeddings(services: Services) -> Services:
-    """Return services whose cache of embeddings is safe to use: in a folder of this node if `artifacts` is on a network file system.
+    """Return services whose embedding cache is on a local disk of this node if `artifacts` is on a network file system.
 
     Raises:
-        UserError: The node has no local folder for it.
+        UserError: The node has no local folder for the cache.
     """
     if services.artifacts is None or network_here(services.artifacts) is None:
         return services
@@ -183,7 +183,7 @@ def with_local_embeddings(services: Services) -> Services:
 
 
 def sendable(error: BaseException) -> BaseException:
-    """Return an error as another process can read it."""
+    """Return an error in a form that can be pickled and sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))
         return error

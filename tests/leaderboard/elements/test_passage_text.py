@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leaderboard.elements.nodes import Node
 from leaderboard.elements.passage import MOST, WHOLE, key, passage_text
-from results.store.records import positions, sought
+from results.store.records import informative_golds, positions
 
 FILLER = "Mills and market days. "
 
@@ -38,11 +38,11 @@ def visible(node: Node) -> str:
     ],
 )
 def test_what_is_looked_for(golds: list[str], kept: tuple[str, ...]) -> None:
-    assert sought(golds) == kept
+    assert informative_golds(golds) == kept
 
 
 def test_of_very_many_golds_some_are_looked_for() -> None:
-    assert len(sought(f"name {number}" for number in range(5000))) == 300
+    assert len(informative_golds(f"name {number}" for number in range(5000))) == 300
 
 
 def test_an_answer_in_a_passage_without_sentences_is_marked_wherever_it_stands() -> None:
@@ -112,7 +112,7 @@ TEXTS = st.lists(WORDS, max_size=14).map("".join)
 @pytest.mark.slow
 @given(TEXTS, st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=3), st.sets(st.integers(0, 7)))
 def test_nothing_is_lost_and_every_answer_is_marked(text: str, sentences: list[str], golds: list[str], gold: set[int]) -> None:
-    wanted = sought(golds)
+    wanted = informative_golds(golds)
     read = passage_text(text, sentences, wanted, gold)
     drawn = read.drawn("k")
     reported = "".join(joined(part) for part in drawn.find(tag="p")) if drawn.tag == "div" else joined(drawn)

@@ -24,7 +24,7 @@ from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, page
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.matrix import Overall, matrix, ranked_cells
-from results.boards.published import Comparison, beside
+from results.boards.published import Comparison, published_for
 from results.boards.systems import COSTS, systems
 from results.boards.tables import to_csv
 from results.statistics.core import Estimate
@@ -50,7 +50,7 @@ def made(folder: Path, measure: str) -> Shown:
     published: dict[tuple[str, str], Comparison] = {}
     for column in columns:
         for run in column.runs:
-            known = beside(run.dataset, run.setting, str(column.metric), run.description, estimate=Estimate(0.5, 0.4, 0.6, 60, 0))
+            known = published_for(run.dataset, run.setting, str(column.metric), run.description, estimate=Estimate(0.5, 0.4, 0.6, 60, 0))
             if known:
                 published[column.key, run.run] = known[0]
     return Shown(board, labels(boards, "distractor"), {**definitions, **COSTS}, published)

@@ -13,7 +13,7 @@ from methods.readers.prompts import ReadingOptions
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of
-from results.boards.published import beside
+from results.boards.published import published_for
 from tests.support.errors import raises
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +39,7 @@ def test_published_figures_of_graph_rag_stand_beside_ours() -> None:
     methods = {method.name: method.composition.method for method in experiment.load("ark/table2").methods}
     for name in ("GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"):
         description = {"method": {"id": methods[name].id, "config": methods[name].config.model_dump()}}
-        figures = beside("longbench/musique:test", "document", "f1(rules=longbench)", description)
+        figures = published_for("longbench/musique:test", "document", "f1(rules=longbench)", description)
         assert {item.figure.method for item in figures} == {name}
 
 

@@ -17,7 +17,7 @@ from results.boards import systems as column_figures
 from results.boards.board import boards, groups
 from results.boards.budget import quality_budget
 from results.boards.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
-from results.boards.published import beside, printed
+from results.boards.published import printed, published_for
 from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.boards.tables import remarks
 from results.statistics.holm import benjamini_hochberg, holm
@@ -317,8 +317,8 @@ def test_shared_run_has_the_clusters_that_each_experiment_states(store: Store) -
 def test_no_published_figure_is_about_a_submission(store: Store) -> None:
     sent = next(run for run in queries.runs(store, "several") if run.origin == "submitted")
     ours = next(run for run in queries.runs(store, "several") if run.method == "bm25")
-    assert beside("hotpotqa:dev", "oracle", "recall@5#v2", sent.description) == []
-    assert beside("hotpotqa:dev", "oracle", "recall@5#v2", ours.description)
+    assert published_for("hotpotqa:dev", "oracle", "recall@5#v2", sent.description) == []
+    assert published_for("hotpotqa:dev", "oracle", "recall@5#v2", ours.description)
 
 
 def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_the_setting() -> None:

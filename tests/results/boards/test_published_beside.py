@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.registry import load
 from methods.pipeline import Composition
 from methods.registry import Component
-from results.boards.published import Figure, beside, compare, conditions_of_ours, figures, find, on_board
+from results.boards.published import Figure, compare, conditions_of_ours, figures, find, on_board, published_for
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimate
 
@@ -137,7 +137,7 @@ def test_a_run_that_meets_the_papers_setting_is_judged() -> None:
     stated = {"corpus": "wikipedia-2021", "questions": "7384", "n": "5"}
     for scores, status in ((0.43, "reproduced"), (0.60, "not reproduced")):
         ours = estimate((np.arange(7384) < 7384 * scores).astype(float))
-        first = beside("hotpotqa:dev", "corpus", "cover_em(match=substring)#v1", run, estimate=ours, stated=stated)[0]
+        first = published_for("hotpotqa:dev", "corpus", "cover_em(match=substring)#v1", run, estimate=ours, facts=stated)[0]
         assert (first.figure.value, first.status) == ("42.94", status), list(map(str, first.differs))
 
 
@@ -145,30 +145,30 @@ def test_options_of_an_id_must_hold() -> None:
     metric = "f1(rules=longbench)#v1"
     known = {"BAAI/bge-m3": {"BGE-M3"}, "Qwen/Qwen3-Embedding-0.6B": {"Qwen3-embedding", "Qwen3", "Original"}}
     for model, methods in known.items():
-        results = beside("longbench/musique", "document", metric, description(part("dense", model=model)))
+        results = published_for("longbench/musique", "document", metric, description(part("dense", model=model)))
         assert {item.figure.method for item in results} == methods
-    assert not beside("longbench/musique", "document", metric, description(part("dense", model="minilm")))
-    assert beside("longbench/musique", "document", metric, "dense(model=BAAI/bge-m3)")
-    assert not beside("longbench/musique", "document", metric, "dense")
+    assert not published_for("longbench/musique", "document", metric, description(part("dense", model="minilm")))
+    assert published_for("longbench/musique", "document", metric, "dense(model=BAAI/bge-m3)")
+    assert not published_for("longbench/musique", "document", metric, "dense")
 
 
 def test_a_run_that_reranks_is_about_its_reranker() -> None:
     reranker = part("cross_encoder", model="BAAI/bge-reranker-base")
     run = description(part("bm25"), rerankers=[reranker], k=50)
-    results = beside("nq:test", "corpus", "em(rules=strict)#v1", run)
+    results = published_for("nq:test", "corpus", "em(rules=strict)#v1", run)
     assert {item.figure.method for item in results} == {"BGE-Base"}
-    assert not beside("hotpotqa", "oracle", "recall@5", run)
-    assert {item.figure.method for item in beside("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {"BM25"}
+    assert not published_for("hotpotqa", "oracle", "recall@5", run)
+    assert {item.figure.method for item in published_for("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {"BM25"}
 
 
 def test_descriptions_of_real_compositions_are_understood() -> None:
     dense = Composition(Component.of("dense", {"preset": "bge-m3"}), k=5).describe()
     metric = "f1(rules=longbench)#v1"
-    assert {item.figure.method for item in beside("longbench/musique", "document", metric, dense)} == {"BGE-M3"}
+    assert {item.figure.method for item in published_for("longbench/musique", "document", metric, dense)} == {"BGE-M3"}
     assert conditions_of_ours("nq", "corpus", dense)["retriever"] == "bge-m3"
     reranker = Component.of("cross_encoder", {"preset": "mgte"})
     reranked = Composition(Component.of("bm25"), rerankers=(reranker,)).describe()
-    assert {item.figure.method for item in beside("nq", "corpus", "em(rules=strict)#v1", reranked)} == {"mGTE"}
+    assert {item.figure.method for item in published_for("nq", "corpus", "em(rules=strict)#v1", reranked)} == {"mGTE"}
     assert conditions_of_ours("nq", "corpus", reranked) == {
         "retrieval": "normal",
         "retriever": "bm25",
@@ -179,14 +179,14 @@ def test_descriptions_of_real_compositions_are_understood() -> None:
 
 
 def test_k_of_a_metric_must_be_equal_and_subsets_do_not_mix() -> None:
-    assert {item.figure.metric for item in beside("hotpotqa/distractor:dev", "oracle", "recall@5#v2", "bm25")} == {"recall@5"}
-    assert not beside("hotpotqa", "oracle", "recall@20#v2", "bm25")
-    assert not beside("longbench/qasper", "oracle", "recall@5#v2", "bm25")
-    assert not beside("musique", "document", "f1(rules=longbench)#v1", "ark")
+    assert {item.figure.metric for item in published_for("hotpotqa/distractor:dev", "oracle", "recall@5#v2", "bm25")} == {"recall@5"}
+    assert not published_for("hotpotqa", "oracle", "recall@20#v2", "bm25")
+    assert not published_for("longbench/qasper", "oracle", "recall@5#v2", "bm25")
+    assert not published_for("musique", "document", "f1(rules=longbench)#v1", "ark")
 
 
 def test_the_closest_setting_comes_first_and_nothing_twice() -> None:
-    results = beside("hotpotqa:dev", "oracle", "f1(rules=clara)#v1", "clara", stated={"cr": "32", "init": "pretraining"})
+    results = published_for("hotpotqa:dev", "oracle", "f1(rules=clara)#v1", "clara", facts={"cr": "32", "init": "pretraining"})
     differing = [len(item.differs) for item in results]
     assert differing == sorted(differing)
     assert results[0].figure.conditions["cr"] == "32"
@@ -257,7 +257,7 @@ def test_a_board_gets_the_figures_of_the_cells_that_have_any() -> None:
         ("e2e_eval_nq_no_pos", "ChatQA-1.5 8B", {"reader": part("chatqa")}, "f1", "34.54", {"retriever", "corpus"}),
     ],
 )
-def test_the_authors_files_of_clara_are_beside_the_tables_computed_from_them(
+def test_clara_figures_are_matched_to_the_authors_evaluation_files(
     dataset: str, name: str, parts: dict[str, Any], metric: str, value: str, differing: set[str]
 ) -> None:
     rows = (FakeRow(FakeRun(name, description(part("full_context"), **parts)), {metric: FakeCell(Estimate(0.5, 0.4, 0.7, 100, 0))}),)
@@ -287,7 +287,7 @@ def table_2(rows: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("base", ["nq", "sark"])
 def test_figures_of_a_mix_are_found_under_the_questions_that_it_asks(base: str) -> None:
     dataset = f"styled:test({base},informal=0.5,by=llm,seed=0)"
-    (item,) = table_2(beside(dataset, "distractor", "em(rules=strict)", BGE))
+    (item,) = table_2(published_for(dataset, "distractor", "em(rules=strict)", BGE))
     assert item.figure.dataset == "nq"
     differing = {each.key for each in item.differs}
     assert not differing & {"style", "formal", "split", "k"}
@@ -311,7 +311,7 @@ def test_a_mix_says_its_style_and_what_stays_formal(shares: str, style: str, for
 
 
 def test_another_mix_is_another_setting() -> None:
-    (item,) = table_2(beside("styled:test(nq,informal=0.25,seed=0)", "distractor", "em(rules=strict)", BGE))
+    (item,) = table_2(published_for("styled:test(nq,informal=0.25,seed=0)", "distractor", "em(rules=strict)", BGE))
     assert {each.key: (each.published, each.ours) for each in item.differs}["formal"] == ("0.5", "0.75")
 
 

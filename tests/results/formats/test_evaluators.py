@@ -138,7 +138,7 @@ OURS = {
 
 
 @pytest.mark.parametrize(("form", "reference", "native", "sample", "make", "official"), FILES)
-def test_a_prediction_file_scores_what_its_official_evaluator_says(
+def test_prediction_file_scores_equal_the_official_evaluator(
     form: str, reference: str, native: str, sample: str | None, make: Made, official: Official, tmp_path: Path
 ) -> None:
     subset = {"rog": "graph", "longbench": "long"}.get(native, "multihop")
@@ -154,7 +154,7 @@ def test_so_it_does_on_the_authors_own_files(
     agree(form, f"{reference.partition(':')[0]}:{split}", data_folder / sample, make, official, tmp_path)
 
 
-def test_what_is_stored_are_the_same_numbers_and_only_those_that_the_file_can_say(tmp_path: Path) -> None:
+def test_stored_scores_equal_the_report_and_are_limited_to_the_format(tmp_path: Path) -> None:
     write_native(load("worlds/multihop:test", {"questions": 12}), "musique_full", tmp_path / "data.json")
     result = agree("musique", "musique/full:dev", tmp_path / "data.json", made_musique, evaluators.musique, tmp_path)
     store = Store(tmp_path / "store")
@@ -285,7 +285,7 @@ BAD: list[tuple[str, Callable[[Any], Any], str, Line | None]] = [
 
 
 @pytest.mark.parametrize(("form", "change", "code", "line"), BAD)
-def test_strict_check_names_what_is_wrong_with_its_line(
+def test_strict_check_names_problems_with_their_lines(
     files: dict[str, tuple[str, Path, Any]], form: str, change: Callable[[Any], Any], code: str, line: Line | None, tmp_path: Path
 ) -> None:
     reference, data, predictions = files[form]

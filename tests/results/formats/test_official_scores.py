@@ -83,7 +83,7 @@ def require_same(name: str, seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in RECORDED for seed in range(len(RECORDED[name]))])
-def test_official_output_equals_what_the_official_script_printed(name: str, seed: int, tmp_path: Path) -> None:
+def test_official_scores_equal_the_output_of_the_official_script(name: str, seed: int, tmp_path: Path) -> None:
     result, printed = checked(name, case_of(name, seed), tmp_path), RECORDED[name][seed]
     assert result.report.ok == (printed is not None)
     if printed is not None:
@@ -111,7 +111,7 @@ def test_fuzzed_files_score_as_the_restated_script_scores_them(name: str, tmp_pa
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", CASES)
-def test_fuzzed_files_score_alike_for_minutes(name: str, tmp_path: Path) -> None:
+def test_fuzzed_files_score_equally_for_minutes(name: str, tmp_path: Path) -> None:
     fuzz(name, tmp_path, 120, random.SystemRandom().randrange(10**9))
 
 

@@ -62,7 +62,7 @@ def mean(store: Store, metric: str) -> float:
 
 
 @pytest.mark.slow
-def test_edited_scores_are_replaced_by_what_the_answers_are_worth(sent: Store, store: Store) -> None:
+def test_edited_imported_scores_are_replaced_by_recomputed_ones(sent: Store, store: Store) -> None:
     edit(sent, F1)
     scores = exchange.merge(store, sent.folder).scores
     assert mean(store, F1) == 0.5
@@ -87,7 +87,7 @@ def test_scores_that_no_metric_here_gives_are_marked_wherever_they_are_shown(sen
     assert {metric: any(NOT_RESCORED in line for line in lines) for metric, lines in remarks.items()} == {F1: False, JUDGED: True}
 
 
-def test_scores_without_what_they_are_computed_from_are_marked(sent: Store, store: Store) -> None:
+def test_imported_scores_that_cannot_be_recomputed_are_marked(sent: Store, store: Store) -> None:
     metric = "answer_in_passages@5#v1"
     known = str(parse("has_answer@5"))
     with sent.database.writing() as connection:

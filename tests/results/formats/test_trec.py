@@ -74,7 +74,7 @@ def test_different_ids_stay_different_and_every_id_comes_back(ids: list[str]) ->
     assert all(column.isascii() and len(column.split()) == 1 for column in columns)
 
 
-def test_ids_of_other_tools_are_taken_as_they_are_except_for_stray_percent_signs() -> None:
+def test_foreign_trec_ids_are_unchanged_except_for_stray_percent_signs() -> None:
     assert trec.unescape("Ünïcode") == "Ünïcode"
     for wrong in ("100%", "%zz", "%E2%80"):
         with pytest.raises(ValueError, match=r"%|utf-8"):
@@ -89,7 +89,7 @@ def test_written_scores_fall_strictly_even_for_a_tool_that_reads_32_bits(scores:
 
 
 @given(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), unique=True, max_size=30))
-def test_scores_that_fall_strictly_are_written_as_they_are(scores: list[float]) -> None:
+def test_strictly_decreasing_scores_are_written_unchanged(scores: list[float]) -> None:
     falling = sorted({float(item) + 0.0 for item in scores}, reverse=True)
     assert trec.decreasing(falling) == falling
 
@@ -123,7 +123,7 @@ def test_a_run_without_ties_comes_back_exactly(run: dict[str, list[str]], data: 
     assert read(written(given_run)) == (given_run, ())
 
 
-def test_what_is_written_is_what_is_documented() -> None:
+def test_written_run_file_has_the_documented_layout() -> None:
     text = written({"q 1": ranked("a", "b#2", scores=[0.5, 0.25])}, "my run")
     assert text == "q%201 Q0 a 1 0.5 my%20run\nq%201 Q0 b#2 2 0.25 my%20run\n"
 

@@ -125,7 +125,7 @@ def test_ranking_metrics_over_predictions_are_trec_evals_whatever_the_ids(tmp_pa
         ("q Q0 d 1 1.0 t\n", "p 0 d 1\n", "run.txt", "run-and-qrels-disjoint"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_line(run: str, qrels: str, where: str, what: str, tmp_path: Path) -> None:
+def test_invalid_run_or_qrels_names_file_and_line(run: str, qrels: str, where: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text(run)
     (tmp_path / "qrels.txt").write_text(qrels)
     with raises(what) as error:
@@ -148,7 +148,7 @@ PRINTED: dict[trec_eval.Version, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_each_version_prints_what_its_own_release_prints(version: trec_eval.Version, tmp_path: Path) -> None:
+def test_measures_equal_the_output_of_each_trec_eval_release(version: trec_eval.Version, tmp_path: Path) -> None:
     summary = trec_eval.evaluate(*made(5, tmp_path), version).summary(complete=True)
     assert {name: f"{summary[name]:.4f}" for name in PRINTED[version]} == PRINTED[version]
     assert ("rbp" in summary) == (version == 10)
@@ -161,7 +161,7 @@ def test_scores_that_differ_beyond_32_bits_are_tied_in_version_9_only(tmp_path: 
     assert values == [0.5, 1.0]
 
 
-def test_what_a_reader_of_the_numbers_must_know_is_noted(tmp_path: Path) -> None:
+def test_trec_eval_notes_report_ignored_lines(tmp_path: Path) -> None:
     (tmp_path / "qrels").write_text("# judged twice\nq 0 a 1.5\nr 0 b 1.0\n")
     (tmp_path / "run").write_text("q Q0 a 1 2 t\ns Q0 a 1 2 t\n")
     result = trec_eval.evaluate(tmp_path / "run", tmp_path / "qrels", 10)

@@ -146,7 +146,7 @@ def test_a_cell_that_may_be_inconclusive_is_marked(store: Store) -> None:
     ]
 
 
-def test_what_changed_is_listed(store: Store) -> None:
+def test_changes_between_runs_are_listed(store: Store) -> None:
     def made(model: str, weights: str, code: str, files: dict[str, str], revision: str) -> dict[str, Any]:
         return {
             "description": {

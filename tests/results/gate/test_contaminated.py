@@ -54,7 +54,7 @@ def test_regression_against_a_baseline_that_read_the_questions_is_inconclusive(s
     assert gate.outcome == "inconclusive"
 
 
-def test_regression_of_a_candidate_that_read_the_questions_stands(store: Store, tmp_path: Path) -> None:
+def test_regression_of_a_contaminated_candidate_is_not_held_back(store: Store, tmp_path: Path) -> None:
     assert decided(store, tmp_path / "model", range(200), "candidate", 0.0).outcome == "regressed"
 
 

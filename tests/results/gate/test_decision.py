@@ -219,7 +219,7 @@ def replies(store: Store, run: queries.RunRow, cached: int, oldest: datetime | N
         ("v7", 2, True, "pass", False),
     ],
 )
-def test_replies_from_the_cache_of_an_unknown_revision_are_no_test_or_a_warning(
+def test_cached_replies_of_an_unknown_revision_give_not_tested_or_a_warning(
     store: Store, revision: str, cached: int, same: bool, outcome: str, warned: bool
 ) -> None:
     benchmark, scores = questions(store, 400), np.ones(400)
@@ -298,7 +298,7 @@ def test_strict_calls_a_sure_loss_within_the_margin(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_less_is_better_where_the_metric_says_so(store: Store) -> None:
+def test_lower_is_better_metrics_change_the_sign(store: Store) -> None:
     benchmark = questions(store, 300)
     with store.database.writing() as connection:
         connection.execute(
@@ -353,7 +353,7 @@ def test_a_few_lacking_scores_do_not_stand_in_the_way_of_a_clear_pass(store: Sto
 
 
 @pytest.mark.slow
-def test_questions_that_neither_can_be_scored_on_are_no_pairs_and_no_fault(store: Store) -> None:
+def test_questions_unscorable_for_both_sides_are_not_paired_and_not_reported(store: Store) -> None:
     baseline, candidate = coin(1, 600, 0.4), coin(2, 600, 0.9)
     baseline[:40] = candidate[:40] = math.nan
     result = gate(store, baseline, candidate)
@@ -384,7 +384,7 @@ def test_runs_that_state_different_clusters_are_compared_over_both_and_named(sto
 
 
 @pytest.mark.slow
-def test_what_must_not_be_compared_is_refused_with_the_keys(store: Store) -> None:
+def test_incomparable_runs_are_refused_with_their_differing_keys(store: Store) -> None:
     benchmark = questions(store, 20)
     item = run_of(store, benchmark, "one", {F1: np.ones(20)})
     for changed, response in (
@@ -428,7 +428,7 @@ def test_a_name_of_several_metrics_is_asked_back(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_unfinished_runs_are_compared_on_request_over_what_both_answered(store: Store) -> None:
+def test_unfinished_runs_are_compared_on_request_over_common_questions(store: Store) -> None:
     benchmark = questions(store, 600)
     item = run_of(store, benchmark, "one", {F1: coin(1, 600, 0.4)})
     two = run_of(store, benchmark, "two", {F1: coin(2, 400, 0.9)}, status=INTERRUPTED)
@@ -476,7 +476,7 @@ def test_invalid_margins_are_refused(text: str) -> None:
         parse_margin(text)
 
 
-def test_margins_by_metric_stand_beside_one_for_the_rest() -> None:
+def test_margins_by_metric_combine_with_a_common_margin() -> None:
     assert parse_margins(["1pp", "f1(rules=squad)#v1=2pp", "recall@5=0.03"]) == (0.01, {"f1(rules=squad)#v1": 0.02, "recall@5": 0.03})
     for twice in (["1pp", "2pp"], ["f1=1pp", "f1=2pp"]):
         with raises("duplicate-margin"):

@@ -57,7 +57,7 @@ def aged(store: Store) -> Store:
     return store
 
 
-def test_runs_stand_in_the_order_in_which_they_were_started_with_what_is_known_of_them(aged: Store) -> None:
+def test_timeline_lists_runs_by_start_time_with_tags_and_decisions(aged: Store) -> None:
     lines = timelines(aged, queries.runs(aged))
     assert list(lines) == [Line("app", "d", "distractor"), Line("other", "d", "distractor")]
     first, second, third = lines["app", "d", "distractor"]
@@ -68,7 +68,7 @@ def test_runs_stand_in_the_order_in_which_they_were_started_with_what_is_known_o
     assert [point.changed_data for point in (first, second, third)] == [False, False, True]
 
 
-def test_a_run_that_nothing_is_known_of_is_no_timeline(aged: Store) -> None:
+def test_single_run_without_tags_or_decisions_has_no_timeline(aged: Store) -> None:
     lines = timelines(aged, queries.runs(aged))
     assert [worth_showing(points) for points in lines.values()] == [True, False]
 

@@ -129,7 +129,7 @@ def test_tie_rules_take_no_call(store: Store, runs: dict[str, RunRow]) -> None:
         assert rate.decided.value == pytest.approx(0.5), ties
 
 
-def test_the_table_and_json_say_what_is_missing_and_what_cannot_be(store: Store, runs: dict[str, RunRow]) -> None:
+def test_table_and_json_show_pending_and_unscorable_questions(store: Store, runs: dict[str, RunRow]) -> None:
     board = board_of(store, runs, "theirs")
     console = Console(width=140, record=True, file=io.StringIO())
     show_battles(board, console)
@@ -195,7 +195,7 @@ def test_strengths_need_three_methods_and_are_those_of_the_arithmetic(store: Sto
 
 
 @pytest.mark.slow
-def test_significant_wins_are_corrected_over_all_pairs_and_the_table_says_so(store: Store, fill: Any) -> None:
+def test_significant_wins_are_corrected_over_all_pairs_with_a_note(store: Store, fill: Any) -> None:
     names = ["best", "same", "other", "last"]
     runs = fill(store, {name: ["x"] * 18 for name in names}, [f"gold{n}" for n in range(18)], metrics=())
 

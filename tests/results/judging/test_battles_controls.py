@@ -73,7 +73,7 @@ def test_a_wrong_answer_above_the_gold_answer_is_reported_once() -> None:
     assert misplaced(result, "overall") == {"wrong": ("gold",)}
 
 
-def test_what_is_not_sure_after_correction_speaks_against_nobody() -> None:
+def test_nonsignificant_difference_is_no_evidence_against_a_judge() -> None:
     # 9 of 10 is p = .021 alone, and .043 among two pairs, .064 among three; 6 of 6 are too few to say.
     assert misplaced(board({("wrong", "a"): (6, 0)}), "overall") == {}
     assert misplaced(board({("wrong", "a"): (9, 1)}), "overall") == {"wrong": ("a",)}
@@ -100,7 +100,7 @@ def test_another_criterion_says_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first_wins", [True, False])
-def test_what_is_stored_says_which_runs_are_controls(store: Store, fill: Any, first_wins: bool) -> None:
+def test_stored_battles_mark_controls(store: Store, fill: Any, first_wins: bool) -> None:
     golds = [f"gold{number}" for number in range(12)]
     runs: dict[str, RunRow] = fill(
         store, {"a": ["x"] * 12, "shuffled_answer": ["y"] * 12}, golds, metrics=(), kinds={"shuffled_answer": "control"}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.judging.battles import IN_ITS_EYES
+from results.judging.battles import THIS_JUDGE_ONLY
 from results.judging.labels import export_items, import_labels
 from results.store.store import Store
 from tests.results.judging.test_battles_board import board_of, fight, overall_of
@@ -44,14 +44,14 @@ def label(store: Store, runs: dict[str, Any], folder: Path, number: int) -> None
     import_labels(store, folder / "l.csv", "ann")
 
 
-def test_without_labels_marks_hold_in_the_eyes_of_the_judge(store: Store, runs: dict[str, Any]) -> None:
+def test_marks_without_labels_hold_for_this_judge_only(store: Store, runs: dict[str, Any]) -> None:
     board = board_of(store, runs, "last")
-    assert (board.eyes("overall"), overall_of(board, "mine").won, board.corrected) == (IN_ITS_EYES, True, frozenset())
+    assert (board.eyes("overall"), overall_of(board, "mine").won, board.corrected) == (THIS_JUDGE_ONLY, True, frozenset())
     assert overall_of(board, "mine").people is None
-    assert board.to_json()["eyes"]["overall"] == IN_ITS_EYES
+    assert board.to_json()["eyes"]["overall"] == THIS_JUDGE_ONLY
 
 
-def test_labels_take_off_what_the_judge_favors(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+def test_labels_correct_a_judge_that_favors_a_method(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     label(store, runs, tmp_path, 3 * COUNT - 20)
     board = board_of(store, runs, "last")
     pairing = overall_of(board, "mine")
@@ -71,7 +71,7 @@ def test_too_few_labels_are_shown_and_change_no_mark(store: Store, runs: dict[st
     before = [pairing.won for pairing in board_of(store, runs, "last").pairings]
     board = board_of(store, runs, "last")
     assert any(pairing.people is not None and not pairing.corrected_by_people for pairing in board.pairings)
-    assert (board.eyes("overall"), [pairing.won for pairing in board.pairings]) == (IN_ITS_EYES, before)
+    assert (board.eyes("overall"), [pairing.won for pairing in board.pairings]) == (THIS_JUDGE_ONLY, before)
     assert board.corrected == frozenset()
 
 

@@ -82,7 +82,7 @@ def test_calls_failures_price_and_speed_are_counted(store: Store, run: RunRow) -
     assert work.models == {"m-1": 8}
 
 
-def test_cases_that_took_no_call_are_no_calls(store: Store, run: RunRow) -> None:
+def test_cases_decided_by_rules_are_not_counted_as_calls(store: Store, run: RunRow) -> None:
     judgments.put_judge(store, OTHER)
     call = JudgeCall("match", 0, None, Parsed({"verdict": "Match", "by": "em"}))
     score = {name: Score(1.0) for name in ("accuracy", "partial", "mismatch")}
@@ -103,7 +103,7 @@ def test_repetitions_are_held_against_each_other(store: Store, run: RunRow) -> N
 
 
 @pytest.mark.slow
-def test_agreement_with_another_judge_is_kappa_over_what_both_scored(store: Store, run: RunRow) -> None:
+def test_agreement_with_another_judge_is_kappa_over_common_items(store: Store, run: RunRow) -> None:
     mine: list[float | None] = [1.0, 1.0, 0.0, 0.0, 1.0, None, 1.0, 0.0]
     theirs: list[float | None] = [1.0, 0.0, 0.0, 1.0, 1.0, 1.0, None, 0.0]
     judged(store, run, MATCH, mine)

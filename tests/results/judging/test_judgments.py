@@ -70,7 +70,7 @@ def rows(store: Store, table: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
+def test_stored_judgments_read_back_equal(store: Store, fill: Any) -> None:
     run = fill(store, STATED, GOLDS)["bm25"]
     responses = [
         call({"verdict": "Match", "by": "em"}, key=None),
@@ -85,7 +85,7 @@ def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
     assert judgments.judged_runs(store, str(MATCH)) == [run.run]
 
 
-def test_judging_again_fills_what_could_not_be_read_and_changes_no_verdict(store: Store, fill: Any) -> None:
+def test_judging_again_replaces_only_unreadable_verdicts(store: Store, fill: Any) -> None:
     run = fill(store, STATED, GOLDS)["bm25"]
     put(store, run, MATCH, [0.0, "no verdict"])
     put(store, run, MATCH, [1.0, 1.0])
@@ -94,7 +94,7 @@ def test_judging_again_fills_what_could_not_be_read_and_changes_no_verdict(store
     assert sum(row[2].startswith("accuracy") for row in rows(store, "scores")) == 2
 
 
-def test_what_could_not_be_scored_is_judged_again_only_when_asked(store: Store, fill: Any) -> None:
+def test_unscored_items_are_judged_again_only_on_request(store: Store, fill: Any) -> None:
     run = fill(store, STATED, GOLDS)["bm25"]
     put(store, run, MATCH, [1.0, "no verdict", None])
     assert judgments.judged(store, run.run, MATCH) == {"q0", "q1", "q2"}
@@ -230,7 +230,7 @@ def test_the_order_shown_is_undone(store: Store, fill: Any, part: str, response:
     assert {battle.unscored for battle in results} == {None if kept else "no JSON"}
 
 
-def test_a_word_that_is_no_verdict_is_refused() -> None:
+def test_unknown_verdict_is_refused() -> None:
     with pytest.raises(ValueError, match="not a verdict"):
         judgments.undone(AS_GIVEN, "Answer 1")
 
@@ -264,7 +264,7 @@ def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(stor
 
 
 @pytest.mark.slow
-def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store, fill: Any) -> None:
+def test_replacing_an_answer_deletes_its_judgments(store: Store, fill: Any) -> None:
     runs = fill(store, STATED, GOLDS)
     put(store, runs["bm25"], MATCH, [1.0, 0.0])
     put(store, runs["dense"], MATCH, [1.0, 1.0])

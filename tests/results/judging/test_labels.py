@@ -65,7 +65,7 @@ def test_an_export_names_nobody_and_has_an_empty_label(store: Store, runs: dict[
             assert bool(row["answer_2"]) == pair
 
 
-def test_an_item_shows_what_the_answer_was_read_from(store: Store, runs: dict[str, Any]) -> None:
+def test_labeling_item_shows_the_passages_of_the_answer(store: Store, runs: dict[str, Any]) -> None:
     (row,) = single(store, runs, 1)
     number = row["item"].rpartition("q")[2]
     assert row["question"] == f"what {number}?"
@@ -112,7 +112,7 @@ def test_an_item_that_is_not_of_two_runs_is_refused_in_a_file_of_both(
         import_labels(store, written(tmp_path / "l.csv", [row], BOTH_COLUMNS), "ann")
 
 
-def test_which_answer_stands_first_is_drawn_too(store: Store, runs: dict[str, Any]) -> None:
+def test_order_of_the_two_answers_is_random(store: Store, runs: dict[str, Any]) -> None:
     drawn = pairs(store, runs)
     first = [row["answer_1"].startswith("mine") for row in drawn]
     assert 5 < sum(first) < 25
@@ -217,7 +217,7 @@ def test_the_same_item_twice_is_refused(store: Store, runs: dict[str, Any], tmp_
         import_labels(store, written(tmp_path / "a.csv", [{**row, "label": item} for item in ("right", "wrong")]), "ann")
 
 
-def test_files_that_are_no_labels_say_so(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+def test_file_without_labels_is_refused(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     with raises("unreadable-file"):
         import_labels(store, tmp_path / "none.csv", "ann")
     path = tmp_path / "a.csv"
@@ -233,7 +233,7 @@ def test_files_that_are_no_labels_say_so(store: Store, runs: dict[str, Any], tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{"delimiter": ";"}, {"lineterminator": "\r\n"}, {"quoting": csv.QUOTE_ALL}])
-def test_what_spreadsheets_make_of_the_file_is_read(store: Store, runs: dict[str, Any], tmp_path: Path, change: dict[str, Any]) -> None:
+def test_label_files_saved_by_spreadsheets_are_read(store: Store, runs: dict[str, Any], tmp_path: Path, change: dict[str, Any]) -> None:
     drawn = [{**row, "label": "0,5" if "delimiter" in change else "0.5"} for row in single(store, runs, 3)]
     path = written(tmp_path / "a.csv", drawn, **change)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -308,9 +308,7 @@ def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any],
 
 
 @pytest.mark.slow
-def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile(
-    store: Store, runs: dict[str, Any], tmp_path: Path
-) -> None:
+def test_label_belongs_to_the_labeled_answer_after_the_run_answered_again(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     drawn = single(store, {"mine": runs["secret-method"]}, 30)
     change_answer(store, runs["secret-method"].run, "q2", "now another")
     assert labeled(store, drawn, tmp_path) == Imported(30, 0, 0, resting=1)
@@ -333,7 +331,7 @@ def test_a_label_does_not_pass_to_another_question_of_the_same_name(store: Store
 
 
 @pytest.mark.slow
-def test_a_label_of_which_an_older_store_did_not_say_what_was_read_rests(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+def test_label_of_an_older_store_without_the_labeled_text_is_unused(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labeled(store, single(store, runs, 4), tmp_path)
     with store.database.writing() as connection:
         connection.execute("UPDATE annotations SET labeled = NULL")
@@ -350,7 +348,9 @@ def test_files_of_an_earlier_export_are_taken_as_about_the_present_answers(store
 
 @pytest.mark.parametrize("other", [None, "", "two\nlines"])
 @pytest.mark.parametrize("answer", ["", "Zürich – 東京 🦆", "a\x1fb", "half a pair \ud83e"])
-def test_python_and_the_store_hash_alike(store: Store, runs: dict[str, Any], tmp_path: Path, answer: str, other: str | None) -> None:
+def test_python_and_sql_compute_equal_label_hashes(
+    store: Store, runs: dict[str, Any], tmp_path: Path, answer: str, other: str | None
+) -> None:
     """The one writes into items what the other looks for."""
     mine, theirs = (runs[name] for name in ("secret-method", "other-method"))
     first, second = sorted((mine.run, theirs.run))

@@ -170,7 +170,7 @@ def many(pairs: int, questions: int, seed: int = 0) -> list[np.ndarray]:
     return [*cells, response]
 
 
-def test_all_pairs_at_once_give_what_each_alone_gives() -> None:
+def test_all_pairs_equals_the_comparison_of_each_pair() -> None:
     rows = many(4, 250)
     for pair, result in enumerate(win_rates(*rows)):
         kept = rows[0] == pair
@@ -207,7 +207,7 @@ def test_rows_that_mean_nothing_are_refused(rows: list[tuple[float, ...]], compl
         win_rates(*(list(column) for column in zip(*rows, strict=True)))
 
 
-def test_no_verdict_is_no_pair() -> None:
+def test_win_rates_are_empty_without_verdicts_and_refuse_uneven_columns() -> None:
     assert win_rates([], [], [], [], []) == []
     with pytest.raises(ValueError, match="same verdicts"):
         win_rates([0], [0], [0, 1], [0], [1])

@@ -166,7 +166,7 @@ def test_planted_strengths_and_habits_are_found_again() -> None:
     assert confused.shown_first is None
 
 
-def test_a_method_that_wins_everything_is_finite_and_said_to_be_out_of_reach() -> None:
+def test_method_that_wins_everything_has_finite_strength_and_is_separated() -> None:
     rng = np.random.default_rng(6)
     first, second, question, score = battles(rng, np.zeros(5), 60, 6)
     score = np.where(first == 2, 1.0, np.where(second == 2, 0.0, score))
@@ -199,7 +199,7 @@ def test_two_methods_of_which_one_always_wins_are_both_out_of_reach() -> None:
     assert result.difference(0, 1).value > 5
 
 
-def test_a_bound_that_some_resamples_leave_to_the_prior_is_said() -> None:
+def test_bound_that_depends_on_the_prior_is_reported() -> None:
     score = [1.0] * 28 + [0.0, 0.0]
     result = bradley_terry([0] * 30, [1] * 30, range(30), score, how=Resampling(resamples=1000))
     assert result.separated == []
@@ -244,7 +244,7 @@ def test_battles_without_a_verdict_are_left_out_and_counted() -> None:
     assert np.isnan(values(nothing)).all()
 
 
-def test_repeated_verdicts_on_one_question_are_no_independent_observations() -> None:
+def test_repeated_verdicts_on_one_question_are_not_independent() -> None:
     rng = np.random.default_rng(9)
     rows = battles(rng, np.linspace(-1, 1, 4), 60, 4)
     often = tuple(column.repeat(10) for column in rows)
@@ -267,7 +267,7 @@ def test_questions_of_one_document_are_resampled_together() -> None:
         bradley_terry(*rows, clusters=documents[:-1])
 
 
-def test_an_effect_that_nothing_contradicts_is_said_to_be_the_priors() -> None:
+def test_effect_without_contradicting_battles_is_reported_as_set_by_the_prior() -> None:
     rng = np.random.default_rng(11)
     first, second, question, _ = battles(rng, np.zeros(4), 100, 4)
     shown = rng.random(len(first)) < 0.5

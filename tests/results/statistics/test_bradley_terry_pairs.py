@@ -84,7 +84,7 @@ def test_equal_methods_on_few_questions_or_documents_are_rarely_significantly_di
     assert max(reported.values()) / sets <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / sets)
 
 
-def test_p_is_what_the_interval_says() -> None:
+def test_p_value_agrees_with_the_interval() -> None:
     rng = np.random.default_rng(2)
     result = bradley_terry(*all_against_all(rng, np.linspace(0, 0.35, 6), 150), how=Resampling(resamples=4000))
     near = 0
@@ -166,7 +166,7 @@ def test_intervals_that_overlap_can_belong_to_methods_that_differ_significantly(
     assert (item.positions, other.positions) == ("1–2", "2–3")
 
 
-def test_ranks_are_among_those_who_met_and_the_correction_is_over_all_pairs() -> None:
+def test_ranks_are_within_linked_methods_and_corrected_over_all_pairs() -> None:
     rng = np.random.default_rng(6)
     item, other = all_against_all(rng, np.array([0.6, 0.0]), 60), all_against_all(rng, np.array([0.7, 0.0, 0.0]), 60)
     both = [np.concatenate([item[0], other[0] + 2]), np.concatenate([item[1], other[1] + 2])]

@@ -282,7 +282,7 @@ def test_corrections_agree_with_their_definitions(p: list[float]) -> None:
     assert sorted(holm(p)) == pytest.approx(step)
 
 
-def test_corrections_ignore_what_could_not_be_tested() -> None:
+def test_corrections_ignore_nan_p_values() -> None:
     # Step-down: sorted p times the number of hypotheses left, made monotone.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     for correct in (holm, benjamini_hochberg):
@@ -368,7 +368,7 @@ def test_detectable_difference_is_never_below_half_the_interval_nor_above_the_me
         assert result.detectable <= 1 or math.isinf(result.detectable)
 
 
-def test_marks_say_what_they_hold_for() -> None:
+def test_marks_state_what_they_generalize_to() -> None:
     rows = np.zeros((3, 4))
     plain, three, one = Side.of(rows[0]), Side.of(rows, trainings="abc"), Side.of(rows[0], trainings="a")
     assert generalizes(plain, plain) == "new questions"
@@ -376,7 +376,7 @@ def test_marks_say_what_they_hold_for() -> None:
     assert generalizes(one, three) == "new questions, this checkpoint only"
     assert difference(three, plain).generalizes == generalizes(three, plain)
     labeled = Side.of(rows[0], labels=rows[0])
-    assert generalizes(plain, labeled, judged=True) == "new questions, in this judge's eyes"
+    assert generalizes(plain, labeled, judged=True) == "new questions, for this judge only"
     assert generalizes(labeled, labeled, judged=True) == "new questions"
 
 

@@ -73,7 +73,7 @@ def test_two_questions_never_pass_a_gate() -> None:
     assert non_inferiority([1.0], [0.0], margin=0.01).outcome == "inconclusive"
 
 
-def test_the_same_run_passes_against_itself_and_says_what_that_is_worth() -> None:
+def test_run_passes_against_itself_with_an_exact_bound() -> None:
     scores = np.random.default_rng(0).random(500)
     result = non_inferiority(scores, scores, margin=0.01)
     assert result.outcome == "pass"
@@ -202,7 +202,7 @@ def test_as_many_clusters_as_needed_make_the_effect_detectable() -> None:
     assert reach() == pytest.approx(stats.norm.ppf(0.975) + stats.norm.ppf(0.8))
 
 
-def test_a_pilot_whose_first_clusters_are_alike_does_not_need_two_clusters() -> None:
+def test_pilot_with_equal_first_clusters_needs_more_than_two_clusters() -> None:
     candidate, reference = np.random.default_rng(0).choice([0, 0.5, 1], (2, 98))
     candidate[:2] = reference[:2] = 1
     needed = clusters_needed(paired(candidate, reference), 0.02)

@@ -15,7 +15,7 @@ from results.statistics.style_gaps import style_robustness
 # --- styles -------------------------------------------------------------------------------------------------------
 
 
-def test_drops_by_style_and_what_is_lost_content() -> None:
+def test_style_gaps_separate_style_from_lost_content() -> None:
     formal = np.array([1.0, 1.0, 1.0, 0.0, 1.0])
     result = style_robustness(
         formal,

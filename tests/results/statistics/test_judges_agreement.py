@@ -68,7 +68,7 @@ def test_alpha_of_krippendorffs_two_observers() -> None:
 
 @pytest.mark.slow
 @given(tables, st.sampled_from(["nominal", "ordinal", "interval"]))
-def test_alpha_is_what_listing_all_pairs_gives(rows: list[list[float]], metric: str) -> None:
+def test_alpha_equals_the_value_from_listing_all_pairs(rows: list[list[float]], metric: str) -> None:
     table = np.array(rows).T
     ours = krippendorff_alpha(table, metric=metric, how=Resampling(resamples=20)).corrected.value
     assert ours == pytest.approx(naive_alpha(table, metric), abs=1e-9, nan_ok=True)
@@ -104,7 +104,7 @@ def test_items_that_one_of_two_has_not_rated_are_left_out_and_counted() -> None:
     assert holed.raw.value == 0.75
 
 
-def test_raters_who_always_say_the_same_thing_have_no_chance_corrected_agreement() -> None:
+def test_constant_raters_have_no_chance_corrected_agreement() -> None:
     for result in (cohen_kappa([1] * 5, [1] * 5), krippendorff_alpha([[1.0] * 5, [1.0] * 5], metric="interval")):
         assert math.isnan(result.corrected.value)
         assert "agreement is undefined" in result.corrected.insufficient_data
@@ -192,7 +192,7 @@ def test_items_of_one_document_are_resampled_together() -> None:
     assert math.isnan(few.low)
 
 
-def test_resamples_without_a_value_are_said() -> None:
+def test_resamples_without_a_value_are_reported() -> None:
     result = cohen_kappa([0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 1]).corrected
     assert result.value == 1.0
     assert "undefined in" in result.insufficient_data

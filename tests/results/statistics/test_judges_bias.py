@@ -31,7 +31,7 @@ def simulated(rng: np.random.Generator, questions: int, *, position: float, luck
     return [*cells, np.where(lean > 0, WIN, LOSS)]
 
 
-def test_a_judge_who_repeats_himself_has_no_repetition_variance() -> None:
+def test_consistent_judge_has_no_repetition_variance() -> None:
     rng = np.random.default_rng(0)
     steady = battle_repetition_variance(*simulated(rng, 50, position=0.0, luck=0.0))
     assert (steady.differing.value, steady.variance.value) == (0.0, 0.0)
@@ -60,7 +60,7 @@ def test_repetition_variance_is_that_of_a_plain_loop(rows: list[tuple[int, float
         assert math.isnan(result.differing.value)
 
 
-def test_a_failed_repetition_is_no_difference_and_none_is_one() -> None:
+def test_failed_repetition_is_ignored_and_none_counts_as_a_difference() -> None:
     result = battle_repetition_variance([0] * 4, [0] * 4, [0] * 4, [0, 1, 2, 3], [WIN, WIN, UNSCORED, NONE])
     assert result.pairs == 3
     assert result.differing.value == pytest.approx(2 / 3)
@@ -87,7 +87,7 @@ def test_flips_have_the_cells_that_could_flip_for_denominator() -> None:
     assert (first.value, first.n) == (pytest.approx(4 / 6), 6)
 
 
-def test_only_a_judge_who_leans_to_a_place_shows_it() -> None:
+def test_first_shown_preference_detects_only_position_bias() -> None:
     rng = np.random.default_rng(1)
     fair = first_shown_preference(*simulated(rng, 400, position=0.0, luck=0.5))
     assert fair.low < 0.5 < fair.high
@@ -120,7 +120,7 @@ def test_length_preference_counts_decided_battles_of_unequal_length() -> None:
 
 
 @pytest.mark.slow
-def test_a_better_method_that_writes_more_is_no_preference_for_length() -> None:
+def test_longer_answers_of_a_better_method_are_not_length_bias() -> None:
     rng = np.random.default_rng(3)
     rows = 3000
     first = rng.integers(0, 2, rows)

@@ -46,7 +46,7 @@ def test_plan_for_the_repeats_of_the_pilot_is_that_of_the_pilot() -> None:
     assert plans(*sides)[None, 2] == clusters_needed(pilot(*sides), EFFECT)
 
 
-def test_answers_of_a_side_with_one_repeat_stay_as_they_are() -> None:
+def test_planning_keeps_the_answers_of_a_side_with_one_repeat() -> None:
     result = plans(Side.of(answers(2, 1)), Side.of(answers(1, 2)))
     expected = (Z / EFFECT) ** 2 * (2 * QUESTION_SD**2 + ANSWER_SD**2 * (1 + 1 / 10))
     assert result[None, 10] == pytest.approx(expected, rel=0.1)
@@ -75,7 +75,7 @@ def test_seeds_and_repeats_are_planned_together() -> None:
     assert set(result) == {(seeds, repeats) for seeds in (3, 5, 10) for repeats in (1, 2, 3, 10)}
 
 
-def test_answer_variance_leaves_out_what_trainings_differ_in() -> None:
+def test_answer_variance_excludes_the_variance_between_trainings() -> None:
     tuned = Side.of(answers(4, 1) + np.array([0, 0, 5, 5])[:, None], trainings=(0, 0, 1, 1))
     assert answer_variance(tuned) == pytest.approx(ANSWER_SD**2, rel=0.1)
     assert np.isnan(answer_variance(Side.of(answers(1, 1))))

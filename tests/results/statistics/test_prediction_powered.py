@@ -161,7 +161,7 @@ def test_shifting_the_judge_changes_nothing_and_scaling_both_scales_all(seed: in
     assert wide.weight == pytest.approx(plain.weight, abs=1e-9)
 
 
-def test_what_cannot_be_estimated_is_refused() -> None:
+def test_samples_without_an_estimate_are_refused() -> None:
     gap = math.nan
     with pytest.raises(ValueError, match="at least two labeled items"):
         prediction_powered_mean([1.0, 2.0, 3.0], [1.0, gap, gap])

@@ -14,7 +14,7 @@ def test_all_attempts_together_spend_no_more_than_the_whole() -> None:
     assert spent[:3] == pytest.approx([0.02, 0.0025, 0.005 / 6])
 
 
-def test_each_block_of_decisions_about_an_anchor_spends_half_of_what_is_left() -> None:
+def test_each_block_of_anchor_decisions_spends_half_of_the_remaining_alpha() -> None:
     spent = [of_decision(number) for number in range(1, BLOCK * 1023 + 1)]
     assert sum(spent[:BLOCK]) == pytest.approx(ALPHA / 2)
     assert sum(spent[BLOCK : 3 * BLOCK]) == pytest.approx(ALPHA / 4)

@@ -20,7 +20,7 @@ from results.store import queries
 from results.store.store import FINISHED, Run, Store
 from results.submission.card import Card, parse_card
 from results.submission.from_store import known_board, stored_target, template_of
-from results.submission.storing import beside, preview, store_report, to_json
+from results.submission.storing import board_runs, preview, store_report, to_json
 from results.submission.validate import Target, validate
 from tests.support.errors import raises
 
@@ -57,7 +57,7 @@ def ours(store: Store, target: Target) -> Store:
 def test_a_board_that_is_here_is_taken(ours: Store, target: Target) -> None:
     board = known_board(ours, card())
     assert (board.fingerprint, [run.run for run in board.runs]) == (target.fingerprint, ["ab" * 8])
-    assert [row.run for row in beside(queries.runs(ours), target.fingerprint, "distractor", 0)] == ["ab" * 8]
+    assert [row.run for row in board_runs(queries.runs(ours), target.fingerprint, "distractor", 0)] == ["ab" * 8]
 
 
 @pytest.mark.parametrize("changes", [{"limit": 4}, {"limit": 4, "config": {"worlds": 3}}, {"config": {"worlds": 3}}])

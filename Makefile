@@ -30,10 +30,10 @@ experiments-small: install  ## over training seeds, hours; then all tiny profile
 test: lint fast slow  ## what CI runs
 
 fast: install
-	$(BIN)/python -m pytest -m "not slow and not soak and not gpu" -n $(PROCESSES) $(if $(filter 1,$(PROCESSES)),--cpu-limit 1.5)
+	$(BIN)/python -m pytest -m "not slow and not soak and not gpu" -n $(PROCESSES) --dist worksteal $(if $(filter 1,$(PROCESSES)),--cpu-limit 1.5)
 
 slow: install
-	$(BIN)/python -m pytest -m "slow" -n $(PROCESSES)
+	$(BIN)/python -m pytest -m "slow" -n $(PROCESSES) --dist worksteal
 
 lint: install  ## linter, formatter, types, import contract, references of docstrings
 	$(BIN)/ruff check .

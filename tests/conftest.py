@@ -64,6 +64,16 @@ def _cpu_s() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without looking for garbage: thousands of tests are made, and all are kept."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first: nobody waits for it at the end."""
     items.sort(key=lambda item: item.path.name != "test_wheel.py")

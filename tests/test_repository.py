@@ -246,11 +246,7 @@ def test_check_commands_report_and_set_the_exit_code() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        ["--cpu-limit", "0.06"],
-        pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow),
-        pytest.param([], marks=pytest.mark.slow),
-    ],
+    [pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow), pytest.param([], marks=pytest.mark.slow)],
 )
 def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: list[str], tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(

@@ -127,7 +127,9 @@ def unclear(text: str) -> Iterator[tuple[int, str]]:
         if first in OPENERS or (of_function and first in ARTICLES):
             yield line, first
         yield from ((line, match[0]) for phrase in PLAIN.values() for match in phrase.finditer(re.sub("`[^`]*`", "", docstring)))
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    behind_signs = "\n".join(re.findall("#.*", text))
+    # Reading tokens takes most of the time, and is needed only if such words stand behind a # that may begin a comment.
+    for token in tokenize.generate_tokens(io.StringIO(text).readline) if any(p.search(behind_signs) for p in PLAIN.values()) else ():
         if token.type == tokenize.COMMENT:
             yield from ((token.start[0], match[0]) for phrase in PLAIN.values() for match in phrase.finditer(token.string))
 

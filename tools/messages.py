@@ -24,18 +24,18 @@ def messages(root: Path) -> Iterator[tuple[str, str, str]]:
     """
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
     trees = {path: ast.parse(text) for path in paths if "Error" in (text := path.read_text("utf-8"))}
-    kinds = _kinds(list(trees.values()))
-    for path, tree in trees.items():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or not node.args or _name(node.func) not in kinds - OWN_CODE:
+    nodes = {path: [node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.ClassDef)] for path, tree in trees.items()}
+    kinds = _kinds([node for some in nodes.values() for node in some if isinstance(node, ast.ClassDef)]) - OWN_CODE
+    for path, calls in nodes.items():
+        for node in calls:
+            if not isinstance(node, ast.Call) or not node.args or _name(node.func) not in kinds:
                 continue
             code = next((_text(keyword.value) for keyword in node.keywords if keyword.arg == "code"), "")
             yield f"{path.relative_to(root).as_posix()}:{node.lineno}", code, _text(node.args[0])
 
 
-def _kinds(trees: list[ast.Module]) -> set[str]:
+def _kinds(classes: list[ast.ClassDef]) -> set[str]:
     """Return the names of `UserError` and of all classes that derive from it."""
-    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     kinds = {"UserError"}
     while more := {node.name for node in classes if {_name(base) for base in node.bases} & kinds} - kinds:
         kinds |= more

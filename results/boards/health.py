@@ -340,7 +340,7 @@ def written(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         store,
         f"""WITH given AS (SELECT run, answer, raw FROM predictions WHERE run IN ({{runs}}) AND failed IS NULL),
             marked AS (SELECT *, regexp_matches(answer, ?, 'i') AND NOT regexp_matches(answer, ?, 'i') AS refuses FROM given)
-            SELECT run, count(*), count_if({_DROPPED}), count_if(refuses), any_value(answer) FILTER (refuses) FROM marked GROUP BY run""",
+            SELECT run, count(*), count_if({_DROPPED}), count_if(refuses), min(answer) FILTER (refuses) FROM marked GROUP BY run""",
         _ids(able),
         _REFUSES,
         _GROUNDED,
@@ -427,11 +427,13 @@ def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about judges with missing or unreadable verdicts."""
     ids = _ids(runs)
-    judged = _rows(store, "SELECT judge, unscored, count(*) FROM judge_calls WHERE run IN ({runs}) GROUP BY ALL", ids)
+    judged = _rows(store, "SELECT judge, unscored, count(*) FROM judge_calls WHERE run IN ({runs}) GROUP BY ALL ORDER BY ALL", ids)
     marks = ", ".join("?" * len(ids))
     with store.database.reading() as connection:
         judged += connection.execute(
-            f"SELECT judge, unscored, count(*) FROM battle_calls WHERE one IN ({marks}) AND other IN ({marks}) GROUP BY ALL", [*ids, *ids]
+            f"""SELECT judge, unscored, count(*) FROM battle_calls WHERE one IN ({marks}) AND other IN ({marks})
+                GROUP BY ALL ORDER BY ALL""",
+            [*ids, *ids],
         ).fetchall()
     totals: Counter[str] = Counter()
     missing: dict[str, Counter[str]] = {}

@@ -335,7 +335,7 @@ def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, floa
                     counts AS (SELECT run, count(*) AS n FROM mine GROUP BY run),
                     parts AS (SELECT run, unnest(map_entries(from_json(stages, '"MAP(VARCHAR, DOUBLE)"'))) AS part
                               FROM mine)
-               SELECT run, part.key, sum(part.value) / any_value(n) AS mean FROM parts JOIN counts USING (run)
+               SELECT run, part.key, sum(part.value ORDER BY part.value) / any_value(n) AS mean FROM parts JOIN counts USING (run)
                GROUP BY run, part.key ORDER BY run, mean DESC, part.key""",
         [list(runs)],
     )

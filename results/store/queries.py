@@ -33,7 +33,7 @@ from results.store.variants import StyledRun
 
 _RUNNING = """
 WITH running AS (SELECT * FROM runs WHERE status = ?),
-     answered AS (SELECT run, count(*) AS done, count(failed) AS failed, sum(cost_usd) AS dollars
+     answered AS (SELECT run, count(*) AS done, count(failed) AS failed, sum(cost_usd ORDER BY cost_usd) AS dollars
                   FROM predictions LEFT JOIN usage USING (run, question)
                   WHERE run IN (SELECT run FROM running) GROUP BY run),
      named AS (SELECT run, first(experiment ORDER BY experiment) AS experiment,
@@ -676,8 +676,9 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
         noted = spendings(connection, run_ids)
         cached, unpriced = {run: tokens for run, _, tokens, _ in noted}, {run for run, calls, _, _ in noted if calls}
         rows = connection.execute(
-            """SELECT run, avg(seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
-               avg(model_calls), sum(cost_usd), quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95)
+            # Sums of floating-point numbers depend on their order, which threads of DuckDB vary.
+            """SELECT run, avg(seconds ORDER BY seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
+               avg(model_calls), sum(cost_usd ORDER BY cost_usd), quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95)
                FROM usage WHERE list_contains(?, run) GROUP BY run""",
             [list(run_ids)],
         ).fetchall()
@@ -709,8 +710,9 @@ def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tu
 def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
     """Read the cost of indexing the corpus by run id; runs without it, such as submissions, are omitted."""
     rows = store.database.rows(
-        """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
-               sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
+        """SELECT run, sum(seconds ORDER BY seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT,
+               sum(memory_tokens)::BIGINT, sum(model_calls)::BIGINT, sum(cost_usd ORDER BY cost_usd), bool_and(reused)
+               FROM indexing WHERE list_contains(?, run) GROUP BY run""",
         [list(run_ids)],
     )
     return {row[0]: IndexCost(*row[1:]) for row in rows}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
+import logging
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -204,14 +207,25 @@ def test_preflight_finds_a_wrong_path_and_an_empty_reply(endpoint: Any) -> None:
         endpoint.chat().preflight()
 
 
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """Everything that libraries log."""
+    root, text = logging.getLogger(), io.StringIO()
+    level = root.level
+    monkeypatch.setattr(root, "handlers", [logging.StreamHandler(text)])
+    root.setLevel(logging.DEBUG)
+    yield text
+    root.setLevel(level)
+
+
 def test_the_key_is_in_no_repr_no_dump_and_no_log(
-    endpoint: Any, busy: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    endpoint: Any, busy: ModuleType, monkeypatch: pytest.MonkeyPatch, logged: io.StringIO, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret-1234")
-    caplog.set_level("DEBUG")
     model = endpoint.chat(key_variable="MY_KEY", cache=tmp_path / "cache.sqlite")
     replies = model.complete(busy.prompts(2))
-    shown = [repr(model), repr(model.config), model.config.model_dump_json(), repr(replies), caplog.text]
+    shown = [repr(model), repr(model.config), model.config.model_dump_json(), repr(replies), logged.getvalue()]
+    assert logged.getvalue()
     assert "sk-secret-1234" not in "".join(shown)
     assert b"sk-secret-1234" not in (tmp_path / "cache.sqlite").read_bytes()
     assert b"sk-secret-1234" not in (tmp_path / "cache.sqlite-wal").read_bytes()

@@ -264,6 +264,20 @@ def test_unread_verdicts_are_counted_per_judge(store: Store, pair: tuple[RunRow,
     assert line.text.endswith("could not be read")
 
 
+@pytest.mark.parametrize("reasons", [("refusal: no", "no verdict in the reply"), ("no verdict in the reply", "refusal: no")])
+def test_kinds_of_unread_verdicts_do_not_stand_in_the_order_of_replies(
+    store: Store, pair: tuple[RunRow, RunRow], reasons: tuple[str, str]
+) -> None:
+    one, other = sorted(pair, key=lambda row: row.run)
+    judge = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
+    judgments.put_judge(store, judge)
+    calls = [[JudgeCall(AS_GIVEN, 0, "k", Parsed(None, reason))] for reason in reasons]
+    judgments.put_battles(store, Match(one.dataset_fingerprint, one.setting, one.run, other.run), judge, ["q0", "q1"], calls, [[{}], [{}]])
+    line = lines_of(store, *pair)["unread_verdicts"]
+    assert list(line.values["kinds"].items()) == [("other", 1), ("refusal", 1)]
+    assert line.text.endswith("(other 1, refusal 1)")
+
+
 def test_lines_stand_below_the_table_on_the_page_and_in_json(store: Store, run: RunRow) -> None:
     called(store, run, [replace(ORDINARY, thought="hm")] * 20)
     shown = board(store, [run])

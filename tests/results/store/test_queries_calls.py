@@ -14,7 +14,7 @@ import pytest
 from methods.api import FAILED, KEPT_CALLS, KEPT_CHARACTERS, WAIT, Call, Prediction, Usage, kept
 from ragmeter.show import run_text as command
 from results.formats import exchange
-from results.store import queries
+from results.store import provenance, queries
 from results.store.redaction import HIDDEN
 from results.store.store import Run, Store
 
@@ -80,6 +80,18 @@ def test_a_question_takes_its_own_seconds_and_percentiles_are_those_of_numpy(sto
     cost = queries.costs(store, [RUN.run])[RUN.run]
     assert (cost.seconds, cost.seconds_p50, cost.seconds_p95) == pytest.approx((own.mean(), *np.percentile(own, [50, 95])))
     assert store.predictions(RUN.run)[0].usage.seconds[WAIT] == 100.0
+
+
+def test_costs_do_not_depend_on_the_order_of_answers(store: Store) -> None:
+    # Added in this order, 0.1 is lost beside 1e16.
+    spent = (0.1, 1e16, -1e16, 0.3, 0.7)
+    costs = []
+    for order in (spent, spent[::-1], spent[2:] + spent[:2]):
+        store.forget(RUN.run)
+        usages = [Usage(seconds={"read": value}, cost_usd=value) for value in order]
+        append(store, *(Prediction(f"q{number}", "a", usage=usage) for number, usage in enumerate(usages)))
+        costs.append((queries.costs(store, [RUN.run]), provenance.stage_seconds(store, [RUN.run])))
+    assert costs == [costs[0]] * len(costs)
 
 
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, verbose: bool) -> str:

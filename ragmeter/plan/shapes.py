@@ -157,7 +157,10 @@ SAMPLED, GENERATED, ROWS = 20, 6, 500
 def shape_of(
     reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
 ) -> Shape:
-    """Determine number and lengths of a benchmark's questions and passages; `full` loads or generates all of its data if possible, as fingerprints need it."""
+    """Determine number and lengths of a benchmark's questions and passages.
+
+    `full` loads or generates all of its data if possible, as fingerprints need it.
+    """
     result = _shape_of(reference, config, setting, limit, full=full)
     # Splits of a dataset share a corpus that is a file of its own; of few questions less may be indexed.
     return replace(result, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()} {result.corpus}"))

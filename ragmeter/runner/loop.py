@@ -503,8 +503,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
             f"{counted(len(reasons), 'metric')} raised; the answers are kept",
             code="metric-raised",
             where="; ".join(reasons),
-            try_this=f"fix the metric or leave it out of `metrics`; then `{resume_command(task.experiment, store)}` "
-            "scores without new requests",
+            try_this=f"fix the metric or remove it from `metrics`; then `{resume_command(task.experiment, store)}` scores without requests",
         )
 
 

@@ -179,16 +179,22 @@ def test_plain_json_is_read_as_it_is(triples: list[tuple[str, str, str]]) -> Non
     assert (parsed.value.triples, parsed.repaired) == (triples, False)
 
 
-def test_a_strict_schema_closes_every_object() -> None:
+def test_a_strict_schema_closes_every_object_and_holds_no_docstrings() -> None:
     class Inner(BaseModel):
+        """A part."""
+
         number: int = 3
 
     class Outer(BaseModel):
+        """The whole."""
+
         inner: list[Inner] = Field(default=[])
-        note: str | None = None
+        note: str | None = Field(None, description="What to add.")
 
     schema = strict_schema(Outer)
     assert schema["required"] == ["inner", "note"]
+    assert "description" not in schema
+    assert schema["properties"]["note"]["description"] == "What to add."
     assert schema["$defs"]["Inner"] | {"title": ""} == {
         "properties": {"number": {"title": "Number", "type": "integer"}},
         "title": "",

@@ -37,7 +37,7 @@ _Verdict = Literal["Answer 1", "Answer 2", "Tie", "None"]
 
 # The docstrings of the next two classes are sent to the model in the JSON schema; they must not change.
 class PairwiseVerdict(BaseModel):
-    """The JSON that is asked for; its order makes the model argue before it decides."""
+    """The reply with a reference answer; the order of its fields makes the model argue before it decides."""
 
     reasoning: str
     faithfulness: _Verdict
@@ -46,7 +46,7 @@ class PairwiseVerdict(BaseModel):
 
 
 class OpenVerdict(BaseModel):
-    """The same where there is no reference."""
+    """The reply where a question has no reference answer."""
 
     reasoning: str
     comprehensiveness: _Choice

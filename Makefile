@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m compileall -q -j $(PROCESSES) benchmarks judges leaderboard methods ragmeter results tools
 	touch $(STAMP)
 
 demo: install  ## what the four approaches gain, as they ship: at most three minutes

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.baselines.end_to_end.self_rag import TAGS
+from methods.baselines.rq_rag import ANSWER_TOKEN, END_TOKEN, QUERY_TOKENS
 from methods.readers.end_to_end import END_OF_TURN
 
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -30,10 +31,11 @@ CAUSAL = {
     "qwen2.5": "Qwen2",
     "qwen3": "Qwen3",
     "phi4": "Phi3",
+    "rq-rag": "Llama",
 }
-CHATLESS = {"llama", "chatqa", "selfrag"}
+CHATLESS = {"llama", "chatqa", "selfrag", "rq-rag"}
 """Causal models without a chat template; of the class Llama, and their own tokens."""
-OWN_TOKENS = {"selfrag": TAGS, "chatqa": (END_OF_TURN,)}
+OWN_TOKENS = {"selfrag": TAGS, "chatqa": (END_OF_TURN,), "rq-rag": (*QUERY_TOKENS, ANSWER_TOKEN, END_TOKEN)}
 ADAPTERS: Mapping[str, tuple[str, str]] = {
     "rankllama": ("llama", "SEQ_CLS"),
     "rank-r1": ("qwen2.5", "CAUSAL_LM"),

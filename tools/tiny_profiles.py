@@ -38,7 +38,7 @@ def run(name: str, store: Store) -> dict[str, Any]:
         if name == "clara/real" and not Path("real-base").exists():
             real_base.main(["real-base", "--steps", "2"])
         experiment = experiments.load(name, profile=PROFILE, store=store.folder)
-        run_experiment(experiment, store, How(processes=True), talk=True)
+        run_experiment(experiment, store, How(), talk=True)  # one step needs no process of its own, which imports everything
     except UserError as error:
         return {"ended": "refused", "code": error.code, "why": str(error)}
     tables = [board.to_json() for board in boards(store, experiment.name)]

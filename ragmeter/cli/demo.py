@@ -150,6 +150,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     note = "× 100 ± half the 95 % interval, or [low, high]; paired differences, * p < .05, ** p < .01 after Holm's correction"
     notes = [
         note,
+        *(["the thirds are disjoint clusters of one sample, not three samples"] if any(gain.base and gain.base.sets for gain in first) else []),
         *(f"no gain over its base can be claimed for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant),
     ]
     notes += [

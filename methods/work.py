@@ -378,9 +378,25 @@ def saved_weights(size: Size, name: str, towers: int = 1) -> Work:
     return Work(bytes=towers * FLOAT * size.parameters)
 
 
-def resumable(size: Size, towers: int = 1) -> float:
-    """Return bytes of the point that an interrupted training continues from: parameters and two means of AdamW, in float32."""
-    return towers * 3 * FLOAT * (size.parameters or 0.0)
+def saved_adapters(size: Size, name: str, rank: int, number: int) -> Work:
+    """Return the work: disk of low-rank adapters of a base, in float32."""
+    each = size.adapters(rank)
+    return unknown(f"disk of the adapters: the shape of {name} is unknown") if each is None else Work(bytes=number * FLOAT * each)
+
+
+def whole_stage(stage: str, work: Work, size: Size, name: str, *, rows: float, taken: float, towers: int = 1) -> StageWork:
+    """Return a stage that trains whole models: with disk of its checkpoint and of the point that it continues from.
+
+    Args:
+        stage: Its name.
+        work: Without its files.
+        size, name: The model.
+        rows, taken: Training rows, and steps of the optimizer.
+        towers: Models that are trained.
+    """
+    # That point holds parameters and two means of AdamW.
+    scratch = towers * 3 * FLOAT * (size.parameters or 0.0)
+    return StageWork(stage, work + saved_weights(size, name, towers), rows, taken, scratch)
 
 
 def steps(rows: float, batch: int, epochs: int = 1) -> int:

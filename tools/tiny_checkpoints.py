@@ -179,9 +179,7 @@ def encoder(folder: Path, kind: str, pooling: str) -> None:
 
     tokens = tokenizer(chat=False)
     ends = [(token, tokens.convert_tokens_to_ids(token)) for token in ("<s>", "</s>")]
-    tokens.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends
-    )
+    tokens.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends)
     torch.manual_seed(0)
     sizes = {**SIZES, "max_position_embeddings": 1024, "pad_token_id": 0}
     if kind == "DistilBert":

@@ -56,7 +56,7 @@ def test_two_processes_train_what_one_does_after_failed_calls_and_an_interruptio
 
     # What the program replaces here is put back.
     monkeypatch.setattr(scripted.WorldTruth, "reply", scripted.WorldTruth.reply)
-    world = {"worlds": 1, "questions": 3, "entities": 60, "mix": {"single": 1.0}}
+    world = {"worlds": 1, "questions": 6, "entities": 60, "mix": {"single": 1.0}}
     llm = {"by": "llm", "llm": {"scripted": "worlds/multihop:train", "options": world}}
     options = {
         "data": ["worlds/multihop:train"],

@@ -69,13 +69,11 @@ def test_ten_tiny_profiles_run_to_their_tables(tmp_path: Path, monkeypatch: pyte
         assert done.code == 0, (name, done)
         assert all(method.name in done.out for method in experiment.load(name, profile="tiny").methods), name
     assert call("train", "checkpoints", "check", "--store", "store").code == 0
-    for approach, (_, stages) in TRAINED.items():
-        found = {}
-        for card in Path("store/checkpoints", approach).rglob("ragmeter.json"):
-            found[card.parent.name] = json.loads(card.read_text())
-        assert sorted(found) == sorted(stages)
-        steps = [int(card["figures"]["steps"]) for card in found.values()]
-        assert max(steps) >= 2, approach
+    manifests = [json.loads(path.read_text())["stages"] for path in Path("store", "artifacts", "training").glob("*/manifest.json")]
+    for name, stages in TRAINED.values():
+        steps = [manifest[stage]["figures"]["steps"] for stage in stages for manifest in manifests if stage in manifest]
+        assert len(steps) >= len(stages), name
+        assert max(steps) >= 2, name
 
 
 def test_experiments_on_real_data_are_skipped_without_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ TEN = (
     "end_to_end/tuned",
 )
 """One of each kind; `make experiments-small` runs all tiny profiles."""
+USED = ["bge", "bge-reranker", "distilbert", "llama", "llama3", "qwen2.5", "qwen3", "qwen3-embedding", "rank-r1", "rankllama", "zephyr"]
+"""Random checkpoints that these need."""
 TRAINED = {"ark": ("ark/table4", ["stage1", "stage2", "stage3"]), "gpr": ("gpr/figure2", ["towers"])}
 TRAINED |= {"sark": ("sark/table3", ["reranker"]), "clara": ("clara/table18", ["scp", "instruction", "joint"])}
 """Of each approach an experiment of the ten that trains it by its `paper` options, and the stages."""
@@ -62,14 +64,14 @@ def test_ten_tiny_profiles_run_to_their_tables(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("COLUMNS", "200")
     # Trainings in this process: others would import everything again.
     monkeypatch.setattr(side_by_side, "memory", lambda device: 0.0)
-    make(Path("tiny"))
+    make(Path("tiny"), USED)
     published(Path("tiny/published"))
     for name in TEN:
         done = call("run", name, "--profile", "tiny", "--limit", "1", "--store", "store")
         assert done.code == 0, (name, done)
         assert all(method.name in done.out for method in experiment.load(name, profile="tiny").methods), name
     assert call("train", "checkpoints", "check", "--store", "store").code == 0
-    manifests = [json.loads(path.read_text())["stages"] for path in Path("store", "artifacts", "training").glob("*/manifest.json")]
+    manifests = [json.loads(path.read_text())["stages"] for path in Path("store", "artifacts", "training").rglob("manifest.json")]
     for name, stages in TRAINED.values():
         steps = [manifest[stage]["figures"]["steps"] for stage in stages for manifest in manifests if stage in manifest]
         assert len(steps) >= len(stages), name

@@ -383,9 +383,25 @@ def saved_weights(size: Size, name: str, towers: int = 1) -> Work:
     return Work(bytes=towers * FLOAT * size.parameters)
 
 
-def resumable(size: Size, towers: int = 1) -> float:
-    """Return the bytes of a training snapshot to resume from: parameters and both AdamW moments in float32."""
-    return towers * 3 * FLOAT * (size.parameters or 0.0)
+def saved_adapters(size: Size, name: str, rank: int, number: int) -> Work:
+    """Return the disk that the low-rank adapters of a base model take, in float32."""
+    each = size.adapters(rank)
+    return unknown(f"disk of the adapters: the shape of {name} is unknown") if each is None else Work(bytes=number * FLOAT * each)
+
+
+def whole_stage(stage: str, work: Work, size: Size, name: str, *, rows: float, taken: float, towers: int = 1) -> StageWork:
+    """Return the work of a stage that trains whole models, with the disk for its checkpoint and for the snapshot to resume from.
+
+    Args:
+        stage: Its name.
+        work: Without its files.
+        size, name: The model.
+        rows, taken: Training rows, and steps of the optimizer.
+        towers: Models that are trained.
+    """
+    # The snapshot holds the parameters and both AdamW moments.
+    scratch = towers * 3 * FLOAT * (size.parameters or 0.0)
+    return StageWork(stage, work + saved_weights(size, name, towers), rows, taken, scratch)
 
 
 def steps(rows: float, batch: int, epochs: int = 1) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.baselines.end_to_end.self_rag import TAGS
+from methods.baselines.rq_rag import ANSWER_TOKEN, END_TOKEN, QUERY_TOKENS
 from methods.readers.end_to_end import END_OF_TURN
 
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -29,10 +30,12 @@ CAUSAL = {
     "zephyr": "Mistral",
     "qwen2.5": "Qwen2",
     "qwen3": "Qwen3",
+    "phi4": "Phi3",
+    "rq-rag": "Llama",
 }
-CHATLESS = {"llama", "chatqa", "selfrag"}
+CHATLESS = {"llama", "chatqa", "selfrag", "rq-rag"}
 """Causal models without a chat template; of the class Llama, and their own tokens."""
-OWN_TOKENS = {"selfrag": TAGS, "chatqa": (END_OF_TURN,)}
+OWN_TOKENS = {"selfrag": TAGS, "chatqa": (END_OF_TURN,), "rq-rag": (*QUERY_TOKENS, ANSWER_TOKEN, END_TOKEN)}
 ADAPTERS: Mapping[str, tuple[str, str]] = {
     "rankllama": ("llama", "SEQ_CLS"),
     "rank-r1": ("qwen2.5", "CAUSAL_LM"),
@@ -48,6 +51,8 @@ BEACONS |= {"beacon_ratio": [2, 4, 8], "beacon_ratio_mix": "step-random", "beaco
 BEACONS |= {"beacon_attend_prev": True, "beacon_parallel_window": 1}
 CLASSIFIERS = {"bge": ("relevant",), "dpa-rag": ("unaligned", "aligned"), "mnli": ("contradiction", "neutral", "entailment")}
 """Classifiers of pairs, and their labels."""
+ENCODERS = {"qwen3-embedding": ("Qwen3", "lasttoken"), "distilbert": ("DistilBert", "cls"), "bge-reranker": ("XLMRoberta", "cls")}
+"""Encoders that ARK, GPR and SARK train in the papers, their classes, and which token is a text's vector."""
 
 
 def tokenizer(chat: bool, more: Sequence[str] = ()) -> Any:
@@ -76,7 +81,7 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
         folder: Destination; one folder per checkpoint.
         names: Names of checkpoints; None writes all.
     """
-    wanted = [*CAUSAL, *MEMORY_MODELS, "flan-t5", *ADAPTERS, *CLASSIFIERS] if names is None else names
+    wanted = [*CAUSAL, *MEMORY_MODELS, "flan-t5", *ADAPTERS, *CLASSIFIERS, *ENCODERS] if names is None else names
     for name in wanted:
         target = folder / name
         if target.exists():
@@ -91,6 +96,8 @@ def make(folder: Path, names: Sequence[str] | None = None) -> None:
             memory_model(target, MEMORY_MODELS[name], tokenizer(chat=True))
         elif name in CLASSIFIERS:
             classifier(target, CLASSIFIERS[name])
+        elif name in ENCODERS:
+            encoder(target, *ENCODERS[name])
         else:
             causal(target, CAUSAL[name], tokenizer(name not in CHATLESS, OWN_TOKENS.get(name, ())))
 
@@ -162,6 +169,29 @@ def classifier(folder: Path, labels: Sequence[str]) -> None:
     model.save_pretrained(folder)
     tokens.model_max_length = 512
     tokens.save_pretrained(folder)
+
+
+def encoder(folder: Path, kind: str, pooling: str) -> None:
+    """An encoder of a class, as sentence-transformers reads it."""
+    import torch
+    import transformers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from tokenizers.processors import TemplateProcessing
+
+    tokens = tokenizer(chat=False)
+    ends = [(token, tokens.convert_tokens_to_ids(token)) for token in ("<s>", "</s>")]
+    tokens.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends)
+    torch.manual_seed(0)
+    sizes = {**SIZES, "max_position_embeddings": 1024, "pad_token_id": 0}
+    if kind == "DistilBert":
+        sizes |= {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4}
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(vocab_size=len(tokens), **sizes))
+    spread(model)
+    tokens.cls_token, tokens.sep_token, tokens.model_max_length = "<s>", "</s>", 512
+    model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, pooling)]).save(str(folder))
 
 
 def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1, more: Sequence[str] = ()) -> None:

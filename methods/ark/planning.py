@@ -21,11 +21,10 @@ from methods.work import (
     encode,
     learn,
     needs_of,
-    resumable,
-    saved_weights,
     steps,
     tokens,
     total,
+    whole_stage,
 )
 
 PROMPT, SENTENCE = 40, 25
@@ -67,8 +66,9 @@ def work_of(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
     works = [StageWork(DATA, prepared)]
     for stages, epochs in groups:
         rows = len(stages) * _positives(config) * sum(lengths.questions for lengths in data)
-        work = total(_learned(config, lengths, stage, epochs) for lengths in data for stage in stages) + saved_weights(size, base.model)
-        works.append(StageWork(stages[-1], work, rows, steps(rows, train.batch_size * train.accumulation, epochs), resumable(size)))
+        work = total(_learned(config, lengths, stage, epochs) for lengths in data for stage in stages)
+        taken = steps(rows, train.batch_size * train.accumulation, epochs)
+        works.append(whole_stage(stages[-1], work, size, base.model, rows=rows, taken=taken))
     return works
 
 

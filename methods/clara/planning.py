@@ -6,7 +6,7 @@ from benchmarks.registry import resolve
 from methods.clara.config import ADAPTERS, TEXT, TYPES, ClaraConfig, ClaraTrainingConfig, Stage
 from methods.registry import Component
 from methods.training import LengthsOf
-from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
+from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, saved_adapters, steps, total
 
 PROMPT = 60
 """Assumed tokens of a prompt besides memory and question."""
@@ -52,11 +52,7 @@ def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, d
     if stage in ("supervised", "joint"):
         frozen, scratch = _frozen(config, stage, clara, [lengths for _, lengths in data])
         work += frozen
-    each = size.adapters(clara.lora.r)
-    adapters = TEXT if config.reads == "text" else ADAPTERS
-    kept = unknown(f"disk of the adapters: the shape of {clara.base} is unknown")
-    if each is not None:
-        kept = Work(bytes=len(adapters) * FLOAT * each)
+    kept = saved_adapters(size, clara.base, clara.lora.r, len(TEXT if config.reads == "text" else ADAPTERS))
     return StageWork(stage, work + kept, rows, wanted, scratch)
 
 

@@ -6,7 +6,7 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.gpr.config import STAGE, GprTrainingConfig
 from methods.gpr.questions import PROMPT, TRIES
 from methods.training import LengthsOf
-from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
+from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, steps, tokens, whole_stage
 
 TEXTS = 3
 """Triples per row: the triple of the question, a neighbor and a negative."""
@@ -32,8 +32,6 @@ def work_of(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     held = train.micro_batch * length
     work = learn(config.encoder, train.epochs * rows, length, train.precision, held=held)
     work += learn(config.encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * held)
-    kept = saved_weights(size, config.base, towers=2)
-    return [
-        StageWork(DATA, Work(once=(shared,)), masked),
-        StageWork(STAGE, work + kept, rows, steps(rows, train.batch_size, train.epochs), resumable(size, towers=2)),
-    ]
+    taken = steps(rows, train.batch_size, train.epochs)
+    learned = whole_stage(STAGE, work, size, config.base, rows=rows, taken=taken, towers=2)
+    return [StageWork(DATA, Work(once=(shared,)), masked), learned]

@@ -24,11 +24,10 @@ from methods.work import (
     learn,
     longest_reply,
     needs_of,
-    resumable,
-    saved_weights,
     steps,
     tokens,
     total,
+    whole_stage,
 )
 
 RESTYLING = 160
@@ -69,7 +68,7 @@ def work_of(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
         for _, lengths in data
     )
     taken = steps(rows, train.batch_size * train.accumulation, train.epochs)
-    return [StageWork(DATA, prepared, rows), StageWork(STAGE, work + saved_weights(size, config.base), rows, taken, resumable(size))]
+    return [StageWork(DATA, prepared, rows), whole_stage(STAGE, work, size, config.base, rows=rows, taken=taken)]
 
 
 def _used(config: SarkTrainingConfig, lengths: Lengths) -> Lengths:

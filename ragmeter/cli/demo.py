@@ -148,8 +148,10 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     out.print()
     print_gains(results)
     note = "× 100 ± half the 95 % interval, or [low, high]; paired differences, * p < .05, ** p < .01 after Holm's correction"
+    by_set = any(gain.base and gain.base.sets for gain in first)
     notes = [
         note,
+        *(["thirds: disjoint parts of one sample of clusters, not three samples"] if by_set else []),
         *(f"no gain over its base can be claimed for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant),
     ]
     notes += [

@@ -5,7 +5,8 @@ value of those that are not controls and were not trained by any of the approach
 any board: over what was sampled, corrected over the methods of the column (Holm). "Beats" is said of a significant gain
 over at least 30 clusters that holds for new trainings, which takes three seeds.
 
-The demo claims less than a test would allow: a difference must also have its direction in each of three sets of test worlds.
+The demo claims less than a test would allow: a difference must also have its direction in each third of the test
+clusters, which are parts of one sample.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class Gain:
         if self.significant or result is None:
             return self._short_of
         if self.base is not None and mark(self.base.cell) and not self.base.in_each_set:
-            return f"not in each of {SETS} sets of test {self.board.sampled.kind}s: {self.base.by_set}"
+            return f"not in each third of the test {self.board.sampled.kind}s: {self.base.by_set}"
         if result.insufficient_data or result.clusters < FEWEST_CLUSTERS:
             return result.insufficient_data or self._short_of
         least = self.cell.scale * result.detectable
@@ -194,7 +195,7 @@ class Gain:
 
 
 def _in_words(item: Against) -> str:
-    return f"{item.name} ({item.shown}" + (f"; by test set {item.by_set})" if item.sets else ")")
+    return f"{item.name} ({item.shown}" + (f"; by third of the sample {item.by_set})" if item.sets else ")")
 
 
 def gains(

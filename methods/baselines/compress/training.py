@@ -39,7 +39,7 @@ from methods.training.parts import MicroBatch, in_parts
 from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage
 from methods.training.tuning import StepOptions
-from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, all_needs, learn, saved_weights, steps, total, unknown
+from methods.work import Checkpoint, Needs, StageWork, all_needs, learn, saved_adapters, saved_weights, steps, total
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -347,9 +347,7 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
     reader, encoder = Checkpoint(*models[0]), Checkpoint(*models[-1])
     kept = total(saved_weights(size(*system.models[name]), system.models[name][0]) for name in system.whole)
     if system.adapters:
-        each = size(*models[0]).adapters(config.model.lora.r)  # type: ignore[attr-defined]
-        missing = unknown(f"disk of the adapters: the shape of {reader.model} is unknown")
-        kept += missing if each is None else Work(bytes=len(system.adapters) * FLOAT * each)
+        kept += saved_adapters(size(*models[0]), reader.model, config.model.lora.r, len(system.adapters))  # type: ignore[attr-defined]
     for stage in config.stages_of(system.stages):
         train, works, rows = getattr(config, stage), [], 0.0
         written = stage == PRETRAINED and config.questions is None

@@ -30,7 +30,7 @@ from methods.training.contrast import ContrastConfig, Group, GroupObjective, loa
 from methods.training.loop import Figures, Validate
 from methods.training.model_card import RERANKER, write_model_card
 from methods.training.stages import OneStageTraining, PreparedRun
-from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps, total
+from methods.work import Checkpoint, Needs, StageWork, learn, steps, total, whole_stage
 
 Rows = NDArray[np.int64]
 
@@ -178,8 +178,7 @@ def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageW
         learn(base, 2 * each * lengths.questions, min(lengths.question + lengths.passage, config.max_length), config.precision)
         for lengths in data
     )
-    kept = saved_weights(size, config.base)
-    return [StageWork(STAGE, work + kept, rows, steps(rows, config.batch_size, config.epochs), resumable(size))]
+    return [whole_stage(STAGE, work, size, config.base, rows=rows, taken=steps(rows, config.batch_size, config.epochs))]
 
 
 @register_training(

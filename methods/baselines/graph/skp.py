@@ -29,7 +29,7 @@ from methods.training.loop import LoopPlace, Schedule, loop_over_rows
 from methods.training.model_card import RETRIEVER, seen_test_graphs, write_model_card
 from methods.training.ranks import backward, own, summed
 from methods.training.stages import Figures, OneStageTraining, PreparedRun
-from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps
+from methods.work import Checkpoint, Needs, StageWork, learn, steps, whole_stage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -482,8 +482,8 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
         length *= SUBGRAPH_TRIPLES
     base, size = Checkpoint(config.base, config.revision), graphs[0].size(config.base, config.revision)
     read = learn(base, 2 * config.epochs * triples, min(length, config.length), config.precision)
-    work = read * (4 / 3 if config.batch_size > config.part else 1.0) + saved_weights(size, config.base)
-    return [StageWork(STAGE, work, triples, steps(triples, config.batch_size, config.epochs), resumable(size))]
+    work = read * (4 / 3 if config.batch_size > config.part else 1.0)
+    return [whole_stage(STAGE, work, size, config.base, rows=triples, taken=steps(triples, config.batch_size, config.epochs))]
 
 
 @register_training(

@@ -68,7 +68,8 @@ def test_table_1_compares_the_same_methods_under_each_reader(tmp_path: Path) -> 
     first, *others = by_reader.values()
     assert all(other == first for other in others)
     assert first["two_tower"] == 2  # first token and mean
-    assert load("table1", tmp_path, "open").methods == load("table1", tmp_path).methods[: first.total()]
+    read_by_first = [method.name for method in load("table1", tmp_path).methods if reader(method)["model"] == next(iter(by_reader))]
+    assert [method.name for method in load("table1", tmp_path, "open").methods] == read_by_first
 
 
 @pytest.mark.parametrize("name", ["table1", "figure2"])

@@ -1,7 +1,8 @@
-"""Tiny profiles of shipped experiments: which have one, and ten of them, one of each kind, that run to their tables."""
+"""Tiny profiles of shipped experiments: each has a valid one, and ten of them, one of each kind, run to their tables."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,61 +11,50 @@ import pytest
 
 from ragmeter import experiment
 from ragmeter.runner import side_by_side
+from results.store.store import Store
+from tools import tiny_profiles
 from tools.tiny_checkpoints import make, published
-from tools.tiny_profiles import names
 
 TEN = (
-    "demo",
-    "demo-graph",
     "first",
-    "sark/table2",
-    "clara/table3",
-    "clara/table8",
+    "demo-graph",
+    "ark/table4",
+    "gpr/figure2",
+    "sark/table3",
+    "clara/table18",
     "clara/released",
     "compress/released",
     "rerank/released",
     "end_to_end/tuned",
 )
 """One of each kind; `make experiments-small` runs all tiny profiles."""
+USED = ["bge", "bge-reranker", "distilbert", "llama", "llama3", "qwen2.5", "qwen3", "qwen3-embedding", "rank-r1", "rankllama", "zephyr"]
+"""Random checkpoints that these need."""
+TRAINED = {"ark": ("ark/table4", ["stage1", "stage2", "stage3"]), "gpr": ("gpr/figure2", ["towers"])}
+TRAINED |= {"sark": ("sark/table3", ["reranker"]), "clara": ("clara/table18", ["scp", "instruction", "joint"])}
+"""Of each approach an experiment of the ten that trains it by its `paper` options, and the stages."""
 
 
-WITHOUT = {
-    "ark/baselines",
-    "ark/real",
-    "ark/table3",
-    "ark/table4",
-    "clara/figure4",
-    "clara/figure5",
-    "clara/figure6",
-    "clara/figure7",
-    "clara/figure8",
-    "clara/table12",
-    "clara/table13",
-    "clara/table14",
-    "clara/table15",
-    "clara/table17",
-    "clara/table18",
-    "clara/table18-compression",
-    "clara/table20",
-    "clara/table21",
-    "clara/table4",
-    "clara/table5",
-    "clara/worlds-long",
-    "compress/worlds-long",
-    "gpr/figure2",
-    "gpr/table1",
-    "sark/figure4",
-    "sark/figure5",
-    "sark/figure6",
-    "sark/figure8",
-    "sark/table3",
-}
-"""Experiments that have no tiny profile: their data or models do not ship, and no random checkpoints stand in for them."""
+@pytest.mark.parametrize("name", experiment.shipped())
+def test_every_experiment_has_a_valid_tiny_profile(name: str) -> None:
+    loaded = experiment.load(name, profile=tiny_profiles.PROFILE)
+    assert loaded.reference in {method.name.partition(" #")[0] for method in loaded.methods}
 
 
-def test_experiments_without_a_tiny_profile_are_listed() -> None:
-    assert set(experiment.shipped()) - set(names()) == WITHOUT
-    assert set(TEN) <= set(names())
+@pytest.mark.parametrize("approach", TRAINED)
+def test_preset_tiny_keeps_the_paper_options_of_an_approach(approach: str) -> None:
+    """Steps are fewer and texts shorter; how a step is computed is the paper's."""
+    entry = next(entry for entry in experiment.load(TRAINED[approach][0]).trainings if entry.entry.id == approach).entry
+    data = {"data": ["nq:train"], "validation": ["nq:dev"]} if approach == "sark" else {}
+    paper, tiny = (
+        entry.validate({"preset": name} | (data if name == "paper" else {})).model_dump(mode="json") for name in ("paper", "tiny")
+    )
+    parts = [(paper, tiny), (paper.get("train", {}), tiny.get("train", {})), (paper.get("loss", {}), tiny.get("loss", {}))]
+    kept = {"precision", "recompute", "learning_rate", "batch_size", "accumulation", "in_batch", "temperature", "lambda_fixed", "styles"}
+    assert any("precision" in own for own, _ in parts)
+    for own, other in parts:
+        for key in kept & {key for key, value in own.items() if not isinstance(value, dict)}:
+            assert other[key] == own[key], key
 
 
 @pytest.mark.slow
@@ -74,12 +64,35 @@ def test_ten_tiny_profiles_run_to_their_tables(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("COLUMNS", "200")
     # Trainings in this process: others would import everything again.
     monkeypatch.setattr(side_by_side, "memory", lambda device: 0.0)
-    make(Path("tiny"))
+    make(Path("tiny"), USED)
     published(Path("tiny/published"))
     for name in TEN:
         done = call("run", name, "--profile", "tiny", "--limit", "1", "--store", "store")
         assert done.code == 0, (name, done)
         assert all(method.name in done.out for method in experiment.load(name, profile="tiny").methods), name
     assert call("train", "checkpoints", "check", "--store", "store").code == 0
-    shown = " ".join(call("results", "show", "clara-table3/GenGround (prompted)", "--store", "store").out.split())
-    assert "ended plain 1" in shown
+    manifests = [json.loads(path.read_text())["stages"] for path in Path("store", "artifacts", "training").rglob("manifest.json")]
+    for name, stages in TRAINED.values():
+        steps = [manifest[stage]["figures"]["steps"] for stage in stages for manifest in manifests if stage in manifest]
+        assert len(steps) >= len(stages), name
+        assert max(steps) >= 2, name
+
+
+def test_experiments_on_real_data_are_skipped_without_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAGMETER_DATA", raising=False)
+    for name in ("ark/real", "ark/real-kg", "clara/real", "gpr/real", "sark/real"):
+        assert tiny_profiles.run(name, Store(tmp_path))["ended"] == "skipped", name
+
+
+def test_results_are_written_one_by_one_and_finished_ones_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny_profiles, "make", lambda folder: None)
+    monkeypatch.setattr(tiny_profiles, "published", lambda folder: None)
+    monkeypatch.chdir(tmp_path)
+    ended = {"first": "finished", "demo": "failed"}
+    monkeypatch.setattr(tiny_profiles, "run", lambda name, store: {"ended": ended[name]})
+    tiny_profiles.run_all(tmp_path, list(ended))
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert {name: result["ended"] for name, result in written.items()} == ended
+    ended |= {"first": "failed", "demo": "finished"}
+    results = tiny_profiles.run_all(tmp_path, list(ended))
+    assert [result["ended"] for result in results.values()] == ["finished", "finished"]

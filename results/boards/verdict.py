@@ -27,8 +27,8 @@ from results.statistics.gate import clusters_needed
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.places import Standing, bands
 from results.statistics.planning import seeds_needed
-from results.statistics.pooled import pooled
-from results.statistics.tested import FEWEST_CLUSTERS, Mask
+from results.statistics.pooled import Added, pilot, pooled
+from results.statistics.tested import FEWEST_CLUSTERS, Mask, Tested
 from results.store.queries import Cost
 
 ALPHA = 1 - LEVEL
@@ -314,14 +314,21 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
     value, n, clusters = float(tested.value[0]), int(tested.n[0]), int(tested.clusters[0])
     why = str(tested.insufficient_data(f"{place.kind}s")[0]) or too_few(clusters, place.kind, p)
     needed = None
-    if not why and not p <= ALPHA and round(value, 12) and not math.isnan(float(tested.detectable()[0])):
-        pilot = tested.plain if isinstance(tested, AtBothEnds) else tested
-        count = clusters_needed(pilot, value, level=level, least=max(clusters, 2))
-        questions = None if count is None else math.ceil(count * n / clusters)
-        needed = Needed(count, questions, seeds_needed(pilot, (one, two), value, level=level))
+    if not why and not p <= ALPHA:
+        needed = _needed(tested.plain if isinstance(tested, AtBothEnds) else tested, (one, two), value, n, level)
     holds = generalizes(one, two, judged=figures.definition.get("judge") is not None)
     ratio = cost_ratio(best.cost, other.cost)
     return Against(other.name, value, float(low[0]), float(high[0]), p, n, clusters, why, holds, ratio, needed)
+
+
+def _needed(known: Tested | Added, sides: tuple[Side, Side], value: float, n: int, level: float) -> Needed | None:
+    """Return the sample that shows a difference; None if it is 0, or if nothing is known of its spread."""
+    if not round(value, 12) or math.isnan(float(known.detectable()[0])):
+        return None
+    clusters = int(known.clusters[0])
+    count = clusters_needed(known, value, level=level, least=max(clusters, 2))
+    questions = None if count is None else math.ceil(count * n / clusters)
+    return Needed(count, questions, seeds_needed(known, sides, value, level=level))
 
 
 def too_few(clusters: int, kind: str, p: float) -> str:
@@ -430,8 +437,10 @@ def _pooled_against(
     holds = "; ".join(dict.fromkeys(generalizes(one, two, judged=judged) for one, two in sides))
     why = "a benchmark has insufficient data" if math.isnan(p) else too_few(clusters, "cluster", p)
     n = sum(int((~np.isnan(one.mean) & ~np.isnan(two.mean)).sum()) for one, two in sides)
+    alike = len({(one.seeds, two.seeds) for one, two in sides}) == 1
+    needed = None if why or p <= ALPHA or not alike else _needed(pilot(strata), sides[0], result.value, n, level)
     ratio = cost_ratio(best[1].cost, other[1].cost)
-    return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio)
+    return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio, needed)
 
 
 def _sides(figures: Figures, column: Column, one: System, other: System) -> tuple[Side, Side]:

@@ -131,6 +131,7 @@ class Place:
         questions, clusters: Of the benchmarks together.
         kind: The kind of cluster.
         fingerprints: Of the benchmarks' questions: two benchmarks may differ only in them.
+        seed: Of the first benchmark's first run, as of its `Board`.
     """
 
     benchmarks: tuple[tuple[str, str], ...]
@@ -142,6 +143,7 @@ class Place:
     clusters: int = 0
     kind: str = "question"
     fingerprints: tuple[str, ...] = ()
+    seed: int = 0
 
     @property
     def suite(self) -> bool:
@@ -256,6 +258,7 @@ def _place(
         sum(item.count(figures[column.key].questions) for item, column in zip(sampled, columns, strict=True)),
         kinds.pop() if len(kinds) == 1 else "cluster",
         tuple(column.first.dataset_fingerprint for column in columns),
+        columns[0].first.seed,
     )
 
 

@@ -23,34 +23,35 @@ MANY = 60
 
 
 def verdicts(
-    store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None, most: int | None = None
+    store: Store, experiment: str | None, *, metrics: Collection[str] | None = None, reference: str | None = None, most: int | None = None
 ) -> list[BoardVerdict]:
     """Return the verdicts of an experiment on every metric that it shows; all seeds of a method are one entrant.
 
+    Of all runs in the store together, there is none over several benchmarks, and seeds are separate entrants.
     First come those by the main metric of each benchmark (`main_metric`), the suite before its benchmarks; then those by
     each other metric, in the experiment's order.
 
     Args:
         store: The store to read.
-        experiment: Its name.
+        experiment: Its name; None: all runs in the store.
         metrics: Ids of the metrics that count; None: all that the experiment shows.
         reference: Name of the method to compare with; None: the experiment's.
         most: If the benchmarks have more metrics than this in all, only their main metrics count; None: all count.
     """
-    stored = queries.experiment(store, experiment)
-    definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored)
+    stored = queries.experiment(store, experiment) if experiment is not None else None
+    definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored) if stored else None
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
     scored = scored_metrics(store, ids)
     costs, broken = queries.costs(store, ids), dict(violations(store, ids))
     series: dict[str, tuple[str, ...]] = {}
     for runs in every:
-        costs |= folded_costs(costs, runs)
-        for first, members in series_of(runs).items():
+        costs |= folded_costs(costs, runs, stored is not None)
+        for first, members in series_of(runs, stored is not None).items():
             series[first] = tuple(run.run for run in members)
             if what := list(dict.fromkeys(item for run in members for item in broken.get(run.run, ()))):
                 broken[first] = what
-    folded = [folded_runs(runs) for runs in every]
+    folded = [folded_runs(runs, stored is not None) for runs in every]
     shown_on = [_shown(runs, scored, metrics) for runs in folded]
     mains = [
         main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
@@ -81,7 +82,7 @@ def verdicts(
         for column in columns
     ]
     known, learned = figures(store, wanted), (cards(store), known_checkpoints(store))
-    results, base = [], reference or stored.reference
+    results, base = [], reference or (stored.reference if stored else None)
     names = labels(list(every_metric))
     for columns in filter(None, sets):
         rows = systems({column.key: column.runs for column in columns}, *learned)
@@ -89,7 +90,9 @@ def verdicts(
         other = next((row.name for row in rows if not row.control and base and is_called(row.name, base)), None)
         whole = matrix(columns, rows, known, cells, costs=costs, reference=other)
         results += [
-            item for item in matrix_verdicts(whole, known, definitions, names) if not item.place.suite or len(columns) == len(folded)
+            item
+            for item in matrix_verdicts(whole, known, definitions, names)
+            if not item.place.suite or (stored is not None and len(columns) == len(folded))
         ]
     return results
 

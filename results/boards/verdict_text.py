@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 from benchmarks.core.errors import counted
@@ -36,19 +38,34 @@ def headlines(verdicts: Sequence[BoardVerdict]) -> list[Headline]:
     """Group verdicts by what they are about, in their order."""
     groups: dict[object, list[BoardVerdict]] = {}
     for verdict in verdicts:
-        groups.setdefault((verdict.place.benchmarks, verdict.place.fingerprints), []).append(verdict)
+        groups.setdefault(_about(verdict.place), []).append(verdict)
     return [Headline(main, tuple(others)) for main, *others in groups.values()]
 
 
 def headline_of(board: Board, known: Sequence[Headline]) -> Headline | None:
     """Return the headline of one board; None if nothing is scored on it."""
-    about = ((board.dataset, board.setting),), (board.dataset_fingerprint,)
-    return next((item for item in known if (item.main.place.benchmarks, item.main.place.fingerprints) == about), None)
+    about = ((board.dataset, board.setting),), (board.dataset_fingerprint,), board.seed
+    return next((item for item in known if _about(item.main.place) == about), None)
+
+
+def _about(place: Place) -> object:
+    return place.benchmarks, place.fingerprints, place.seed
 
 
 def text(parts: Iterable[Part]) -> str:
     """Return parts as plain text."""
     return "".join(part.text for part in parts)
+
+
+def html(headline: Headline) -> str:
+    """Return a headline as a paragraph of HTML, names of methods bold."""
+    parts = headline_parts(headline)
+    return f"<p>{''.join(f'<b>{escape(part.text)}</b>' if part.kind == 'method' else escape(part.text) for part in parts)}</p>"
+
+
+def headline_text(known: Sequence[Headline]) -> str:
+    """Return the first headline as plain text, with its benchmark's name if there are several; empty without any."""
+    return text(headline_parts(known[0], where=place_names(known)[0] if len(known) > 1 else "")) if known else ""
 
 
 def place_names(known: Sequence[Headline]) -> list[str]:
@@ -176,13 +193,19 @@ def _needed(against: Against, place: Place) -> str:
     assert needed is not None
     ways = []
     if needed.questions is not None and needed.clusters is not None:
-        within = "" if place.kind == "question" else f" in {counted(needed.clusters, place.kind)}"
-        ways.append(f"about {counted(needed.questions, 'question')}{within}")
+        within = "" if place.kind == "question" else f" in {counted(_rounded(needed.clusters), place.kind)}"
+        ways.append(f"about {counted(_rounded(needed.questions), 'question')}{within}")
     if needed.seeds is not None:
         ways.append(counted(needed.seeds, "training seed"))
     if not ways:
         return "No number of questions shows this difference"
     return f"Showing it takes {' or '.join(ways)} (80 % power)"
+
+
+def _rounded(count: int) -> int:
+    """Return a number rounded up to two significant digits: an estimate from a pilot is not known more exactly."""
+    unit = 10 ** max(len(str(count)) - 2, 0)
+    return math.ceil(count / unit) * unit
 
 
 def _left_out(reasons: Mapping[str, str]) -> list[Part]:

@@ -35,7 +35,9 @@ class Scale:
 
     def value(self, number: float | None) -> str:
         """Return a value, e.g. `61.2`."""
-        return NOTHING if missing(number) else _minus(f"{settled(number * self.factor):.{self.decimals}f}")  # type: ignore[operator]
+        if number is None or math.isnan(number):
+            return NOTHING
+        return _minus(f"{number:.3g}" if self._odd(number) else f"{settled(number * self.factor):.{self.decimals}f}")
 
     def interval(self, low: float | None, high: float | None) -> str:
         """Return an interval, e.g. `[57.1, 65.4]`."""
@@ -53,10 +55,14 @@ class Scale:
 
     def difference(self, number: float | None) -> str:
         """Return a signed value, e.g. `+3.1`."""
-        if missing(number):
+        if number is None or math.isnan(number):
             return NOTHING
-        text = f"{settled(number * self.factor):+.{self.decimals}f}"  # type: ignore[operator]
+        text = f"{number:+.3g}" if self._odd(number) else f"{settled(number * self.factor):+.{self.decimals}f}"
         return text[1:] if float(text) == 0 else _minus(text)
+
+    def _odd(self, number: float) -> bool:
+        """Return whether fixed decimals would show nothing of a plain number, or too many digits."""
+        return self.factor == 1 and number != 0 and not 0.05 <= abs(number) < 1e6
 
     def differences(self, low: float | None, high: float | None) -> str:
         """Return an interval of differences, e.g. `[+0.4, +5.8]`."""

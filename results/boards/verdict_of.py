@@ -94,7 +94,15 @@ def verdicts(
             for item in matrix_verdicts(whole, known, definitions, names)
             if not item.place.suite or (stored is not None and len(columns) == len(folded))
         ]
-    return results
+    return results + [_unscored(runs) for runs, metric in zip(folded, mains, strict=True) if metric is None]
+
+
+def _unscored(runs: Sequence[RunRow]) -> BoardVerdict:
+    """Return the verdict on a benchmark on which no question has a value."""
+    first = runs[0]
+    named = next((labels([metric])[metric] for run in runs for metric in run.metrics or ()), "any metric")
+    place = Place(((first.dataset, first.setting),), None, named, fingerprints=(first.dataset_fingerprint,), seed=first.seed)
+    return BoardVerdict(place, left_out={run.method: "no question could be scored" for run in runs if run.kind != "control"})
 
 
 def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics: Collection[str] | None) -> list[str]:

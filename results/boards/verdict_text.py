@@ -14,6 +14,8 @@ from results.boards.tables import plus_minus
 from results.boards.verdict import Against, BoardVerdict, Place
 from results.store.variants import without_options
 
+_LISTED = 6
+"""Metrics that a sentence names; more are counted."""
 NAMED = 3
 """Methods that a sentence names; more are counted."""
 
@@ -140,9 +142,12 @@ def _claim(verdict: BoardVerdict) -> list[Part]:
     if verdict.outcome == "single":
         return [Part("Only "), name, Part(f" is ranked on {on}: "), value, Part(f" ({_sampled(place)}); add a second method to compare.")]
     if verdict.outcome == "tied":
-        parts = [Part(f"No single best method on {on}: "), name, Part(f" has the {extreme} value, "), value]
-        parts += [Part(", and not significantly different from it "), Part("are " if len(verdict.equal) > 1 else "is ")]
-        parts += _names(verdict.equal)
+        apart = [name for name in verdict.equal if name not in verdict.level]
+        shares = f"share the {extreme} value" if apart or verdict.behind or verdict.untested else "have the same value"
+        has = shares if verdict.level else f"has the {extreme} value"
+        parts = [Part(f"No single best method on {on}: "), *_names((best.name, *verdict.level)), Part(f" {has}, "), value]
+        if apart:
+            parts += [Part(f", and not significantly different from it {'are' if len(apart) > 1 else 'is'} "), *_names(apart)]
         parts += [Part("; not tested: "), *_names(verdict.untested)] if verdict.untested else []
         return [*parts, Part(".")]
     if verdict.behind:
@@ -180,7 +185,7 @@ def _against(against: Against, place: Place) -> list[Part]:
     elif against.insufficient_data:
         mark = f" (not tested: {against.insufficient_data})"
     else:
-        mark = " (not significant)"
+        mark = " (not significant: failed answers or missing verdicts could reverse it)" if against.open else " (not significant)"
     cost = (
         [] if against.cost is None else [Part(", at "), Part(f"{_times(against.cost.ratio)}×", "number"), Part(f" its {against.cost.what}")]
     )
@@ -249,5 +254,7 @@ def _times(ratio: float) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
+    if len(words) > _LISTED:
+        return counted(len(words), "metric")
     *others, last = words
     return " and ".join(filter(None, [", ".join(others), last]))

@@ -71,7 +71,9 @@ class Planted:
         origin, questions = self.origins.get(method, "run"), world.questions
         self.store.start(Run(run, method, f"id {method}"[:60], kind, description, *where, len(questions), {}, origin=origin))
         notes = {FAILED: "RuntimeError: none"} if method in self.failing else {}
-        answers = [Prediction(q.id, "" if notes else f"{method} {q.id}", (), Usage(100, 5, seconds={"read": 0.1}), notes) for q in questions]
+        answers = [
+            Prediction(q.id, "" if notes else f"{method} {q.id}", (), Usage(100, 5, seconds={"read": 0.1}), notes) for q in questions
+        ]
         self.store.append(run, answers, {f"{name}#v1": np.asarray(row, np.float64) for name, row in table.items()})
         self.store.end(run, FINISHED)
         return run

@@ -83,7 +83,8 @@ def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[st
 
 
 Over = Literal["formal", "k"]
-_DEPTH = re.compile(r"[\s,:]*\(?\b[kK]\s*=\s*\d+\)?$")
+DEPTH = re.compile(r"[\s,:]*\(?\b[kK]\s*=\s*\d+\)?$")
+"""End of a method's name that says how many passages its reader gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
     k = run.description.get("k")
     if k is None:
         return None
-    name = _DEPTH.sub("", run.method) or run.method
+    name = DEPTH.sub("", run.method) or run.method
     return _Point((fingerprint(_without_depth(run.description)),), name, float(k), run, columns)
 
 

@@ -286,7 +286,7 @@ def styled_experiments(at: Source) -> list[str]:
 
 def _has_styles(runs: Sequence[RunRow]) -> bool:
     """Return whether runs have two shares of formal candidates, or two styles and methods that differ in k."""
-    by_k = any(style.DEPTH.search(run.method) for run in runs)
+    by_k = len({run.description.get("k") for run in runs} - {None}) > 1
     return len({run.styled.formal for run in runs}) > 1 or (by_k and len({run.styled for run in runs}) > 1)
 
 

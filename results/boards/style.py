@@ -83,8 +83,7 @@ def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[st
 
 
 Over = Literal["formal", "k"]
-DEPTH = re.compile(r"[\s,:]*\(?\b[kK]\s*=\s*\d+\)?$")
-"""End of a method's name that says how many passages its reader gets."""
+_DEPTH = re.compile(r"[\s,:]*\(?\b[kK]\s*=\s*\d+\)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +221,7 @@ def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
     k = run.description.get("k")
     if k is None:
         return None
-    name = DEPTH.sub("", run.method) or run.method
+    name = _DEPTH.sub("", run.method) or run.method
     return _Point((fingerprint(_without_depth(run.description)),), name, float(k), run, columns)
 
 

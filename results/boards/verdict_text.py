@@ -9,6 +9,7 @@ from html import escape
 from typing import Literal
 
 from benchmarks.core.errors import counted
+from benchmarks.core.unseen import printable
 from results.boards.board import Board
 from results.boards.tables import plus_minus
 from results.boards.verdict import Against, BoardVerdict, Place
@@ -61,13 +62,16 @@ def text(parts: Iterable[Part]) -> str:
 
 def html(headline: Headline) -> str:
     """Return a headline as a paragraph of HTML, names of methods bold."""
-    parts = headline_parts(headline)
-    return f"<p>{''.join(f'<b>{escape(part.text)}</b>' if part.kind == 'method' else escape(part.text) for part in parts)}</p>"
+    pieces = []
+    for part in headline_parts(headline):
+        shown = escape(printable(part.text))
+        pieces.append(f"<b>{shown}</b>" if part.kind == "method" else shown)
+    return f"<p>{''.join(pieces)}</p>"
 
 
 def headline_text(known: Sequence[Headline]) -> str:
     """Return the first headline as plain text, with its benchmark's name if there are several; empty without any."""
-    return text(headline_parts(known[0], where=place_names(known)[0] if len(known) > 1 else "")) if known else ""
+    return printable(text(headline_parts(known[0], where=place_names(known)[0] if len(known) > 1 else ""))) if known else ""
 
 
 def place_names(known: Sequence[Headline]) -> list[str]:
@@ -148,13 +152,13 @@ def _claim(verdict: BoardVerdict) -> list[Part]:
         parts = [Part(f"No single best method on {on}: "), *_names((best.name, *verdict.level)), Part(f" {has}, "), value]
         if apart:
             parts += [Part(f", and not significantly different from it {'are' if len(apart) > 1 else 'is'} "), *_names(apart)]
-        parts += [Part("; not tested: "), *_names(verdict.untested)] if verdict.untested else []
+        parts += [Part("; insufficient data against "), *_names(verdict.untested)] if verdict.untested else []
         return [*parts, Part(".")]
     if verdict.behind:
         parts = [name, Part(f" is best on {on} among the methods tested: "), value]
     else:
         parts = [Part(f"Insufficient data for a best method on {on}: "), name, Part(f" has the {extreme} value, "), value]
-    return [*parts, Part("; not tested against it: "), *_names(verdict.untested), Part(".")]
+    return [*parts, Part("; insufficient data against "), *_names(verdict.untested), Part(".")]
 
 
 def _difference(verdict: BoardVerdict) -> list[Part]:

@@ -12,7 +12,7 @@ import pytest
 from results.boards.board import boards
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import verdicts
-from results.boards.verdict_text import headline_of, headline_parts, headlines, text
+from results.boards.verdict_text import headline_of, headline_parts, headline_text, headlines, html, text
 from results.store.store import Store
 from tests.support.planted import Planted, Row
 
@@ -122,3 +122,12 @@ def test_methods_of_one_name_in_two_experiments_stay_two_rows_and_two_entrants(t
         assert values == [pytest.approx([0.8, 0.2, 0.4]), pytest.approx([0.6])]
         lines = [headline_of(board, headlines(every)) for board in shown]
         assert [line and line.main.outcome for line in lines] == ["best", "single"]
+
+
+def test_names_cannot_change_the_sentence_around_them(tmp_path: Path) -> None:
+    planted = Planted(tmp_path)
+    planted.experiment("e", {"d": {name: share(0.9 - at / 10) for at, name in enumerate(EVIL[2:])}})
+    known = headlines(verdicts(planted.store, "e"))
+    for shown in (html(known[0]), headline_text(known)):
+        assert not {"\u202e", "\t"} & set(shown)
+    assert "<img" not in html(known[0])

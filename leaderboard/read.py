@@ -276,10 +276,10 @@ def styled_experiments(at: Source) -> list[str]:
     """Return experiments with candidates of one base in several styles that have a gap or a curve, newest first."""
     results = []
     for row in experiments(at):
-        places: dict[object, list[RunRow]] = {}
+        alike: dict[object, list[RunRow]] = {}
         for run in (run for group in run_groups(at, row.name) for run in group):
-            places.setdefault((run.styled.base, run.setting, run.seed), []).append(run)
-        if any(_has_styles(runs) for runs in places.values()):
+            alike.setdefault((run.styled.base, run.setting, run.seed), []).append(run)
+        if any(_has_styles(runs) for runs in alike.values()):
             results.append(row.name)
     return results
 

@@ -165,7 +165,7 @@ class _Line:
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
-    known = [value for value in values if not math.isnan(value)]
+    known = [value for value in values if math.isfinite(value)]
     low, high = min(known), max(known)
     room = 0.04 * ((high - low) or abs(high) or 1.0)
     return low - room, high + room
@@ -201,7 +201,7 @@ def forest(
         reference: Position of a dashed line.
         looks: Looks of the series; None numbers them.
     """
-    lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if not math.isnan(point.value)])]
+    lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if math.isfinite(point.value)])]
     if not lines:
         return None
     every = [point for _, points in lines for point in points]
@@ -242,11 +242,11 @@ def plot(
         front: Points of a step line: the best quality at each maximum cost.
         looks: Looks of the series; None numbers them.
     """
-    drawn = [point for point in points if not (math.isnan(point.value) or math.isnan(point.x) or (logarithmic and point.x <= 0))]
+    drawn = [point for point in points if math.isfinite(point.value) and math.isfinite(point.x) and not (logarithmic and point.x <= 0)]
     if not drawn:
         return None
     known = _looks(drawn, looks)
-    xs = [bound for point in drawn for bound in (point.x, point.x_low, point.x_high) if not math.isnan(bound)]
+    xs = [bound for point in drawn for bound in (point.x, point.x_low, point.x_high) if math.isfinite(bound)]
     positive = [bound for bound in xs if bound > 0]
     low, high = (min(positive) / 1.3, max(positive) * 1.3) if logarithmic else _range(xs)
     x = _Line(low, high, _AXIS, WIDTH - (120 if named else 20), logarithmic)

@@ -105,8 +105,8 @@ def window(browser: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def accessible() -> Callable[[Any], None]:
     """Asserts that axe-core finds nothing serious on an open page, in dark and in light colors; nothing without axe-core."""
-    found = find_spec("axe_playwright_python")
-    source = "" if found is None or found.origin is None else Path(found.origin).with_name("axe.min.js").read_text("utf-8")
+    package = find_spec("axe_playwright_python")
+    source = "" if package is None or package.origin is None else Path(package.origin).with_name("axe.min.js").read_text("utf-8")
 
     def check(page: Any) -> None:
         color = "getComputedStyle(document.querySelector('[data-testid=stApp]') ?? document.body).color"

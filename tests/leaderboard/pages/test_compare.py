@@ -129,13 +129,13 @@ def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: 
     assert picture is not None
     known = marks(picture)
     assert len(known) == len(drawn)
-    places = []
+    centers = []
     for point in drawn:
         scores = f"one {point.x:.1f}, other {point.y:.1f}."
         ((look, x, y, _),) = (rest for tip, *rest in known if scores in tip and point.example in tip)
         assert look == compare_charts.SIDES[point.side][0]
-        places.append((point.x, x, point.y, y))
-    across, right, up, top = np.array(places).T
+        centers.append((point.x, x, point.y, y))
+    across, right, up, top = np.array(centers).T
     assert np.polyfit(across, right, 1, full=True)[1] == pytest.approx(0, abs=0.1)
     assert np.corrcoef(up, top)[0, 1] == pytest.approx(-1)
     assert picture[1]["role"] == "img"

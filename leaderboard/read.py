@@ -263,16 +263,30 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
     return [boards.board(store, group, metrics=metrics) for group in groups if group]
 
 
+def styled(at: Source) -> bool:
+    """Return whether the style page has something to show."""
+    # Most stores hold one style, which is known without a look at their runs.
+    rows = store_of(at).database.rows("SELECT 1 FROM runs GROUP BY base HAVING count(DISTINCT style) > 1 LIMIT 1", lenient=True)
+    return bool(rows) and bool(styled_experiments(at))
+
+
 @st.cache_data(show_spinner=False, max_entries=8)
 def styled_experiments(at: Source) -> list[str]:
-    """List the experiments with candidates in more than one style, newest first."""
+    """List the experiments with candidates of one base in several styles that have a gap or a curve, newest first."""
     results = []
     for row in experiments(at):
-        runs = [run for group in run_groups(at, row.name) for run in group]
-        # One style in two settings is nothing to compare.
-        if any(len({side.styled for side in sides}) > 1 for sides in style.sides(runs).values()):
+        alike: dict[object, list[RunRow]] = {}
+        for run in (run for group in run_groups(at, row.name) for run in group):
+            alike.setdefault((run.styled.base, run.setting, run.seed), []).append(run)
+        if any(_has_styles(runs) for runs in alike.values()):
             results.append(row.name)
     return results
+
+
+def _has_styles(runs: Sequence[RunRow]) -> bool:
+    """Return whether runs have two shares of formal candidates, or two styles and methods that differ in k."""
+    by_k = len({run.description.get("k") for run in runs} - {None}) > 1
+    return len({run.styled.formal for run in runs}) > 1 or (by_k and len({run.styled for run in runs}) > 1)
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)

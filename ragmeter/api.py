@@ -29,12 +29,15 @@ from ragmeter import experiment as experiments
 from ragmeter.experiment import Experiment
 from ragmeter.runner.experiment import How, run_experiment, unread_judgings
 from ragmeter.runner.revisions import with_revisions
-from ragmeter.show.board_text import show_battles, show_board
+from ragmeter.show.board_text import show_battles, show_boards
 from ragmeter.show.console import SafeConsole
 from results import store_folder
 from results.boards.board import Board, boards
 from results.boards.compare import Number, Setting, diff
 from results.boards.tables import CSV_COLUMNS, board_html, plus_minus, tidy, to_html
+from results.boards.verdict import BoardVerdict
+from results.boards.verdict_of import MANY, verdicts
+from results.boards.verdict_text import headline_of, headline_text, headlines, html
 from results.judging.battles import BattleBoard, battle_boards
 from results.statistics.core import Difference, Estimate
 from results.store import checkpoints, queries
@@ -200,19 +203,21 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 class Results:
     """Results of an experiment, or of all runs in a store, at the time of the call.
 
-    A notebook shows it as tables of value × 100 ± half its 95 % interval; `print` shows them as the command line does.
+    A notebook shows the verdict and tables of value × 100 ± half its 95 % interval; `print` shows them as the command line does.
 
     Attributes:
         store: The store that it was read from.
         experiment: The experiment's name; None for every run in the store.
         boards: Results tables, one per group of comparable runs (same data, setting and seed). Values are fractions.
         battles: Win rates according to pair judges, if there are any.
+        verdicts: Per benchmark, and for all together: the best method and its difference from the next.
     """
 
     store: Store
     experiment: str | None
     boards: tuple[Board, ...]
     battles: tuple[BattleBoard, ...] = ()
+    verdicts: tuple[BoardVerdict, ...] = ()
 
     @property
     def runs(self) -> tuple[RunRow, ...]:
@@ -256,20 +261,25 @@ class Results:
         what = "every run" if self.experiment is None else f"experiment {self.experiment!r}"
         count = len(self.boards)
         on = f"{count} board{'s' * (count != 1)}"
-        return f"<Results of {what}: {len(self.runs)} runs on {on}, store {_near(self.store.folder)}>"
+        stored = f"<Results of {what}: {len(self.runs)} runs on {on}, store {_near(self.store.folder)}>"
+        return "\n".join(filter(None, [headline_text(headlines(self.verdicts)), stored]))
 
     def __str__(self) -> str:
         text = io.StringIO()
         console = SafeConsole(file=text, width=TEXT_WIDTH, highlight=False, no_color=True, force_jupyter=False)
-        for board in self.boards:
-            show_board(board, console, verbose=True)
+        show_boards(self.boards, headlines(self.verdicts), console, verbose=True)
         for fought in self.battles:
             show_battles(fought, console)
         return text.getvalue()
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows; texts of methods, data sets and errors are escaped."""
-        return "\n".join(map(board_html, self.boards)) or "<p>no run yet</p>"
+        known = headlines(self.verdicts)
+        parts = [html(line) for line in known if line.main.place.suite]
+        for board in self.boards:
+            line = headline_of(board, known)
+            parts += [*([html(line)] if line is not None else []), board_html(board)]
+        return "\n".join(parts) or "<p>no run yet</p>"
 
 
 @with_argument_names
@@ -383,7 +393,9 @@ def _results(store: Store, experiment: str | None, *, metrics: Sequence[str] | N
     result = boards(store, experiment, metrics=metrics, reference=reference)
     reference = reference or (queries.experiment(store, experiment).reference if experiment else None)
     fought = battle_boards(store, queries.runs(store, experiment), reference)
-    return Results(store, experiment, tuple(result), tuple(fought))
+    shown = {metric for board in result for metric in board.metrics} if metrics else None
+    known = verdicts(store, experiment, metrics=shown, reference=reference, most=MANY) if result else []
+    return Results(store, experiment, tuple(result), tuple(fought), tuple(known))
 
 
 def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, profile: str | None, store: Path) -> Experiment:

@@ -35,7 +35,9 @@ class Scale:
 
     def value(self, number: float | None) -> str:
         """Format a value, e.g. `61.2`."""
-        return NOTHING if missing(number) else _minus(f"{settled(number * self.factor):.{self.decimals}f}")  # type: ignore[operator]
+        if missing(number):
+            return NOTHING
+        return _minus(f"{number:.3g}" if self._odd(number) else f"{settled(number * self.factor):.{self.decimals}f}")  # type: ignore[operator,arg-type]
 
     def interval(self, low: float | None, high: float | None) -> str:
         """Format an interval, e.g. `[57.1, 65.4]`."""
@@ -55,8 +57,12 @@ class Scale:
         """Format a difference with its sign, e.g. `+3.1`."""
         if missing(number):
             return NOTHING
-        text = f"{settled(number * self.factor):+.{self.decimals}f}"  # type: ignore[operator]
+        text = f"{number:+.3g}" if self._odd(number) else f"{settled(number * self.factor):+.{self.decimals}f}"
         return text[1:] if float(text) == 0 else _minus(text)
+
+    def _odd(self, number: float) -> bool:
+        """Return whether fixed decimals would show nothing of a plain number, or too many digits."""
+        return self.factor == 1 and number != 0 and not 0.05 <= abs(number) < 1e6
 
     def differences(self, low: float | None, high: float | None) -> str:
         """Format an interval of differences, e.g. `[+0.4, +5.8]`."""

@@ -91,14 +91,19 @@ class Picture(list[Any]):
     Args:
         drawing: The SVG tree.
         points: The data points, in displayed units.
+        table: Headers and rows of the data; None: those of the points.
     """
 
-    def __init__(self, drawing: Drawing, points: Iterable[Point]) -> None:
+    def __init__(
+        self, drawing: Drawing, points: Iterable[Point], table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None
+    ) -> None:
         super().__init__(drawing)
-        self.points = tuple(points)
+        self.points, self.table = tuple(points), table
 
     def csv(self) -> str:
-        """Render the data points as CSV; missing values are empty."""
+        """Render the data as CSV; missing values are empty."""
+        if self.table is not None:
+            return to_csv(*self.table)
         rows = ([p.series, p.name, p.x, p.x_low, p.x_high, p.value, p.low, p.high] for p in self.points)
         return to_csv(("series", "name", "x", "x_low", "x_high", "value", "low", "high"), rows)
 
@@ -160,7 +165,7 @@ class _Line:
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
-    known = [value for value in values if not math.isnan(value)]
+    known = [value for value in values if math.isfinite(value)]
     low, high = min(known), max(known)
     room = 0.04 * ((high - low) or abs(high) or 1.0)
     return low - room, high + room
@@ -196,7 +201,7 @@ def forest(
         reference: Position of a dashed line.
         looks: Style of each series; None numbers the series.
     """
-    lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if not math.isnan(point.value)])]
+    lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if math.isfinite(point.value)])]
     if not lines:
         return None
     every = [point for _, points in lines for point in points]
@@ -237,19 +242,16 @@ def plot(
         front: Points of the Pareto front, drawn as a step line.
         looks: Style of each series; None numbers the series.
     """
-    drawn = [point for point in points if not (math.isnan(point.value) or math.isnan(point.x) or (logarithmic and point.x <= 0))]
+    drawn = [point for point in points if math.isfinite(point.value) and math.isfinite(point.x) and not (logarithmic and point.x <= 0)]
     if not drawn:
         return None
     known = _looks(drawn, looks)
-    xs = [bound for point in drawn for bound in (point.x, point.x_low, point.x_high) if not math.isnan(bound)]
+    xs = [bound for point in drawn for bound in (point.x, point.x_low, point.x_high) if math.isfinite(bound)]
     positive = [bound for bound in xs if bound > 0]
     low, high = (min(positive) / 1.3, max(positive) * 1.3) if logarithmic else _range(xs)
     x = _Line(low, high, _AXIS, WIDTH - (120 if named else 20), logarithmic)
     y = _Line(*_range(_bounds(drawn)), _BOTTOM, 26.0)
-    parts = [_grid(x, 26, _BOTTOM, x_title), shape("text", y_title, cls="tick", x=0.0, y=12.0)]
-    for tick in y.marks():
-        parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
-        parts.append(shape("text", _write_tick(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
+    parts = _grids(x, y, x_title, y_title)
     steps = [(x(point.x), y(point.value)) for point in sorted(front, key=lambda point: point.x)]
     if len(steps) > 1:
         path = "".join(f" H {across:.1f} V {up:.1f}" for across, up in steps[1:])
@@ -266,6 +268,58 @@ def plot(
     if named:
         parts += _names([(shorten_name(point.name), x(point.x), y(point.value)) for point in front if point in drawn])
     return Picture(_picture(parts, _BOTTOM, known, label), drawn)
+
+
+UP, ROUND, DOWN = _GLYPHS[3], _GLYPHS[0], _GLYPHS[5]
+_AREA = 40.0, 900.0
+"""Areas of a mark of one question, and of the mark of the most, relative to a plain one of 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark whose area is a number of questions; `shown` is its hover text."""
+
+    x: float
+    y: float
+    count: int
+    look: Look
+    shown: str
+
+
+def bubbles(
+    marks: Sequence[Mark], x_title: str, y_title: str, label: str, table: tuple[Sequence[str], Sequence[Sequence[Any]]]
+) -> Picture | None:
+    """Return marks over two axes of one range, with the diagonal; None without any.
+
+    Args:
+        marks: In the order in which they are drawn.
+        x_title, y_title: Of the axes.
+        label: What it shows, for readers who cannot see it.
+        table: As in `Picture`.
+    """
+    if not marks:
+        return None
+    ends, most = _range(value for mark in marks for value in (mark.x, mark.y)), max(mark.count for mark in marks)
+    x, y = _Line(*ends, _AXIS, WIDTH - 20.0), _Line(*ends, _BOTTOM, 26.0)
+    parts = _grids(x, y, x_title, y_title)
+    parts.append(shape("line", cls="reference", x1=x.start, x2=x.end, y1=y.start, y2=y.end))
+    for mark in marks:
+        size = math.sqrt(max(_AREA[0], _AREA[1] * mark.count / most) / 100)
+        glyph = re.sub(r"-?\d+", lambda number, size=size: f"{int(number[0]) * size:.1f}", mark.look[1])  # type: ignore[misc]
+        dot = _dot((mark.look[0], glyph), x(mark.x), y(mark.y))
+        if mark.look[1] == ROUND:
+            dot = shape("circle", cls="dot", cx=x(mark.x), cy=y(mark.y), r=5 * size)
+        parts.append(shape("g", shape("title", mark.shown), dot, cls=f"mark bubble {mark.look[0]}"))
+    return Picture(_picture(parts, _BOTTOM, {}, label), (), table)
+
+
+def _grids(x: _Line, y: _Line, x_title: str, y_title: str) -> list[Drawing]:
+    """Return grid lines of both axes with their numbers and titles."""
+    parts = [_grid(x, 26, _BOTTOM, x_title), shape("text", y_title, cls="tick", x=0.0, y=12.0)]
+    for tick in y.marks():
+        parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
+        parts.append(shape("text", _write_tick(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
+    return parts
 
 
 def _mark(
@@ -347,7 +401,7 @@ STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Sego
 """ + "\n".join(f".of-{number} {{ stroke: {color}; fill: {color}; }}" for number, color in enumerate(_COLORS))
 STYLE += """
 .reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }
-.curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; }"""
+.curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; } .bubble { opacity: 0.75; }"""
 
 
 def svg_file(drawing: Drawing) -> str:

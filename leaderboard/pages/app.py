@@ -29,10 +29,17 @@ def main() -> None:
     # A file of our own: browsers fetch the icon of a page that names a Material symbol from Google.
     st.set_page_config(page_icon=str(assets / "icon.svg"), layout="wide")
     st.logo(str(assets / "logo.svg"), size="medium")
-    shown = PAGES if submit_command() is not None or _submitted() else PAGES[:-1]
+    empty = _empty()
     pages = [
-        st.Page(f"{file}.py", title=title, icon=f":material/{icon}:", url_path=address or None, default=not address)
-        for file, title, icon, address in shown
+        st.Page(
+            f"{file}.py",
+            title=title,
+            icon=f":material/{icon}:",
+            url_path=address or None,
+            default=not address,
+            visibility="hidden" if file in empty else "visible",
+        )
+        for file, title, icon, address in PAGES
     ]
     style()
     page = st.navigation(pages, position="top")
@@ -46,13 +53,17 @@ def main() -> None:
     preload()
 
 
-def _submitted() -> bool:
-    """Return whether the store has submissions, whose status visitors can read."""
+def _empty() -> set[str]:
+    """Return the files of pages that the store has nothing for: the navigation leaves them out, their URLs tell what fills them."""
+    at, takes = read.source(), submit_command() is not None
     try:
-        return has_submissions(Store(Path(read.source().folder)))
+        # Visitors can read the status of submissions.
+        takes = takes or has_submissions(Store(Path(at.folder)))
+        full = {"submit": takes, "style": read.styled(at), "judge": bool(read.judges(at))}
     except UserError:
         # The page itself reports errors of the store.
-        return False
+        full = {"submit": takes, "style": False, "judge": False}
+    return {file for file, has in full.items() if not has}
 
 
 @st.cache_resource(show_spinner=False)

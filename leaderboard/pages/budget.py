@@ -42,8 +42,8 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
         tell("No run has a value", "Choose another metric.")
         return
     show(el("h2", "What quality costs", cls="section"), "pareto-title")
-    draw(budget.pareto_chart(rows, axis, metric, scale), "pareto-chart", "ragmeter-cost")
     show(budget.pareto_table(rows, axis, metric, scale), "pareto")
+    draw(budget.pareto_chart(rows, axis, metric, scale), "pareto-chart", "ragmeter-cost")
     note = (
         "On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on the front: "
         "the 95 % intervals leave it open. Unfinished runs and controls are never on the front; controls are only in the table."

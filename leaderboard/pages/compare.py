@@ -9,7 +9,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
 from leaderboard.elements.nodes import el, line_of_facts
 from leaderboard.views import compare
-from leaderboard.widgets import Chosen, bar, choose, permalink, run_labels, several, show, tell
+from leaderboard.widgets import Chosen, bar, choose, draw, permalink, run_labels, several, show, tell
 from results.boards.compare import Comparison
 from results.store.queries import RunRow
 
@@ -119,8 +119,8 @@ def _scatter(result: Comparison, shown: Scale) -> None:
         f"▼ {sides['below']:,} below it, where {called[x]} scores more",
         "area: number of questions",
     )
-    note = line_of_facts(parts, "facts note")
-    show(el("div", compare.scatter(drawn, called[x], called[y], shown), note, cls="stack"), "scatter")
+    draw(compare.scatter(drawn, called[x], called[y], shown), "scatter", "ragmeter-scatter")
+    show(line_of_facts(parts, "facts note"), "scatter-note")
 
 
 def _kinds(result: Comparison, shown: Scale, *, zeros: bool) -> None:

@@ -24,7 +24,7 @@ def render(at: Source) -> None:
     names = read.styled_experiments(at)
     if not names:
         tell(
-            "No experiment uses another style",
+            "No experiment compares styles",
             "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
             "over one base, with mix {informal: 0} and {informal: 1}.",
             ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from leaderboard.elements.pictures import ticks
+from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
 from results.boards.compare import Comparison, Slice
 from results.statistics.core import Difference, Estimate
 from results.store.provenance import Attribution
@@ -223,8 +223,8 @@ OUTCOMES = ("won", "tied", "lost")
 _STATED = {"won": "first better", "tied": "equal", "lost": "second better"}
 _ROOM = 0.04
 """Share of a bar from which on its count fits in."""
-_LEAST, _LARGEST = 60.0, 900.0
-"""Square pixels of a mark of one question, and of the mark of the most."""
+SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
+"""Color and shape of marks by their side of the diagonal."""
 _EXAMPLE = 200
 
 
@@ -271,8 +271,8 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
     return el("div", *lines, axis, cls="bars", role="img", label=alt)
 
 
-def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Node:
-    """Draw a scatter plot of two runs' scores per question; a mark's area is the number of questions.
+def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Picture | None:
+    """Draw a scatter plot of two runs' scores per question; a mark's area is the number of questions. None without points.
 
     Args:
         drawn: The result of `points`; infinite values are not drawn.
@@ -280,51 +280,22 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> No
         second: The run along the y axis.
         shown: The metric's scale.
     """
-    placed = [point for point in drawn if math.isfinite(point.x) and math.isfinite(point.y)]
-    ends = [value for point in placed for value in (point.x, point.y)] or [0.0, 1.0]
-    low, high = min(ends), max(ends)
-    high = high if high > low else low + 1
-    most = max((point.questions for point in placed), default=1)
-
-    def place(value: float) -> float:
-        return (value - low) / (high - low)
-
-    grid: list[Node] = []
-    for tick in ticks(low, high):
-        label = f"{tick:,.10g}".replace("-", "−")
-        grid += [el("span", el("span", label), cls=f"grid-{axis}", numbers={"at": place(tick)}) for axis in "xy"]
+    heads = (first, second, "questions", "example")
     marks = [
-        el(
-            "span",
-            cls=f"point {point.side} hover",
-            tip=_tip(point, first, second),
-            numbers={"x": place(point.x), "y": place(point.y), "size": _width(point, most)},
-        )
+        Mark(point.x, point.y, point.questions, SIDES[point.side], _tip(point, first, second))
         # Those of few questions last: they would vanish behind the others.
-        for point in sorted(placed, key=lambda point: -point.questions)
+        for point in sorted(drawn, key=lambda point: -point.questions)
+        if math.isfinite(point.x) and math.isfinite(point.y)
     ]
-    inner = el("div", *grid, el("span", cls="diagonal"), *marks, cls="plot-inner")
-    return el(
-        "div",
-        el("span", f"{second}, {shown.unit}", cls="plot-y"),
-        el("div", inner, cls="plot-area"),
-        el("span", f"{first}, {shown.unit}", cls="plot-x"),
-        cls="plot",
-        role="img",
-        label="Scores of one run against the other's, one mark for each pair of scores that occurs",
-    )
+    label = "Scores of one run against the other's, one mark for each pair of scores that occurs"
+    table = heads, [(point.x, point.y, point.questions, point.example) for point in drawn]
+    return bubbles(marks, f"{first}, {shown.unit}", f"{second}, {shown.unit}", label, table)
 
 
 def _tip(point: Point, first: str, second: str) -> str:
     text = point.example if len(point.example) <= _EXAMPLE else f"{point.example[:_EXAMPLE]}…"
     questions = "1 question" if point.questions == 1 else f"{point.questions:,} questions"
     return f"{questions}: {first} {point.x:.1f}, {second} {point.y:.1f}. For example: {text}"
-
-
-def _width(point: Point, most: int) -> float:
-    """Pixel a circle and a triangle of the same questions have the same area."""
-    area = max(_LEAST, _LARGEST * point.questions / most)
-    return math.sqrt(4 * area / math.pi) if point.side == "on" else math.sqrt(2 * area)
 
 
 def points(result: Comparison, first: int, second: int, shown: Scale) -> list[Point]:

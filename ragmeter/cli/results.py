@@ -24,7 +24,7 @@ from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 if TYPE_CHECKING:
     from results.boards.board import Board
     from results.boards.published import Compared, Figure
-    from results.boards.verdict import BoardVerdict
+    from results.boards.verdict_text import Headline
     from results.store.store import Store
 
 app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
@@ -64,11 +64,12 @@ def table(
 ) -> None:
     """Print an experiment's verdict and tables: values with 95 % intervals, and paired differences from the reference."""
     from leaderboard.matrix.exports import still_matrix
-    from ragmeter.show.board_text import show_board
+    from ragmeter.show.board_text import show_boards
     from results.boards import published
     from results.boards.board import boards
     from results.boards.tables import plain
     from results.boards.verdict_of import MANY, verdicts
+    from results.boards.verdict_text import headlines
     from results.store import queries
 
     if form not in FORMATS:
@@ -93,7 +94,7 @@ def table(
     rows = published.compare_boards(results) if with_published else []
     if common.json or form == "json":
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
-        if name is not None and results:
+        if results:
             value["verdicts"] = [verdict.to_json() for verdict in verdicts(store, name, metrics=chosen, reference=reference)]
         if name is not None and len(results) > 1 and (whole := still_matrix(store, name, name)) is not None:
             value["overall"] = [plain(line.to_json()) for line in whole.shown.board.overall]
@@ -101,17 +102,16 @@ def table(
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
     elif form == "text" and output is None:
-        lines: list[BoardVerdict] = []
-        if results and name is not None and not with_published:
-            lines = verdicts(store, name, metrics=chosen, reference=reference, most=MANY)
+        stated = verdicts(store, name, metrics=chosen, reference=reference, most=MANY) if results and not with_published else []
+        lines = headlines(stated)
         _show_tables(common, results, rows if with_published else None, name, lines, wide=wide)
         return
     elif with_published:
         text = published.render(rows, "markdown" if form == "text" else form)
     elif form == "text":
         sheet = io.StringIO()
-        for item in results:
-            show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True), wide=wide, verbose=True)
+        lines = headlines(verdicts(store, name, metrics=chosen, reference=reference, most=MANY)) if results else []
+        show_boards(results, lines, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True), wide=wide, verbose=True)
         text = sheet.getvalue()
     else:
         from results.boards.tables import render
@@ -191,31 +191,19 @@ def _show_overall(store: Store, experiment: str) -> None:
 
 
 def _show_tables(
-    common: Common,
-    results: Sequence[Board],
-    rows: Sequence[Compared] | None,
-    name: str | None,
-    known: Sequence[BoardVerdict],
-    *,
-    wide: bool,
+    common: Common, results: Sequence[Board], rows: Sequence[Compared] | None, name: str | None, lines: Sequence[Headline], *, wide: bool
 ) -> None:
-    from ragmeter.show.board_text import show_board, show_verdict
+    from ragmeter.show.board_text import show_boards
     from results.boards import published
-    from results.boards.verdict_text import headline_of, headlines
 
     store = common.store
     if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
         return
     closest = published.closest(rows or ())
-    lines = headlines(known)
-    for line in lines:
-        if line.main.place.suite:
-            show_verdict(line, out)
-    for item in results:
-        if rows is None:
-            show_board(item, out, headline=headline_of(item, lines), wide=wide, verbose=common.verbose)
-            continue
+    if rows is None:
+        show_boards(results, lines, out, wide=wide, verbose=common.verbose)
+    for item in results if rows is not None else ():
         out.print(Text(item.dataset, style="bold") + Text(f"  setting {item.setting}"))
         table = [row.cells for row in closest if row.board is item]
         listing(published.HEADS, table, empty="the four papers print no figure of these methods on this dataset")

@@ -217,11 +217,11 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
     """Run an experiment and print its tables; return the exit code and the JSON value."""
     from methods.spending import LimitReached
     from ragmeter.runner.experiment import run_experiment
-    from ragmeter.show.board_text import show_battles, show_board, show_verdict
+    from ragmeter.show.board_text import show_battles, show_boards
     from results.boards.board import boards
     from results.boards.names import base_name, first_name
     from results.boards.verdict_of import MANY, verdicts
-    from results.boards.verdict_text import headline_of, headlines
+    from results.boards.verdict_text import headlines
     from results.store import queries
     from results.store.database import now
 
@@ -249,12 +249,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
     else:
         seeded = any(base_name(row.method) != first_name(row.method) for row in runs)
         shown = boards(store, experiment.name, over_seeds=True) if seeded else results
-        lines = headlines(known)
-        for line in lines:
-            if line.main.place.suite:
-                show_verdict(line, out)
-        for board in shown:
-            show_board(board, out, headline=headline_of(board, lines), wide=wide, verbose=common.verbose, began=began)
+        show_boards(shown, headlines(known), out, wide=wide, verbose=common.verbose, began=began)
         if common.verbose:
             if seeded:
                 out.print(Text("rows of several seeds; `ragmeter results` shows each", style="dim"))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -31,7 +31,7 @@ from results.boards.tables import (
     values_shown,
     what_marks_hold_for,
 )
-from results.boards.verdict_text import Headline, headline_parts
+from results.boards.verdict_text import Headline, headline_of, headline_parts
 from results.statistics.core import Estimate
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import Cost
@@ -89,6 +89,15 @@ def show_board(
         more = Text(f"  ({what}: --verbose)", style="yellow" if hidden else "dim") if rest else Text("")
         console.print(Text(line, style=style) + more)
     console.print()
+
+
+def show_boards(boards: Sequence[Board], known: Sequence[Headline], console: Console, **how: Any) -> None:
+    """Print the verdict over all boards, if there is one, and each board with its own; `how` is passed to `show_board`."""
+    for line in known:
+        if line.main.place.suite:
+            show_verdict(line, console)
+    for board in boards:
+        show_board(board, console, headline=headline_of(board, known), **how)
 
 
 def show_verdict(headline: Headline, console: Console) -> None:

@@ -197,10 +197,12 @@ def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list
     Args:
         runs: Runs in the order of the table's rows.
         over_seeds: Whether all training seeds of a method are one row. Repeats of one experiment always share a row.
+            Runs of different experiments, and of none, never do: their options may differ.
     """
     results: dict[Hashable, list[RunRow]] = {}
     for run in runs:
-        key = base_name(run.method) if over_seeds else (run.experiment, first_name(run.method))
+        name = (base_name if over_seeds else first_name)(run.method)
+        key = run.run if run.experiment == queries.NO_EXPERIMENT else (run.experiment, run.origin == queries.OURS, name)
         results.setdefault(key, []).append(run)
     return {members[0].run: members for members in results.values()}
 

@@ -139,7 +139,9 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
     known = {row.run.run: spent(row, axis, row.run.done) for row in board.rows}
     varies = dict(zip(runs, np.nanmax(used, axis=1) > np.nanmin(used, axis=1), strict=True))
     return {
-        run: (item.low, item.high) for run, item in results.items() if varies[run] and math.isclose(item.value, known[run], rel_tol=1e-6)
+        run: (max(item.low, 0.0), item.high)
+        for run, item in results.items()
+        if varies[run] and math.isclose(item.value, known[run], rel_tol=1e-6)
     }
 
 

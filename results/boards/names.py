@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-_PARTS = re.compile(r"(?P<base>.+?)(?P<seed> #\d+)?(?: ~(?P<repeat>\d+))?")
-_FOLDED = re.compile(r"(.+) \(\d+ (?:seeds|seeds, \d+ answers|repeats)\)")
+_PARTS = re.compile(r"(?P<base>.+?)(?P<seed> #\d+)?(?: ~(?P<repeat>\d+))?", re.DOTALL)
+_FOLDED = re.compile(r"(.+) \(\d+ (?:seeds|seeds, \d+ answers|repeats)\)", re.DOTALL)
 
 
 def seeded_name(method: str, seed: int) -> str:

@@ -88,6 +88,9 @@ def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scal
         scale: Factor for displaying numbers.
         sides: Write an asymmetric interval as `99.0 −4.4/+1.0`, if other brackets follow.
     """
+    if scale == 1 and not ordinary(value, low, high):
+        form = form.replace(".1f", ".3g")
+        return form.format(value) + ("" if math.isnan(low) else f" [{form.format(low)}, {form.format(high)}]")
     shown = form.format(settled(scale * value))
     if math.isnan(low) or math.isnan(high):
         return shown
@@ -97,6 +100,12 @@ def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scal
         return f"{shown} −{_bound(scale * (value - low))}/+{_bound(scale * (high - value))}"
     signs = "+" if "+" in form else ""
     return f"{shown} [{_bound(scale * low, signs)}, {_bound(scale * high, signs)}]"
+
+
+def ordinary(*numbers: float) -> bool:
+    """Return whether plain numbers are shown with fixed decimals: not if they are all near 0, or above a million."""
+    largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
+    return largest == 0 or 0.5 <= largest < 1e6
 
 
 def values_shown(scales: Iterable[float]) -> str:

@@ -27,8 +27,8 @@ from results.statistics.gate import clusters_needed
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.places import Standing, bands
 from results.statistics.planning import seeds_needed
-from results.statistics.pooled import pooled
-from results.statistics.tested import FEWEST_CLUSTERS, Mask
+from results.statistics.pooled import Added, pilot, pooled
+from results.statistics.tested import FEWEST_CLUSTERS, Mask, Tested
 from results.store.queries import Cost
 
 ALPHA = 1 - LEVEL
@@ -100,6 +100,7 @@ class Against:
             this judge only.
         cost: Ratio of their costs; None if unknown for either.
         needed: Sample size needed; None if the difference is significant or 0, or if its variance is unknown.
+        open: Whether it is not significant only because failed answers or missing verdicts could reverse it.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Against:
     generalizes: str = "new questions"
     cost: CostRatio | None = None
     needed: Needed | None = None
+    open: bool = False
 
     @property
     def significant(self) -> bool:
@@ -132,6 +134,7 @@ class Place:
         questions, clusters: Number of each, over all benchmarks.
         kind: Kind of cluster, for example "document".
         fingerprints: Data fingerprint of each benchmark; two benchmarks may differ only in it.
+        seed: Seed of the first benchmark's first run, as in its `Board`.
     """
 
     benchmarks: tuple[tuple[str, str], ...]
@@ -143,6 +146,7 @@ class Place:
     clusters: int = 0
     kind: str = "question"
     fingerprints: tuple[str, ...] = ()
+    seed: int = 0
 
     @property
     def suite(self) -> bool:
@@ -157,6 +161,7 @@ class BoardVerdict:
         place: Benchmarks and metric that it is about.
         best: The method with the best value; None if nothing is ranked.
         equal: Methods that were tested and are not significantly different from the best, the best value first.
+        level: Those of `equal` that have the same value as the best.
         untested: Methods that could not be tested against it, for example with fewer than ten clusters.
         behind: Methods that are significantly behind it.
         left_out: Methods that are not ranked, with the reason; controls are not named.
@@ -173,6 +178,7 @@ class BoardVerdict:
     left_out: Mapping[str, str] = field(default_factory=dict)
     next: Against | None = None
     reference: Against | None = None
+    level: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -186,7 +192,7 @@ class BoardVerdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; values are fractions, None means "no value"."""
-        known = {name: getattr(self, name) for name in ("equal", "untested", "behind", "left_out")}
+        known = {name: getattr(self, name) for name in ("equal", "level", "untested", "behind", "left_out")}
         best = None if self.best is None else {name: getattr(self.best, name) for name in ("name", "value", "low", "high", "n", "failed")}
         pairs = {
             name: None if item is None else asdict(item) | {"significant": item.significant}
@@ -257,6 +263,7 @@ def _place(
         sum(item.count(figures[column.key].questions) for item, column in zip(sampled, columns, strict=True)),
         kinds.pop() if len(kinds) == 1 else "cluster",
         tuple(column.first.dataset_fingerprint for column in columns),
+        columns[0].first.seed,
     )
 
 
@@ -291,9 +298,13 @@ def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> Board
         return tuple(able[row].name for row in others if stands[row] in wanted)
 
     nearest = _against(place, best, able[others[0]], figures, *_corrected(figures, at, first, others[0])) if others else None
-    return BoardVerdict(
-        place, best, names(Standing.BEST, Standing.NO_DIFFERENCE), names(Standing.UNTESTED), names(Standing.BEHIND), left_out, nearest
-    )
+    equal = names(Standing.BEST, Standing.NO_DIFFERENCE)
+    level = _level(best, [able[row] for row in others], equal)
+    return BoardVerdict(place, best, equal, names(Standing.UNTESTED), names(Standing.BEHIND), left_out, nearest, level=level)
+
+
+def _level(best: Entrant, others: Sequence[Entrant], equal: Sequence[str]) -> tuple[str, ...]:
+    return tuple(item.name for item in others if item.name in equal and round(item.value - best.value, 12) == 0)
 
 
 def _corrected(figures: Figures, at: np.ndarray[Any, np.dtype[np.int64]], row: int, other: int) -> tuple[float, float]:
@@ -314,15 +325,28 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
     low, high = tested.interval(np.array([level]))
     value, n, clusters = float(tested.value[0]), int(tested.n[0]), int(tested.clusters[0])
     why = str(tested.insufficient_data(f"{place.kind}s")[0]) or too_few(clusters, place.kind, p)
-    needed = None
-    if not why and not p <= ALPHA and round(value, 12) and not math.isnan(float(tested.detectable()[0])):
-        pilot = tested.plain if isinstance(tested, AtBothEnds) else tested
-        count = clusters_needed(pilot, value, level=level, least=max(clusters, 2))
-        questions = None if count is None else math.ceil(count * n / clusters)
-        needed = Needed(count, questions, seeds_needed(pilot, (one, two), value, level=level))
+    lacking: tuple[Needed | None, bool] = None, False
+    if not why and not p <= ALPHA:
+        lacking = _lacking(tested.plain if isinstance(tested, AtBothEnds) else tested, (one, two), value, n, level)
     holds = generalizes(one, two, judged=figures.definition.get("judge") is not None)
     ratio = cost_ratio(best.cost, other.cost)
-    return Against(other.name, value, float(low[0]), float(high[0]), p, n, clusters, why, holds, ratio, needed)
+    return Against(other.name, value, float(low[0]), float(high[0]), p, n, clusters, why, holds, ratio, *lacking)
+
+
+def _lacking(known: Tested | Added, sides: tuple[Side, Side], value: float, n: int, level: float) -> tuple[Needed | None, bool]:
+    """Return the sample that shows a difference, and whether it would be shown without open values.
+
+    There is no such sample if the difference is 0, or if nothing is known of its spread.
+    """
+    (low,), (high,) = known.interval(np.array([level]))
+    if low > 0 or high < 0:
+        return None, True
+    if not round(value, 12) or math.isnan(float(known.detectable()[0])):
+        return None, False
+    clusters = int(known.clusters[0])
+    count = clusters_needed(known, value, level=level, least=max(clusters, 2))
+    questions = None if count is None else math.ceil(count * n / clusters)
+    return Needed(count, questions, seeds_needed(known, sides, value, level=level)), False
 
 
 def too_few(clusters: int, kind: str, p: float) -> str:
@@ -385,14 +409,16 @@ def _suite(
 
     behind = corrected <= ALPHA
     lacking = np.isnan(corrected) | few
+    equal = named(~behind & ~lacking)
     verdict = BoardVerdict(
         place,
         best,
-        named(~behind & ~lacking),
+        equal,
         named(~behind & lacking),
         named(behind),
         left_out,
         _pooled_against(board, figures, (base, best), others[0], float(corrected[0]), float(levels[0]), len(labels)),
+        level=_level(best, [item for _, item in others], equal),
     )
     line = next((line for line in board.overall if line.row.key == base.key), None)
     if line is None or line.pooled is None or board.reference is None:
@@ -431,8 +457,12 @@ def _pooled_against(
     holds = "; ".join(dict.fromkeys(generalizes(one, two, judged=judged) for one, two in sides))
     why = "a benchmark has insufficient data" if math.isnan(p) else too_few(clusters, "cluster", p)
     n = sum(int((~np.isnan(one.mean) & ~np.isnan(two.mean)).sum()) for one, two in sides)
+    alike = len({(one.seeds, two.seeds) for one, two in sides}) == 1
+    lacking: tuple[Needed | None, bool] = None, False
+    if not why and not p <= ALPHA and alike:
+        lacking = _lacking(pilot(strata), sides[0], result.value, n, level)
     ratio = cost_ratio(best[1].cost, other[1].cost)
-    return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio)
+    return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio, *lacking)
 
 
 def _sides(figures: Figures, column: Column, one: System, other: System) -> tuple[Side, Side]:

@@ -23,34 +23,35 @@ MANY = 60
 
 
 def verdicts(
-    store: Store, experiment: str, *, metrics: Collection[str] | None = None, reference: str | None = None, most: int | None = None
+    store: Store, experiment: str | None, *, metrics: Collection[str] | None = None, reference: str | None = None, most: int | None = None
 ) -> list[BoardVerdict]:
     """Compute the verdicts of an experiment on every metric that it shows; all seeds of a method count as one.
 
+    Of all runs in the store together, there is none over several benchmarks, and seeds are separate entrants.
     First come those by the main metric of each benchmark (`main_metric`), the suite before its benchmarks; then those by
     each other metric, in the experiment's order.
 
     Args:
         store: The store to read.
-        experiment: Name of the experiment.
+        experiment: Name of the experiment; None uses all runs in the store.
         metrics: Metric ids to consider; None uses the experiment's metrics.
         reference: Name of the reference method; None uses the experiment's.
         most: If there are more metrics than this, only the main metric of each benchmark is used; None uses all.
     """
-    stored = queries.experiment(store, experiment)
-    definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored)
+    stored = queries.experiment(store, experiment) if experiment is not None else None
+    definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored) if stored else None
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
     scored = scored_metrics(store, ids)
     costs, broken = queries.costs(store, ids), dict(violations(store, ids))
     series: dict[str, tuple[str, ...]] = {}
     for runs in every:
-        costs |= folded_costs(costs, runs)
-        for first, members in series_of(runs).items():
+        costs |= folded_costs(costs, runs, stored is not None)
+        for first, members in series_of(runs, stored is not None).items():
             series[first] = tuple(run.run for run in members)
             if what := list(dict.fromkeys(item for run in members for item in broken.get(run.run, ()))):
                 broken[first] = what
-    folded = [folded_runs(runs) for runs in every]
+    folded = [folded_runs(runs, stored is not None) for runs in every]
     shown_on = [_shown(runs, scored, metrics) for runs in folded]
     mains = [
         main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
@@ -81,7 +82,7 @@ def verdicts(
         for column in columns
     ]
     known, learned = figures(store, wanted), (cards(store), known_checkpoints(store))
-    results, base = [], reference or stored.reference
+    results, base = [], reference or (stored.reference if stored else None)
     names = labels(list(every_metric))
     for columns in filter(None, sets):
         rows = systems({column.key: column.runs for column in columns}, *learned)
@@ -89,9 +90,19 @@ def verdicts(
         other = next((row.name for row in rows if not row.control and base and is_called(row.name, base)), None)
         whole = matrix(columns, rows, known, cells, costs=costs, reference=other)
         results += [
-            item for item in matrix_verdicts(whole, known, definitions, names) if not item.place.suite or len(columns) == len(folded)
+            item
+            for item in matrix_verdicts(whole, known, definitions, names)
+            if not item.place.suite or (stored is not None and len(columns) == len(folded))
         ]
-    return results
+    return results + [_unscored(runs) for runs, metric in zip(folded, mains, strict=True) if metric is None]
+
+
+def _unscored(runs: Sequence[RunRow]) -> BoardVerdict:
+    """Return the verdict on a benchmark on which no question has a value."""
+    first = runs[0]
+    named = next((labels([metric])[metric] for run in runs for metric in run.metrics or ()), "any metric")
+    place = Place(((first.dataset, first.setting),), None, named, fingerprints=(first.dataset_fingerprint,), seed=first.seed)
+    return BoardVerdict(place, left_out={run.method: "no question could be scored" for run in runs if run.kind != "control"})
 
 
 def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics: Collection[str] | None) -> list[str]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 from benchmarks.core.errors import counted
+from benchmarks.core.unseen import printable
 from results.boards.board import Board
 from results.boards.tables import plus_minus
 from results.boards.verdict import Against, BoardVerdict, Place
 from results.store.variants import without_options
 
+_LISTED = 6
+"""Metrics that a sentence names; more are counted."""
 NAMED = 3
 """Methods that a sentence names; more are counted."""
 
@@ -36,19 +41,37 @@ def headlines(verdicts: Sequence[BoardVerdict]) -> list[Headline]:
     """Group verdicts by benchmark or suite, keeping their order."""
     groups: dict[object, list[BoardVerdict]] = {}
     for verdict in verdicts:
-        groups.setdefault((verdict.place.benchmarks, verdict.place.fingerprints), []).append(verdict)
+        groups.setdefault(_about(verdict.place), []).append(verdict)
     return [Headline(main, tuple(others)) for main, *others in groups.values()]
 
 
 def headline_of(board: Board, known: Sequence[Headline]) -> Headline | None:
-    """Find the headline about a board's benchmark; None if there is none."""
-    about = ((board.dataset, board.setting),), (board.dataset_fingerprint,)
-    return next((item for item in known if (item.main.place.benchmarks, item.main.place.fingerprints) == about), None)
+    """Find the headline about one board; None if nothing is scored on it."""
+    about = ((board.dataset, board.setting),), (board.dataset_fingerprint,), board.seed
+    return next((item for item in known if _about(item.main.place) == about), None)
+
+
+def _about(place: Place) -> object:
+    return place.benchmarks, place.fingerprints, place.seed
 
 
 def text(parts: Iterable[Part]) -> str:
     """Join the pieces of a verdict into plain text."""
     return "".join(part.text for part in parts)
+
+
+def html(headline: Headline) -> str:
+    """Return a headline as a paragraph of HTML, names of methods bold."""
+    pieces = []
+    for part in headline_parts(headline):
+        shown = escape(printable(part.text))
+        pieces.append(f"<b>{shown}</b>" if part.kind == "method" else shown)
+    return f"<p>{''.join(pieces)}</p>"
+
+
+def headline_text(known: Sequence[Headline]) -> str:
+    """Return the first headline as plain text, with its benchmark's name if there are several; empty without any."""
+    return printable(text(headline_parts(known[0], where=place_names(known)[0] if len(known) > 1 else ""))) if known else ""
 
 
 def place_names(known: Sequence[Headline]) -> list[str]:
@@ -123,16 +146,19 @@ def _claim(verdict: BoardVerdict) -> list[Part]:
     if verdict.outcome == "single":
         return [Part("Only "), name, Part(f" is ranked on {on}: "), value, Part(f" ({_sampled(place)}); add a second method to compare.")]
     if verdict.outcome == "tied":
-        parts = [Part(f"No single best method on {on}: "), name, Part(f" has the {extreme} value, "), value]
-        parts += [Part(", and not significantly different from it "), Part("are " if len(verdict.equal) > 1 else "is ")]
-        parts += _names(verdict.equal)
-        parts += [Part("; not tested: "), *_names(verdict.untested)] if verdict.untested else []
+        apart = [name for name in verdict.equal if name not in verdict.level]
+        shares = f"share the {extreme} value" if apart or verdict.behind or verdict.untested else "have the same value"
+        has = shares if verdict.level else f"has the {extreme} value"
+        parts = [Part(f"No single best method on {on}: "), *_names((best.name, *verdict.level)), Part(f" {has}, "), value]
+        if apart:
+            parts += [Part(f", and not significantly different from it {'are' if len(apart) > 1 else 'is'} "), *_names(apart)]
+        parts += [Part("; insufficient data against "), *_names(verdict.untested)] if verdict.untested else []
         return [*parts, Part(".")]
     if verdict.behind:
         parts = [name, Part(f" is best on {on} among the methods tested: "), value]
     else:
         parts = [Part(f"Insufficient data for a best method on {on}: "), name, Part(f" has the {extreme} value, "), value]
-    return [*parts, Part("; not tested against it: "), *_names(verdict.untested), Part(".")]
+    return [*parts, Part("; insufficient data against "), *_names(verdict.untested), Part(".")]
 
 
 def _difference(verdict: BoardVerdict) -> list[Part]:
@@ -163,7 +189,7 @@ def _against(against: Against, place: Place) -> list[Part]:
     elif against.insufficient_data:
         mark = f" (not tested: {against.insufficient_data})"
     else:
-        mark = " (not significant)"
+        mark = " (not significant: failed answers or missing verdicts could reverse it)" if against.open else " (not significant)"
     cost = (
         [] if against.cost is None else [Part(", at "), Part(f"{_times(against.cost.ratio)}×", "number"), Part(f" its {against.cost.what}")]
     )
@@ -176,13 +202,19 @@ def _needed(against: Against, place: Place) -> str:
     assert needed is not None
     ways = []
     if needed.questions is not None and needed.clusters is not None:
-        within = "" if place.kind == "question" else f" in {counted(needed.clusters, place.kind)}"
-        ways.append(f"about {counted(needed.questions, 'question')}{within}")
+        within = "" if place.kind == "question" else f" in {counted(_rounded(needed.clusters), place.kind)}"
+        ways.append(f"about {counted(_rounded(needed.questions), 'question')}{within}")
     if needed.seeds is not None:
         ways.append(counted(needed.seeds, "training seed"))
     if not ways:
         return "No number of questions shows this difference"
     return f"Showing it takes {' or '.join(ways)} (80 % power)"
+
+
+def _rounded(count: int) -> int:
+    """Return a number rounded up to two significant digits: an estimate from a pilot is not known more exactly."""
+    unit = 10 ** max(len(str(count)) - 2, 0)
+    return math.ceil(count / unit) * unit
 
 
 def _left_out(reasons: Mapping[str, str]) -> list[Part]:
@@ -226,5 +258,7 @@ def _times(ratio: float) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
+    if len(words) > _LISTED:
+        return counted(len(words), "metric")
     *others, last = words
     return " and ".join(filter(None, [", ".join(others), last]))

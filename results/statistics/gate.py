@@ -30,6 +30,7 @@ from results.statistics.core import LEVEL, Clusters, Difference
 from results.statistics.difference import AtBothEnds, Differences, Range, Side, compared
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.intervals import differences_of
+from results.statistics.pooled import Added
 from results.statistics.tested import FEWEST_CLUSTERS, POWER, Tested
 
 _MOST = 10_000_000
@@ -37,12 +38,12 @@ _MOST = 10_000_000
 
 
 def clusters_needed(
-    pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL, ratio: float = 1.0, least: int = 2
+    pilot: Tested | Added, effect: float, *, power: float = POWER, level: float = LEVEL, ratio: float = 1.0, least: int = 2
 ) -> int | None:
     """Return the number of clusters needed to detect a true difference of `effect`, given the variance of a pilot.
 
     Args:
-        pilot: The paired difference of two pilot runs, shape (1,).
+        pilot: The paired difference of two pilot runs, shape (1,); of several benchmarks, all grow by one factor.
         effect: The true difference to detect; its sign does not matter.
         power: Probability of detecting it.
         level: Coverage of the interval that must exclude 0.

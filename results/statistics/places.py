@@ -19,15 +19,15 @@ class Standing(StrEnum):
     BEST = "best"
     NO_DIFFERENCE = "no significant difference from the best"
     BEHIND = "behind the best"
-    UNTESTED = "not tested against the best"
+    UNTESTED = "insufficient data against the best"
 
     @property
     def sign(self) -> str:
-        """Return the table symbol: ● best, ○ no significant difference from the best, ? not tested against it."""
+        """Return the table symbol: ● best, ○ no significant difference from the best, ? insufficient data."""
         return {Standing.BEST: "●", Standing.NO_DIFFERENCE: "○", Standing.UNTESTED: "?"}.get(self, "")
 
 
-SIGNS = "● best, ○ no significant difference from the best, ? not tested against it"
+SIGNS = "● best, ○ no significant difference from the best, ? insufficient data"
 
 
 @dataclass(frozen=True, slots=True)

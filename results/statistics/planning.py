@@ -16,6 +16,7 @@ import numpy as np
 from results.statistics.core import LEVEL
 from results.statistics.difference import FEWEST_TRAININGS, Side
 from results.statistics.gate import clusters_needed
+from results.statistics.pooled import Added
 from results.statistics.tested import POWER, Seeds, Tested
 
 REPEATS = (1, 3, 10)
@@ -61,11 +62,14 @@ def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: flo
             yield Needed(seeds, repeats, clusters_needed(other, effect, power=power, level=level, ratio=ratio))
 
 
-def seeds_needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> int | None:
+def seeds_needed(
+    pilot: Tested | Added, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL
+) -> int | None:
     """Return the number of trainings per trained side needed to detect a difference on the pilot's questions.
 
     Args:
-        pilot, sides, effect, power, level: As in `needed`.
+        pilot: The difference of a single pair, on one benchmark or on several with equally many trainings.
+        sides, effect, power, level: As in `needed`.
 
     Returns:
         The number; None if no side has several trainings, or if even `MOST_SEEDS` trainings do not suffice.
@@ -73,8 +77,9 @@ def seeds_needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, powe
     if all(side.seeds < 2 for side in sides):
         return None
     for seeds in range(FEWEST_TRAININGS, MOST_SEEDS + 1):
-        seen = float(replace(pilot, seeds=_spread(pilot.seeds, sides, seeds)).detectable(power, level)[0])
-        if seen <= abs(effect):
+        parts = [replace(part, seeds=_spread(part.seeds, sides, seeds)) for part in (pilot.known if isinstance(pilot, Added) else (pilot,))]
+        whole = replace(pilot, each=tuple(parts)) if isinstance(pilot, Added) else parts[0]
+        if float(whole.detectable(power, level)[0]) <= abs(effect):
             return seeds
     return None
 

@@ -16,19 +16,18 @@ Source: Cochran (1977), "Sampling Techniques", section 5; Waudby-Smith & Ramdas 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 
 from results.statistics.core import LEVEL, Clusters, Floats
 from results.statistics.difference import AtBothEnds, Differences, Range, Side, Trainings, compared
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.sums import NAMES, Sums, row_sums
-from results.statistics.tested import Mask, Seeds, Tested
+from results.statistics.tested import POWER, Mask, Seeds, Tested
 
-Interval = Callable[[Floats], tuple[Floats, Floats]]
-"""Function from the level of each row to its lower and upper bounds."""
 _STEPS = 30
 _SMALLEST = -18.0
 """Natural logarithm of the smallest p-value that is computed where half intervals add up; smaller ones are replaced by it."""
@@ -82,6 +81,69 @@ class Pooled:
     strata: int
 
 
+@dataclass(frozen=True)
+class Added:
+    """Mean differences over strata that each keep their own interval; arrays of shape (rows,).
+
+    Attributes:
+        each: The tests of every stratum.
+        kin: Shape (groups, strata), 1 where a stratum is of a group that shares questions: their half intervals add up as they are.
+    """
+
+    each: tuple[Differences, ...]
+    kin: Floats
+
+    @property
+    def value(self) -> Floats:
+        """Return the mean over strata."""
+        return np.asarray(np.mean([tested.value for tested in self.each], axis=0))
+
+    @property
+    def clusters(self) -> Floats:
+        """Return the independent clusters; those of strata that share questions count once."""
+        clusters = np.stack([tested.clusters for tested in self.each])
+        return np.asarray((self.kin[:, :, None] * clusters).max(axis=1).sum(axis=0))
+
+    def interval(self, levels: Floats) -> tuple[Floats, Floats]:
+        """Return the interval of each row at its level."""
+        values, (low, high) = np.stack([tested.value for tested in self.each]), self._intervals(levels)
+        return self.value - self._sum(values - low), self.value + self._sum(high - values)
+
+    def p(self) -> Floats:
+        """Return two-sided p-values: one minus the level whose interval ends at 0."""
+        least, most = np.full(len(self.value), _SMALLEST), np.zeros(len(self.value))
+        for _ in range(_STEPS):
+            middle = (least + most) / 2
+            low, high = self.interval(1 - np.exp(middle))
+            holds = (low <= 0) & (high >= 0)
+            least, most = np.where(holds, middle, least), np.where(holds, most, middle)
+        return np.exp(most)
+
+    def detectable(self, power: float = POWER, level: float | Floats = LEVEL) -> Floats:
+        """Return the smallest true difference that so many clusters would show; see `Tested.detectable`."""
+        known = replace(self, each=self.known)
+        low, high = known.interval(np.broadcast_to(np.asarray(level, np.float64), self.value.shape))
+        error = self._sum(np.stack([tested.shown(tested.error) for tested in self.known]))
+        seen = np.maximum(self.value - low, high - self.value) + scipy.special.ndtri(power) * error
+        return np.where((self.clusters >= 2) & (error > 0), seen, np.nan)
+
+    def scaled(self, factor: float) -> Added:
+        """Return the same with this many times as many clusters in every stratum."""
+        return replace(self, each=tuple(tested.scaled(factor) for tested in self.known))
+
+    @property
+    def known(self) -> tuple[Tested, ...]:
+        """Return the tests without open values."""
+        return tuple(tested.plain if isinstance(tested, AtBothEnds) else tested for tested in self.each)
+
+    def _intervals(self, levels: Floats) -> tuple[Floats, Floats]:
+        low, high = zip(*(tested.interval(levels) for tested in self.each), strict=True)
+        return np.stack(low), np.stack(high)
+
+    def _sum(self, halves: Floats) -> Floats:
+        return np.asarray(np.sqrt(((self.kin @ halves) ** 2).sum(axis=0)) / len(self.each))
+
+
 def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
     """Compute the mean difference over benchmarks for every pair of methods, tested as one family.
 
@@ -94,16 +156,11 @@ def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
     """
     if not strata:
         raise ValueError("pooling needs at least one stratum")
-    each = [compared(part.candidates, part.references, clusters=part.clusters, metric=part.metric) for part in strata]
-    able = np.all([(tested.insufficient_data() == "") & (tested.n > 0) for tested in each], axis=0)
-    value = np.mean([tested.value for tested in each], axis=0)
-    every = [side for part in strata for side in (*part.candidates, *part.references)]
-    ranges = {part.metric for part in strata}
-    (metric,) = ranges if len(ranges) == 1 else (None,)
-    joint = metric is not None and metric.bounded and all(side.labels is None for side in every) and able.any()
-    tested = _together(strata, metric) if joint and metric is not None else None
+    added = _apart(strata)
+    able = np.all([(tested.insufficient_data() == "") & (tested.n > 0) for tested in added.each], axis=0)
+    value, tested = added.value, _whole(strata) if able.any() else None
     uneven = np.ones(len(value), np.bool_) if tested is None else _uneven(tested)
-    p, added = _added(each, [part.kin for part in strata]) if uneven.any() else (np.ones(len(value)), None)
+    p = added.p() if uneven.any() else np.ones(len(value))
     p = p if tested is None else np.where(uneven, p, tested.p)
     p = np.where(able & ~np.isnan(value), p, np.nan)
     counted = np.where(np.isnan(p), 1.0, p)
@@ -122,13 +179,35 @@ def _uneven(tested: Differences) -> Mask:
     return np.asarray((whole.sums.effective < whole.clusters / 2) & (whole.seeds.total == 0))
 
 
-def _ends(tested: Differences | None, added: Interval | None, uneven: Mask, levels: Floats) -> tuple[Floats, Floats]:
+def pilot(strata: Sequence[Stratum]) -> Tested | Added:
+    """Return the difference of a single pair over several benchmarks, to plan larger samples with: as `pooled` tests it.
+
+    Open values are left out. All benchmarks grow by the same factor.
+    """
+    tested = _whole(strata)
+    if tested is None or _uneven(tested)[0]:
+        return _apart(strata)
+    return tested.plain if isinstance(tested, AtBothEnds) else tested
+
+
+def _whole(strata: Sequence[Stratum]) -> Differences | None:
+    """Return the tests of the clusters of all strata; None if each stratum keeps its own interval."""
+    metric, *others = {part.metric for part in strata}
+    labeled = any(side.labels is not None for part in strata for side in (*part.candidates, *part.references))
+    return None if others or metric is None or not metric.bounded or labeled else _together(strata, metric)
+
+
+def _apart(strata: Sequence[Stratum]) -> Added:
+    each = tuple(compared(part.candidates, part.references, clusters=part.clusters, metric=part.metric) for part in strata)
+    kin = np.array([part.kin for part in strata])
+    return Added(each, np.array([kin == number for number in np.unique(kin)], dtype=np.float64))
+
+
+def _ends(tested: Differences | None, added: Added, uneven: Mask, levels: Floats) -> tuple[Floats, Floats]:
     """Return the interval of each row at its level: of all clusters together, or combined from the strata."""
-    if tested is None or added is None:
-        whole = added if tested is None else tested.interval
-        assert whole is not None
-        return whole(levels)
-    (low, high), (bottom, top) = tested.interval(levels), added(levels)
+    if tested is None or not uneven.any():
+        return (added if tested is None else tested).interval(levels)
+    (low, high), (bottom, top) = tested.interval(levels), added.interval(levels)
     return np.where(uneven, bottom, low), np.where(uneven, top, high)
 
 
@@ -203,26 +282,6 @@ def _trainings(sides: Sequence[Side], weight: Floats, kept: Mask, labels: Sequen
     ]
     spread = float(np.mean([np.sqrt(part.spread) for part in parts])) ** 2
     return Trainings(spread, min((part.freedom for part in parts if part.spread), default=1.0))
-
-
-def _added(strata: Sequence[Differences], kin: Sequence[int]) -> tuple[Floats, Interval]:
-    """Return p-values and the interval at given levels from the half intervals of the strata."""
-    values = np.stack([tested.value for tested in strata])
-    value = values.mean(axis=0)
-    groups = np.array([[number == other for number in kin] for other in sorted(set(kin))], dtype=np.float64)
-
-    def interval(levels: Floats) -> tuple[Floats, Floats]:
-        low, high = (np.stack(ends) for ends in zip(*(tested.interval(levels) for tested in strata), strict=True))
-        below, above = (np.sqrt(((groups @ half) ** 2).sum(axis=0)) / len(strata) for half in (values - low, high - values))
-        return value - below, value + above
-
-    least, most = np.full(len(value), _SMALLEST), np.zeros(len(value))
-    for _ in range(_STEPS):
-        middle = (least + most) / 2
-        low, high = interval(1 - np.exp(middle))
-        holds = (low <= 0) & (high >= 0)
-        least, most = np.where(holds, middle, least), np.where(holds, most, middle)
-    return np.exp(most), interval
 
 
 def borda(values: Floats, *, higher_is_better: Sequence[bool]) -> Floats:

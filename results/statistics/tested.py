@@ -407,7 +407,14 @@ class Tested:
             clusters = max(round(sums.shape[1] * factor), 1)
             return tuple(np.stack([np.resize(row, clusters) for row in np.broadcast_to(each, sums.shape)]) for each in (sums, counts))  # type: ignore[return-value]
 
-        return Tested.of(self.sums.scaled(factor), self.low, self.high, rows, paired=self.paired, seeds=self.seeds, center=self.center)
+        sums, seeds = self.sums.scaled(factor), self.seeds
+        whole = Tested.of(sums, self.low, self.high, rows, paired=self.paired, seeds=seeds, center=self.center)
+        # Of people's labels and of several benchmarks, the variance is not that of the sums.
+        other = self.variance != np.maximum(self.sums.variance - seeds.shared, 0.0)
+        variance = np.maximum((self.variance + seeds.shared) / factor - seeds.shared, 0.0)
+        variance, freedom = np.where(other, variance, whole.variance), np.minimum(self.freedom * factor, whole.freedom)
+        freedom = np.where(other, freedom, whole.freedom)
+        return replace(whole, middle=self.middle, variance=variance, freedom=freedom, labeled=self.labeled)
 
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
         """Explain, per row, why a claim is not made although the test would allow it; empty if it may be made.

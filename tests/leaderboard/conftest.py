@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -99,6 +100,28 @@ def window(browser: Any) -> Iterator[Any]:
     page.on("response", lambda reply: page.complaints.append(f"{reply.status} {reply.url}") if reply.status == 404 else None)
     yield page
     context.close()
+
+
+@pytest.fixture(scope="session")
+def accessible() -> Callable[[Any], None]:
+    """Asserts that axe-core finds nothing serious on an open page, in dark and in light colors; nothing without axe-core."""
+    package = find_spec("axe_playwright_python")
+    source = "" if package is None or package.origin is None else Path(package.origin).with_name("axe.min.js").read_text("utf-8")
+
+    def check(page: Any) -> None:
+        color = "getComputedStyle(document.querySelector('[data-testid=stApp]') ?? document.body).color"
+        before = ""
+        for scheme in ("dark", "light") if source else ():
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_function(f"before => {color} !== before", arg=before, timeout=30_000)
+            before = page.evaluate(color)
+            page.evaluate(source)
+            result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            assert "color-contrast" in {item["id"] for item in (*result["passes"], *result["incomplete"])}
+            serious = [item for item in result["violations"] if item["impact"] in ("serious", "critical")]
+            assert [(item["id"], node["target"], node["failureSummary"]) for item in serious for node in item["nodes"]] == []
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -124,15 +124,6 @@ def test_a_question_is_opened_by_a_click_or_a_key_and_going_back_shows_the_one_b
     assert page.locator("mark").count() > 0
 
 
-def test_phones_do_not_scroll_sideways_and_dark_readers_get_dark(visit: Any) -> None:
-    colors = {}
-    for path, scheme in (("", "dark"), ("questions", "light")):
-        page = visit(path, width=390, scheme=scheme)
-        assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
-        colors[scheme] = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
-    assert colors == {"light": "rgb(255, 255, 255)", "dark": "rgb(16, 21, 27)"}
-
-
 def test_pages_have_titles_of_their_own_and_a_wrong_link_does_not_trap(visit: Any, screenshots: ModuleType) -> None:
     page = visit("methods?method=nosuch")
     page.wait_for_function("document.title === 'Methods · ragmeter'")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -235,7 +236,9 @@ def test_an_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypa
     assert not there.exists()
 
 
-def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path: Path, browser: Any, synthetic: ModuleType) -> None:
+def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(
+    html: str, tmp_path: Path, browser: Any, synthetic: ModuleType, accessible: Callable[[Any], None]
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")
     opened = browser.new_page()
@@ -255,6 +258,7 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path
     assert opened.locator("img, iframe, object").count() == 0
     assert opened.locator(".chart svg").count() >= 3
     assert responses == []
+    accessible(opened)
     # Titles hold whole ids of judges, which are one word.
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390

@@ -26,6 +26,7 @@ from ragmeter.runner.loop import execute
 from results.boards.board import boards
 from results.boards.compare import diff
 from results.boards.tables import board_html, to_html
+from results.boards.verdict_text import headline_text, headlines, html
 from results.statistics.intervals import difference
 from results.store import queries
 from results.store.store import FAILED_RUN
@@ -328,7 +329,9 @@ def test_a_notebook_shows_every_method_with_value_and_difference(results: Result
     assert shown.rows[0] == ["method", "em", "f1", "recall@5"]
     assert [row[0] for row in shown.rows[1:]] == ["bm25 (reference)", "random", "gold_answer (control)"]
     assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[[\d.]+, [\d.]+\])\(-\d+\.\d (± \d+\.\d|\[[-+.\d]+, [-+.\d]+\])\**\)", shown.rows[2][3])
-    assert shown.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "br"}
+    assert shown.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "br", "p", "b"}
+    first, *_ = headlines(results.verdicts)
+    assert results._repr_html_().startswith(html(first))
 
 
 def test_untrusted_text_stays_text() -> None:
@@ -356,7 +359,14 @@ def test_print_shows_what_the_terminal_shows(results: Results) -> None:
     assert "bm25 (reference)" in text
     assert "value × 100 ± half its 95 % interval" in text
     assert "\x1b" not in text
-    assert repr(results).startswith("<Results of experiment 'small': 3 runs on 1 board")
+    verdict, object_ = repr(results).splitlines()
+    assert verdict == headline_text(headlines(results.verdicts))
+    assert verdict in " ".join(text.split())
+    assert object_.startswith("<Results of experiment 'small': 3 runs on 1 board")
+    everything = load_results(results.store.folder, every=True)
+    assert [(item.outcome, item.place.metric) for item in everything.verdicts] == [
+        (item.outcome, item.place.metric) for item in results.verdicts
+    ]
 
 
 def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:

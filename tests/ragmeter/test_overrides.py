@@ -64,6 +64,8 @@ def test_a_value_is_laid_over_the_profile_and_stays_in_the_stored_text() -> None
         ("methods.bm25.config.k2=2", "unknown-key"),
         ("metrix=[f1]", "unknown-key"),
         ("seed", "option-sets-nothing"),
+        ("positive_controls=[nosuch]", "unknown-row"),
+        ("positive_controls=[gold_answer]", "unknown-row"),
     ],
 )
 def test_a_path_that_means_nothing_is_refused(setting: str, code: str) -> None:

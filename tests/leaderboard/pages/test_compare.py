@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from leaderboard.elements.formats import PERCENT, p_value
@@ -124,33 +125,52 @@ def test_untrusted_text_is_plain(app: Start, filled: Path, synthetic: ModuleType
 
 def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: Comparison) -> None:
     drawn = compare_charts.points(three, 0, 1, PERCENT)
-    tree = compare_charts.scatter(drawn, "one", "other", PERCENT)
-    marks = list(tree.find(tag="span", cls="point"))
-    assert len(marks) == len(drawn)
-    low = min(value for point in drawn for value in (point.x, point.y))
-    high = max(value for point in drawn for value in (point.x, point.y))
-    responses = {mark.tip: mark for mark in marks}
+    picture = compare_charts.scatter(drawn, "one", "other", PERCENT)
+    assert picture is not None
+    known = marks(picture)
+    assert len(known) == len(drawn)
+    centers = []
     for point in drawn:
         scores = f"one {point.x:.1f}, other {point.y:.1f}."
-        (mark,) = (responses[tip] for tip in responses if scores in tip and point.example in tip)
-        assert mark.numbers["x"] == pytest.approx((point.x - low) / (high - low))
-        assert mark.numbers["y"] == pytest.approx((point.y - low) / (high - low))
-        assert point.side in mark.classes.split()
-    assert tree.attributes["role"] == "img"
+        ((look, x, y, _),) = (rest for tip, *rest in known if scores in tip and point.example in tip)
+        assert look == compare_charts.SIDES[point.side][0]
+        centers.append((point.x, x, point.y, y))
+    across, right, up, top = np.array(centers).T
+    assert np.polyfit(across, right, 1, full=True)[1] == pytest.approx(0, abs=0.1)
+    assert np.corrcoef(up, top)[0, 1] == pytest.approx(-1)
+    assert picture[1]["role"] == "img"
+    lines = picture.csv().splitlines()
+    assert lines[0] == "one,other,questions,example"
+    assert len(lines) == len(drawn) + 1
+
+
+def marks(picture: Any) -> list[tuple[str, str, float, float, float]]:
+    """The hover text of each mark, its color, its center, and its width."""
+    results = []
+    for part in picture[2]:
+        if isinstance(part, list) and "bubble" in part[1].get("class", ""):
+            title, dot = part[2]
+            if dot[0] == "circle":
+                x, y, width = float(dot[1]["cx"]), float(dot[1]["cy"]), 2 * float(dot[1]["r"])
+            else:
+                _, x, y, _, _, up, _, *_ = (float(n) if n.strip("-.0123456789") == "" else n for n in dot[1]["d"].split())
+                width = 2 * abs(up)
+            results.append((title[2][0], part[1]["class"].split()[-1], x, y, width))
+    return results
 
 
 def test_areas_of_marks_are_numbers_of_questions() -> None:
     drawn = [compare_charts.Point(0, 0, 400, "a", "on"), compare_charts.Point(1, 0, 100, "b", "below")]
-    circle, triangle = compare_charts.scatter(drawn, "one", "other", PERCENT).find(cls="point")
-    areas = math.pi * circle.numbers["size"] ** 2 / 4, triangle.numbers["size"] ** 2 / 2
-    assert areas[0] == pytest.approx(4 * areas[1])
+    first, second = marks(compare_charts.scatter(drawn, "one", "other", PERCENT))
+    widths = first[-1] / 10, second[-1] / 12
+    assert widths[0] ** 2 == pytest.approx(4 * widths[1] ** 2, rel=0.03)
 
 
 def test_what_is_infinite_or_alike_is_drawn_without_an_error() -> None:
     far = compare_charts.Point(math.inf, 1.0, 1, "a", "below")
-    assert not list(compare_charts.scatter([far], "one", "other", PERCENT).find(cls="point"))
-    (mark,) = compare_charts.scatter([far, replace(far, x=1.0)], "one", "other", PERCENT).find(cls="point")
-    assert mark.numbers["x"] == 0
+    assert compare_charts.scatter([far], "one", "other", PERCENT) is None
+    ((_, _, x, y, _),) = marks(compare_charts.scatter([far, replace(far, x=1.0)], "one", "other", PERCENT))
+    assert np.isfinite([x, y]).all()
 
 
 def test_bars_have_the_shares_of_the_table(three: Comparison) -> None:

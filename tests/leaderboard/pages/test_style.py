@@ -177,4 +177,4 @@ def test_a_report_says_what_style_costs(styles_store: Path, table: GapTable) -> 
 def test_one_style_in_two_settings_is_no_style_gap(app: Start, several: Path) -> None:
     page = app(several).open("styles")
     assert not page.test.exception
-    assert "No experiment uses another style" in words(page.part("message"))
+    assert "No experiment compares styles" in words(page.part("message"))

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from results.statistics.difference import Differences, Range, Side, compared
+from results.statistics.gate import clusters_needed
 from results.statistics.holm import holm
-from results.statistics.pooled import Stratum, borda, pooled
+from results.statistics.pooled import Stratum, borda, pilot, pooled
 
 
 def strata(gains: list[list[float]], questions: int = 50, seed: int = 0) -> list[Stratum]:
@@ -123,6 +124,59 @@ def test_unbounded_metrics_add_up_half_intervals() -> None:
     below = [float((one.value - one.interval()[0])[0]) for one in each]
     assert result.low == pytest.approx(np.mean([one.value[0] for one in each]) - math.hypot(*below) / 2)
     assert result.p <= 0.05
+
+
+def planted(gaps: dict[int, tuple[int, float, float]], metric: Range | None = None, noise: float = 0.2) -> list[Stratum]:
+    """One stratum per entry: its number of questions, mean difference, and group of strata that share questions."""
+    rng, results = np.random.default_rng(7), []
+    for questions, gap, kin in gaps.values():
+        draw = rng.normal(0, 1, questions)
+        delta = gap + noise * (draw - draw.mean()) / draw.std(ddof=1)
+        results.append(replace(stratum([0.5 + delta / 2], [0.5 - delta / 2], int(kin)), metric=metric or Range()))
+    return results
+
+
+@pytest.mark.parametrize(
+    ("gaps", "metric", "variance", "clusters"),
+    [
+        # The difference between benchmarks is not chance: it adds nothing to what is needed.
+        ({0: (300, 0.30, 0), 1: (300, -0.26, 1)}, None, 0.2**2, 600),
+        # Each benchmark weighs the same, however few questions it has: (1/100 + 1/500) / 4 instead of 1/600.
+        ({0: (100, 0.02, 0), 1: (500, 0.02, 1)}, None, 0.2**2 * 600 * (1 / 100 + 1 / 500) / 4, 600),
+        ({0: (20, 0.02, 0), 1: (380, 0.02, 1)}, None, 0.2**2 * 400 * (1 / 20 + 1 / 380) / 4, 400),
+        ({0: (300, 0.30, 0), 1: (300, -0.26, 1)}, Range(None, None), 0.2**2, 600),
+    ],
+)
+def test_sample_that_shows_a_pooled_difference_follows_the_variance_within_benchmarks(
+    gaps: dict[int, tuple[int, float, float]], metric: Range | None, variance: float, clusters: int
+) -> None:
+    known = pilot(planted(gaps, metric))
+    assert known.clusters[0] == clusters
+    needed = clusters_needed(known, 0.02)
+    assert needed == pytest.approx(((1.96 + 0.8416) / 0.02) ** 2 * variance, rel=0.06)
+
+
+def test_questions_that_benchmarks_share_are_planned_once() -> None:
+    (part,) = planted({0: (300, 0.02, 0)})
+    once, both = pilot([part]), pilot([part, part])
+    assert both.clusters[0] == 300
+    assert clusters_needed(both, 0.02) == pytest.approx(clusters_needed(once, 0.02), rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(400, 400), (100, 1500)])
+def test_planned_sample_shows_the_difference_four_times_in_five(sizes: tuple[int, int]) -> None:
+    gaps = (0.10, -0.02)
+    first = [replace(strata([[gap]], size, 1 + kin)[0], kin=kin) for kin, (gap, size) in enumerate(zip(gaps, sizes, strict=True))]
+    needed = clusters_needed(pilot(first), sum(gaps) / 2)
+    assert needed is not None
+    factor, sets = needed / sum(sizes), 200
+    larger = [
+        replace(strata([[gap] * sets], round(size * factor), 3 + at)[0], kin=at)
+        for at, (gap, size) in enumerate(zip(gaps, sizes, strict=True))
+    ]
+    shown = [row.p <= 0.05 for row in pooled(larger)]
+    assert 0.7 <= np.mean(shown) <= 0.95
 
 
 def test_borda_counts_methods_that_are_beaten_on_each_benchmark_and_ties_as_half() -> None:

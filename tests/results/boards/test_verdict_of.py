@@ -1,0 +1,133 @@
+"""First lines of planted stores: what they claim, and what they never claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from results.boards.board import boards
+from results.boards.verdict import BoardVerdict
+from results.boards.verdict_of import verdicts
+from results.boards.verdict_text import headline_of, headline_parts, headline_text, headlines, html, text
+from results.store.store import Store
+from tests.support.planted import Planted, Row
+
+EVIL = ("m" * 200, "🚀 👩‍👩‍👧", "\u202eمرحبا שלום", '<img src=x onerror=alert(1)> & "q"', " line\nbreak\ttab")
+GAMMA = np.random.default_rng(0).gamma(4.0, 1.0, 200)
+
+
+def share(rate: float, questions: int = 200) -> np.ndarray[Any, Any]:
+    """Return scores of 0 and 1 in which the share `rate` is right, spread evenly."""
+    at = np.arange(questions)
+    return (np.floor((at + 1) * rate) > np.floor(at * rate)).astype(float)
+
+
+def stated(store: Store, experiment: str | None = "e") -> list[str]:
+    return [text(headline_parts(line)) for line in headlines(verdicts(store, experiment))]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "outcome", "contains", "absent"),
+    [
+        ({"only": share(0.6)}, {}, "single", ["Only only is ranked on em: 60.0"], ["best"]),
+        ({"gold": share(1.0)}, {"kinds": {"gold": "control"}}, "none", ["No method is ranked on em"], ["gold"]),
+        ({"a": [1.0], "b": [0.0]}, {}, "insufficient_data", ["1 question, fewer than 10"], ["is best"]),
+        ({"a": np.full(50, np.nan), "b": np.full(50, np.nan)}, {}, "none", ["a (no question could be scored)"], ["best", "highest"]),
+        ({"a": share(0.7), "b": np.full(200, np.nan)}, {}, "single", ["Only a is ranked", "b (no question could be scored)"], ["best"]),
+        ({"a": share(0.5), "b": share(0.5), "c": share(0.5)}, {}, "tied", ["a, b and c have the same value, 50.0"], ["highest", "takes"]),
+        ({"a": share(0.5), "b": share(0.5), "c": share(0.1)}, {}, "tied", ["a and b share the highest value"], ["same value", "takes"]),
+        ({"a": share(0.7), "b": np.zeros(200)}, {"failing": ["b"]}, "tied", ["failed answers", "could reverse it"], ["is best", "takes"]),
+        ({name: share(0.9 - at / 10) for at, name in enumerate(EVIL)}, {}, "best", list(EVIL[:2]), []),
+        (
+            {name: {f"metric_{n}": share(rate) for n in range(40)} for name, rate in (("a", 0.9), ("b", 0.4))},
+            {},
+            "best",
+            ["a is best on 39 metrics"],
+            ["metric_7"],
+        ),
+        (
+            {"a": {"nll": -GAMMA}, "b": {"nll": -3 * GAMMA}},
+            {"better": {"nll": (False, None, None, "number")}},
+            "best",
+            ["b is best on nll (lower is better): -1"],
+            ["a is best"],
+        ),
+        (
+            {"slow": {"seconds": 1e-5 * GAMMA}, "quick": {"seconds": 1e-6 * GAMMA}},
+            {"better": {"seconds": (False, 0.0, None, "number")}},
+            "best",
+            ["quick is best", "e-06"],
+            ["0.0"],
+        ),
+        (
+            {"a": {"em": share(0.5), "recall": share(0.7)}, "app@1": {"em": share(0.9)}},
+            {"origins": {"app@1": "submitted"}},
+            "best",
+            ["app@1 is best on em", "40.0"],
+            ["recall: app"],
+        ),
+        (
+            {"a": {"pct": 100 * share(0.8)}, "b": {"pct": 100 * share(0.4)}},
+            {"better": {"pct": (True, 0.0, 100.0, "number")}},
+            "best",
+            ["80.0"],
+            ["8000"],
+        ),
+    ],
+)
+def test_first_line_claims_what_the_planted_scores_show(
+    tmp_path: Path, rows: Mapping[str, Row], options: dict[str, Any], outcome: str, contains: list[str], absent: list[str]
+) -> None:
+    planted = Planted(tmp_path, **options)
+    planted.experiment("e", {"d": rows})
+    first = verdicts(planted.store, "e")[0]
+    (line,) = stated(planted.store)
+    assert first.outcome == outcome
+    assert [part for part in contains if part not in line] == []
+    assert [part for part in absent if part in line] == []
+    (board,) = boards(planted.store, "e")
+    assert headline_of(board, headlines(verdicts(planted.store, "e"))) is not None
+
+
+def test_benchmarks_that_disagree_have_no_best_method_together_and_state_what_would_decide(tmp_path: Path) -> None:
+    planted = Planted(tmp_path)
+    planted.experiment("e", {"d": {"a": share(0.8), "b": share(0.6)}, "f": {"a": share(0.3, 100), "b": share(0.6, 100)}})
+    whole, first, second = verdicts(planted.store, "e")
+    assert (whole.outcome, first.outcome, second.outcome) == ("tied", "best", "best")
+    assert (first.best and first.best.name, second.best and second.best.name) == ("a", "b")
+    assert whole.next is not None
+    assert whole.next.needed is not None
+    assert (whole.next.needed.questions or 0) > 300
+    assert "Showing it takes about" in stated(planted.store)[0]
+
+
+def test_methods_of_one_name_in_two_experiments_stay_two_rows_and_two_entrants(tmp_path: Path) -> None:
+    planted = Planted(tmp_path)
+    planted.experiment("one", {"d": {"bm25": share(0.8), "x": share(0.2)}})
+    planted.descriptions = {"bm25": {"method": {"id": "bm25", "config": {"k1": 9}}}}
+    planted.experiment("two", {"d": {"bm25": share(0.4)}})
+    planted.experiment("three", {"d": {"bm25": share(0.6)}}, seed=1)
+    every: list[BoardVerdict] = verdicts(planted.store, None)
+    assert [item.place.seed for item in every] == [0, 1]
+    best = every[0].best
+    assert best is not None
+    assert best.value == pytest.approx(0.8)
+    for over_seeds in (False, True):
+        shown = boards(planted.store, None, over_seeds=over_seeds)
+        values = [[row.cells["em#v1"].estimate.value for row in board.rows] for board in shown]
+        assert values == [pytest.approx([0.8, 0.2, 0.4]), pytest.approx([0.6])]
+        lines = [headline_of(board, headlines(every)) for board in shown]
+        assert [line and line.main.outcome for line in lines] == ["best", "single"]
+
+
+def test_names_cannot_change_the_sentence_around_them(tmp_path: Path) -> None:
+    planted = Planted(tmp_path)
+    planted.experiment("e", {"d": {name: share(0.9 - at / 10) for at, name in enumerate(EVIL[2:])}})
+    known = headlines(verdicts(planted.store, "e"))
+    for shown in (html(known[0]), headline_text(known)):
+        assert not {"\u202e", "\t"} & set(shown)
+    assert "<img" not in html(known[0])

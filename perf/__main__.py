@@ -44,7 +44,7 @@ QUICK: dict[str, list[str]] = {
 LONG = frozenset({"backends", "beir", "corpus", "likelihood", "loaders", "verdicts"})
 """Benchmarks that need their full sizes: `--quick` leaves them out, and their stored figures stay."""
 STATE = MEASURED / ".ended"
-"""Names of the benchmarks that ended in this or an interrupted run; not committed."""
+"""Names of the benchmarks that ended well in this or an interrupted run; not committed."""
 
 
 def benchmarks() -> list[str]:
@@ -90,9 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags: dict[str, str] = {}
     for name in names:
         if name in ended:
+            now = figures(stored())
+            flags |= regressed({key: old for key, old in before.items() if key in now and now[key].benchmark == name}, [now])
             continue
         options = QUICK.get(name, []) if chosen.quick else []
-        if why := _runs(name, options, limit_s):
+        why = _runs(name, options, limit_s)
+        if why:
             failed[name] = why
         rounds: list[dict[str, Figure]] = [figures(stored())]
         own = {key: old for key, old in before.items() if key in rounds[0] and rounds[0][key].benchmark == name}
@@ -100,8 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _runs(name, options, limit_s)
             rounds.append(figures(stored()))
         flags |= regressed(own, rounds)
-        with STATE.open("a", encoding="utf-8") as state:
-            state.write(f"{name}\n")
+        if not why:
+            with STATE.open("a", encoding="utf-8") as state:
+                state.write(f"{name}\n")
     say("\n" + table(figures(stored()).values(), before, flags))
     PAGE.write_text(page(stored()), "utf-8")
     STATE.unlink()

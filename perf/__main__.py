@@ -29,8 +29,12 @@ REPEATS = 2
 LIMIT_S = 900.0
 QUICK_LIMIT_S = 60.0
 QUICK: dict[str, list[str]] = {
+    "bradley_terry": ["--turns", "1"],
     "chat": ["--calls", "200", "--rounds", "3"],
+    "clara": ["--queries", "1"],
+    "clara_examples": ["--turns", "1"],
     "contamination": ["--megabytes", "20"],
+    "contrastive": ["--turns", "1"],
     "encoders": ["--texts", "32", "--turns", "1", "--vectors", "20000"],
     "first_runs": ["--runs", "1"],
     "flow": ["--questions", "300"],
@@ -77,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="benchmarks (default: all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, without repetitions")
     parser.add_argument("--resume", action="store_true", help="leave out benchmarks that ended in the run that was interrupted")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no benchmark after so many; --resume continues")
     parser.add_argument("--limit", type=float, help=f"seconds per benchmark (default: {LIMIT_S:g}; with --quick {QUICK_LIMIT_S:g})")
     chosen = parser.parse_args(argv)
     names = chosen.names or [name for name in benchmarks() if not (chosen.quick and name in LONG)]
@@ -88,10 +93,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = figures(committed())
     failed: dict[str, str] = {}
     flags: dict[str, str] = {}
+    began, left = time.monotonic(), []
     for name in names:
         if name in ended:
             now = figures(stored())
             flags |= regressed({key: old for key, old in before.items() if key in now and now[key].benchmark == name}, [now])
+            continue
+        if time.monotonic() - began > 60 * chosen.minutes:
+            left.append(name)
             continue
         options = QUICK.get(name, []) if chosen.quick else []
         why = _runs(name, options, limit_s)
@@ -108,7 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 state.write(f"{name}\n")
     say("\n" + table(figures(stored()).values(), before, flags))
     PAGE.write_text(page(stored()), "utf-8")
-    STATE.unlink()
+    if left:
+        say(f"\nnot begun in {chosen.minutes:g} minutes, --resume continues: {', '.join(left)}")
+    elif not failed:
+        STATE.unlink()
     lines = [f"{name}: {why}" for name, why in failed.items()]
     say(f"\n{'missed or broken: ' + ', '.join(lines) if failed else 'every benchmark that ran met its targets'}; {len(flags)} regressions")
     return int(bool(failed or flags))

@@ -44,7 +44,7 @@ class Drawn:
     def __init__(self) -> None:
         self._draws = np.random.default_rng(0)
 
-    def passages(self, texts: Sequence[str]) -> np.ndarray:
+    def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> np.ndarray:
         vectors = self._draws.standard_normal((len(texts), WIDTH), np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 

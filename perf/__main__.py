@@ -1,25 +1,54 @@
 """Run every benchmark of this folder, and print one table with targets, stored values and regressions.
 
-Each benchmark is a process of its own and writes its record to `perf/measured`. One with a figure that is worse than the
-committed record runs twice more, and counts as regressed if the median is worse by more than the noise. Exit code 1 if a
-target is missed, a benchmark breaks or a figure regressed. The page is written from all records.
+Each benchmark is a process of its own with a time limit and writes its record to `perf/measured`; one that fails or takes
+too long does not stop the others. One with a figure that is worse than the committed record runs twice more, and counts as
+regressed if the median is worse by more than the noise. Exit code 1 if a target is missed, a benchmark breaks or a figure
+regressed. The page is written from all records.
+
+`--quick` takes smaller sizes, repeats nothing and leaves out `LONG`. `--resume` continues a run that was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from perf.measuring import say
 from perf.page import PAGE, page
-from perf.table import ROOT, Figure, committed, figures, regressed, stored, table
+from perf.table import MEASURED, ROOT, Figure, committed, figures, regressed, stored, table
 
 NO_BENCHMARKS = frozenset({"table", "gpu_real"})
 """Commands of this folder that `make perf` does not run: this table, and what needs a GPU (`make gpu-real`)."""
 REPEATS = 2
+LIMIT_S = 900.0
+QUICK_LIMIT_S = 60.0
+QUICK: dict[str, list[str]] = {
+    "bradley_terry": ["--turns", "1"],
+    "chat": ["--calls", "200", "--rounds", "3"],
+    "clara": ["--queries", "1"],
+    "clara_examples": ["--turns", "1"],
+    "contamination": ["--megabytes", "20"],
+    "contrastive": ["--turns", "1"],
+    "encoders": ["--texts", "32", "--turns", "1", "--vectors", "20000"],
+    "first_runs": ["--runs", "1"],
+    "flow": ["--questions", "300"],
+    "leaderboard": ["--methods", "10", "--datasets", "3", "--questions", "100"],
+    "llm_reranking": ["--queries", "10"],
+    "store": ["--millions", "1"],
+    "triple_reading": ["--questions", "60"],
+    "triples": ["--triples", "1000"],
+}
+"""Options with which a benchmark takes less time; the others have no size to choose."""
+LONG = frozenset({"backends", "beir", "corpus", "likelihood", "loaders", "verdicts"})
+"""Benchmarks that need their full sizes: `--quick` leaves them out, and their stored figures stay."""
+STATE = MEASURED / ".ended"
+"""Names of the benchmarks that ended well in this or an interrupted run; not committed."""
 
 
 def benchmarks() -> list[str]:
@@ -28,33 +57,72 @@ def benchmarks() -> list[str]:
     return sorted(set(names) - NO_BENCHMARKS)
 
 
-def _runs(name: str) -> bool:
-    say(f"\n== {name}")
-    return subprocess.run([sys.executable, "-m", f"perf.{name}"], cwd=ROOT, check=False).returncode == 0
+def _runs(name: str, options: Sequence[str], limit_s: float) -> str:
+    """Run a benchmark; return why it counts as failed, or ""."""
+    say(f"\n== {name} {' '.join(options)}".rstrip())
+    began = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", f"perf.{name}", *options], cwd=ROOT, start_new_session=True)
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return f"over {limit_s:g} s"
+    finally:
+        # Its servers and workers end with it, also if this command is interrupted.
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    say(f"-- {name}: {time.monotonic() - began:.0f} s")
+    return f"exit code {code}" if code else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run performance benchmarks by name."""
     parser = argparse.ArgumentParser(prog="python -m perf", description=__doc__)
     parser.add_argument("names", nargs="*", help="benchmarks (default: all)")
-    names = parser.parse_args(argv).names or benchmarks()
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, without repetitions")
+    parser.add_argument("--resume", action="store_true", help="leave out benchmarks that ended in the run that was interrupted")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no benchmark after so many; --resume continues")
+    parser.add_argument("--limit", type=float, help=f"seconds per benchmark (default: {LIMIT_S:g}; with --quick {QUICK_LIMIT_S:g})")
+    chosen = parser.parse_args(argv)
+    names = chosen.names or [name for name in benchmarks() if not (chosen.quick and name in LONG)]
     if unknown := set(names) - set(benchmarks()):
         parser.error(f"unknown benchmarks: {', '.join(sorted(unknown))}; choose from {', '.join(benchmarks())}")
+    limit_s = chosen.limit or (QUICK_LIMIT_S if chosen.quick else LIMIT_S)
+    ended = STATE.read_text("utf-8").split() if chosen.resume and STATE.exists() else []
+    STATE.write_text("".join(f"{name}\n" for name in ended), "utf-8")
     before = figures(committed())
-    failed: list[str] = []
+    failed: dict[str, str] = {}
     flags: dict[str, str] = {}
+    began, left = time.monotonic(), []
     for name in names:
-        if not _runs(name):
-            failed.append(name)
+        if name in ended:
+            now = figures(stored())
+            flags |= regressed({key: old for key, old in before.items() if key in now and now[key].benchmark == name}, [now])
+            continue
+        if time.monotonic() - began > 60 * chosen.minutes:
+            left.append(name)
+            continue
+        options = QUICK.get(name, []) if chosen.quick else []
+        why = _runs(name, options, limit_s)
+        if why:
+            failed[name] = why
         rounds: list[dict[str, Figure]] = [figures(stored())]
         own = {key: old for key, old in before.items() if key in rounds[0] and rounds[0][key].benchmark == name}
-        for _ in range(REPEATS if regressed(own, rounds) else 0):
-            _runs(name)
+        for _ in range(REPEATS if not chosen.quick and regressed(own, rounds) else 0):
+            _runs(name, options, limit_s)
             rounds.append(figures(stored()))
         flags |= regressed(own, rounds)
+        if not why:
+            with STATE.open("a", encoding="utf-8") as state:
+                state.write(f"{name}\n")
     say("\n" + table(figures(stored()).values(), before, flags))
     PAGE.write_text(page(stored()), "utf-8")
-    say(f"\n{'missed or broken: ' + ', '.join(failed) if failed else 'every benchmark that ran met its targets'}; {len(flags)} regressions")
+    if left:
+        say(f"\nnot begun in {chosen.minutes:g} minutes, --resume continues: {', '.join(left)}")
+    elif not failed:
+        STATE.unlink()
+    lines = [f"{name}: {why}" for name, why in failed.items()]
+    say(f"\n{'missed or broken: ' + ', '.join(lines) if failed else 'every benchmark that ran met its targets'}; {len(flags)} regressions")
     return int(bool(failed or flags))
 
 

@@ -81,7 +81,7 @@ def ours(model: Any, rows: Sequence[TrainRow], texts: dict[str, str], cached: bo
     """Return a training step with ragmeter's trainer."""
     import torch
 
-    tower = Tower(model, Prompts("", ""), TrainConfig(micro_batch=micro, held=1 if cached else 1 << 20))
+    tower = Tower(model, Prompts("", ""), TrainConfig(micro_batch=micro, held_tokens=1 if cached else 1 << 30))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     config = LossConfig(in_batch=("all", "all", "all"), mask_same_question=False, count_duplicates=True)
 

@@ -27,7 +27,7 @@ from methods.models.embeddings import ExactSearch, exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import device_of, locate
 from methods.retrieval.ranking import best_rows
-from perf.measuring import in_turns, ratio_of, say
+from perf.measuring import Bench, in_turns, ratio_of, say
 
 PARITY = 0.9
 """The encoder adds prompts, lengths and a check to the library's own path, which may cost at most this share."""
@@ -36,8 +36,8 @@ CACHE = 20.0
 PLAIN = "SentenceTransformer.encode"
 
 
-def encoders(texts: list[str], turns: int, device: str) -> bool:
-    """Measure bi-encoders; return whether targets are met and vectors agree."""
+def encoders(bench: Bench, texts: list[str], turns: int, device: str) -> None:
+    """Measure bi-encoders."""
     from sentence_transformers import SentenceTransformer
 
     plain = SentenceTransformer(locate("minilm"), device=device)
@@ -59,32 +59,28 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
                 "encoder, from the cache": lambda: warm.passages(texts),
             },
         )
-    met = True
     for name, target in (("encoder", PARITY), ("encoder, empty cache (and loading)", None), ("encoder, from the cache", CACHE)):
-        met &= compared(name, len(texts), seconds, result, 0.99999, target)
+        compared(bench, name, len(texts), seconds, result, 0.99999, target)
     # Fewer texts: without hardware for it bfloat16 is several times slower.
     few = texts[: max(8, len(texts) // 4)]
     half = Encoder(EncoderConfig(dtype="bfloat16"), device)
     sides = {PLAIN: lambda: plain.encode(few, show_progress_bar=False), "encoder, bfloat16": lambda: half.passages(few)}
-    return compared("encoder, bfloat16", len(few), *in_turns(turns, sides, clock=time.perf_counter), 0.99, None) and met
+    compared(bench, "encoder, bfloat16", len(few), *in_turns(turns, sides, clock=time.perf_counter), 0.99, None)
 
 
-def compared(name: str, texts: int, seconds: dict[str, list[float]], results: dict[str, Any], least: float, target: float | None) -> bool:
-    """Print one variant next to the plain one; return whether its vectors agree and its target is met."""
+def compared(
+    bench: Bench, name: str, texts: int, seconds: dict[str, list[float]], results: dict[str, Any], least: float, target: float | None
+) -> None:
+    """Print one variant next to the plain one."""
     cosine = float((results[name] * results[PLAIN]).sum(axis=1).min())
     against = ratio_of(seconds[PLAIN], seconds[name])
-    met = target is None or against >= target
-    wanted = "" if target is None else f" (target >= {target:g}: {'met' if met else 'MISSED'})"
     rates = [texts / statistics.median(seconds[side]) for side in (PLAIN, name)]
-    say(
-        f"{name:<36}{rates[1]:>9.0f} texts/s, {PLAIN} {rates[0]:.0f}, ratio {against:.2f}{wanted}, "
-        f"lowest cosine {cosine:.6f}{'' if cosine > least else ' DIFFERENT'}"
-    )
-    return met and cosine > least
+    remark = f" ({rates[1]:.0f} texts/s, {PLAIN} {rates[0]:.0f}; lowest cosine {cosine:.6f})"
+    bench.figure(name, against, "x", at_least=target, equal=cosine > least, remark=remark)
 
 
-def cross_encoders(queries: list[str], passages: list[str], turns: int, device: str) -> bool:
-    """Measure a cross-encoder (MiniLM with a random head); return whether scores agree and targets are met."""
+def cross_encoders(bench: Bench, queries: list[str], passages: list[str], turns: int, device: str) -> None:
+    """Measure a cross-encoder (MiniLM with a random head)."""
     import torch
     from sentence_transformers import CrossEncoder
     from transformers import AutoTokenizer, BertForSequenceClassification, logging
@@ -108,17 +104,12 @@ def cross_encoders(queries: list[str], passages: list[str], turns: int, device: 
         )
     difference = float(np.abs(result["CrossEncoder.predict"] - result["cross-encoder"]).max())
     against = ratio_of(seconds["CrossEncoder.predict"], seconds["cross-encoder"])
-    met = against >= PARITY and difference < 1e-3
-    say(
-        f"cross-encoder: {len(pairs) / statistics.median(seconds['cross-encoder']):.0f} pairs/s, ratio to "
-        f"CrossEncoder.predict {against:.2f} (target >= {PARITY:g}: {'met' if against >= PARITY else 'MISSED'}), "
-        f"largest difference {difference:.1e}"
-    )
-    return met
+    remark = f" ({len(pairs) / statistics.median(seconds['cross-encoder']):.0f} pairs/s, largest difference {difference:.1e})"
+    bench.figure("cross-encoder", against, "x", at_least=PARITY, equal=difference < 1e-3, remark=remark)
 
 
-def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
-    """Measure top-100 search for 64 queries against a plain float32 product; return whether all agree."""
+def search(bench: Bench, vectors: int, dimension: int, turns: int, device: str) -> None:
+    """Measure top-100 search for 64 queries against a plain float32 product."""
     import torch
 
     generator = np.random.default_rng(0)
@@ -145,13 +136,10 @@ def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
     seconds, result = in_turns(turns, sides, clock=time.perf_counter)
     same = result["exact, float32"] == result["exact, bfloat16"]
     overlap = np.mean([len(a & b) / 100 for a, b in zip(result["torch matmul + topk"], result["exact, float32"], strict=True)])
-    for name, times in seconds.items():
-        say(
-            f"{name:<38}{64 / statistics.median(times):>10.0f} queries/s over {vectors:,} x {dimension}   "
-            f"ratio {ratio_of(seconds['torch matmul + topk'], times):5.2f}"
-        )
-    say(f"both types find the same rows: {same}; agreement with the plain product {overlap:.4f}")
-    return bool(same and overlap > 0.999)
+    for name in ("exact, float32", "exact, bfloat16"):
+        remark = f" ({64 / statistics.median(seconds[name]):.0f} queries/s over {vectors:,} x {dimension}; overlap {overlap:.4f})"
+        against = ratio_of(seconds["torch matmul + topk"], seconds[name])
+        bench.figure(name, against, "x", equal=bool(same and overlap > 0.999), remark=remark)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -171,10 +159,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     texts = list(benchmark.corpus.full_texts())[: query.texts]
     words = statistics.median(len(text.split()) for text in texts)
     say(f"{len(texts)} passages of worlds, median {words:g} words, on {device}")
-    met = encoders(texts, query.turns, device)
-    met &= cross_encoders([q.text for q in benchmark.questions[:2]], texts[:40], query.turns, device)
-    met &= search(query.vectors, 384, query.turns, device)
-    return 0 if met else 1
+    bench = Bench("encoders")
+    encoders(bench, texts, query.turns, device)
+    cross_encoders(bench, [q.text for q in benchmark.questions[:2]], texts[:40], query.turns, device)
+    search(bench, query.vectors, 384, query.turns, device)
+    return bench.finish()
 
 
 if __name__ == "__main__":

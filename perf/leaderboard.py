@@ -28,6 +28,7 @@ import numpy as np
 import psutil
 
 from methods.api import Prediction
+from perf.measuring import Bench
 from results.store.store import Run, Store
 
 HELPERS = Path(__file__).parent.parent / "tests" / "leaderboard"
@@ -71,33 +72,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder, shots.browsing(executable) as browser:
         with _bare(Path(folder), shots) as address:
             bare_paint, bare_changes = _page(browser, address, used="[data-testid=stSelectbox]")
-        print(f"bare Streamlit: painted after {bare_paint:.2f} s; change {1000 * median(bare_changes):.0f} ms")
+        bench = Bench("leaderboard")
+        bench.figure("bare Streamlit: paint", bare_paint, "s", remark=f" (change {1000 * median(bare_changes):.0f} ms)")
         store = large.fill_large(Path(folder) / "store", query.methods, query.datasets, query.questions)
         rows = query.methods * query.datasets * query.questions
-        met, peak = True, 0.0
+        peak = 0.0
         with shots.serving(store.folder) as address:
             server = _server(address)
             _page(browser, address, changes=False)  # the server's own start is not a visitor's
             for page in pages:
                 paint, changes = _page(browser, f"{address}/{page}")
                 middle = median(changes) if changes else 0.0
-                slowest = 1000 * max(changes, default=0.0)
-                print(
-                    f"{page or 'board'}, {rows:,} rows: painted after {paint:.2f} s ({paint / bare_paint:.1f}x bare, "
-                    f"target {PAINT_S}); {len(changes)} changes, median {1000 * middle:.0f} ms, slowest "
-                    f"{slowest:.0f} ms (target {1000 * CHANGE_S:.0f} at the median)"
-                )
-                met &= paint <= PAINT_S and middle <= CHANGE_S
+                name, slowest = f"{page or 'board'}, {rows:,} rows", 1000 * max(changes, default=0.0)
+                bench.figure(f"{name}: paint", paint, "s", at_most=PAINT_S, remark=f" ({paint / bare_paint:.1f}x bare)")
+                remark = f" (median of {len(changes)}, slowest {slowest:.0f} ms)"
+                bench.figure(f"{name}: change", 1000 * middle, "ms", at_most=1000 * CHANGE_S, remark=remark)
                 peak = max(peak, server.memory_info().rss / 2**30)
             paint, changes, written = _crowd(browser, address, store)
-            print(
-                f"{VISITORS} visitors while a run writes: all painted after {paint:.2f} s, change at the median "
-                f"{1000 * median(changes):.0f} ms, {written:,} answers written meanwhile"
-            )
+            remark = f" (change at the median {1000 * median(changes):.0f} ms, {written:,} answers written meanwhile)"
+            bench.figure(f"{VISITORS} visitors while a run writes: paint", paint, "s", equal=written > 0, remark=remark)
             memory = max(peak, server.memory_info().rss / 2**30)
-            print(f"the most memory that the server had behind a page: {memory:.2f} GiB (target {MEMORY_GIB})")
-            met &= memory <= MEMORY_GIB and written > 0
-    return 0 if met else 1
+            bench.figure("memory of the server", memory, "GiB", at_most=MEMORY_GIB)
+    return bench.finish()
 
 
 def _helper(name: str) -> ModuleType:

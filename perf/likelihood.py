@@ -28,7 +28,7 @@ from pathlib import Path
 
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringRequest, ScoringTemplate
-from perf.measuring import medians
+from perf.measuring import Bench, medians
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-4
@@ -145,9 +145,8 @@ def loop(model: CausalModel, pairs: Sequence[ScoredText]) -> list[list[float]]:
     return scores
 
 
-def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = False) -> bool:
-    """Measure each workload and print a line; return whether a target was missed."""
-    failed = False
+def measure(bench: Bench, name: str, model: CausalModel, chunk: int, quick: bool, few: bool = False) -> None:
+    """Measure each workload and print a line."""
     scorer = LikelihoodScorer(model)
     for work in workloads(model, chunk, quick, few):
         pairs = work.pairs(model)
@@ -161,17 +160,8 @@ def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = 
 
         seconds, (fast, slow) = medians(1 if quick else 3, ours, theirs, warm=True)
         worst = max(abs(a - b) for x, y in zip(fast, slow, strict=True) for a, b in zip(x, y, strict=True))
-        ratio = seconds[1] / seconds[0]
-        missed = work.target is not None and ratio < work.target and not quick
-        failed |= missed or worst > TOLERANCE
-        shown = "-" if work.target is None or quick else f"{work.target:g}"
-        remark = "  DIFFERENT RESULTS" if worst > TOLERANCE else "  MISSED" if missed else ""
-        print(
-            f"{name + ', ' + work.name:<58}{len(pairs) / seconds[0]:>9.0f}{len(pairs) / seconds[1]:>9.0f}"
-            f"{ratio:>7.1f}{shown:>8}{worst:>10.1e}{remark}",
-            flush=True,
-        )
-    return failed
+        remark = f", {len(pairs)} pairs, largest difference {worst:.1e}"
+        bench.ratio(f"{name}, {work.name}", *seconds, work.target, equal=worst <= TOLERANCE, remark=remark)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -186,21 +176,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import torch
 
     torch.set_num_threads(1)
-    print(f"{'pairs per CPU second':<58}{'ours':>9}{'loop':>9}{'ratio':>7}{'target':>8}{'differ':>10}")
-    failed = False
+    bench = Bench("likelihood", quick=options.quick)
     stories = Path(os.environ.get("RAGMETER_DATA") or ROOT.parent / "shared" / "data") / "models" / "stories260K"
     with tempfile.TemporaryDirectory() as folder:
         for vocabulary in (4096, 32000):
             path = random_llama(Path(folder) / str(vocabulary), vocabulary)
             model = CausalModel(CausalConfig(model=path), "cpu")
             length = 128 if options.quick else 512
-            failed |= measure(f"random Llama, {vocabulary:,}", model, length, options.quick, few=vocabulary > 4096)
+            measure(bench, f"random Llama, {vocabulary:,}", model, length, options.quick, few=vocabulary > 4096)
     if stories.is_dir():
         model = CausalModel(CausalConfig(model=str(stories)), "cpu")
-        failed |= measure("stories260K", model, 128 if options.quick else 384, options.quick)
+        measure(bench, "stories260K", model, 128 if options.quick else 384, options.quick)
     else:
         print(f"stories260K is not in {stories.parent}: skipped")
-    return int(failed)
+    return bench.finish()
 
 
 if __name__ == "__main__":

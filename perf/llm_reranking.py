@@ -26,6 +26,7 @@ from methods.api import Ranking, Services
 from methods.flow import each
 from methods.registry import Component
 from perf.flow import IN_FLIGHT, Endpoint, bare
+from perf.measuring import Bench
 from tools.tiny_checkpoints import make
 
 FASTER, SLOWER = 5.0, 1.25
@@ -52,8 +53,8 @@ def reranker(llm: dict[str, Any], **options: Any) -> Any:
     return Component.of("setwise", {"llm": llm, "k": 3, **options}).build(Services(device="cpu"))
 
 
-def local(queries: int, score: str) -> bool:
-    """Measure local reranking of queries together against one by one; return whether the speed-up is reached with equal results.
+def local(bench: Bench, queries: int, score: str) -> None:
+    """Measure local reranking of queries together against one by one; the results must be equal.
 
     One by one means batches of one comparison. The two sides alternate, so that other load on the machine affects both; the
     median of the ratios counts.
@@ -77,18 +78,15 @@ def local(queries: int, score: str) -> bool:
     calls = sum(result.usage.model_calls for result in together)
     wall_ms, cpu_ms = (1000 * (ended[n] - between[n]) / calls for n in (0, 1))
     ratio, of_cpu = (statistics.median(ratios) for ratios in zip(*turns, strict=True))
-    met = ratio >= FASTER
-    sys.stdout.write(
-        f"llm_reranking.local {score}, {queries} queries, {calls} comparisons: together {wall_ms:.1f} ms each (CPU {cpu_ms:.1f}), "
-        f"one after another {ratio:.1f} times as long (CPU {of_cpu:.1f}) "
-        f"target >= {FASTER:g}: {'met' if met else 'MISSED'}; equal orders {same} of {queries}\n"
+    remark = (
+        f" ({queries} queries, {calls} comparisons: together {wall_ms:.1f} ms each, CPU {cpu_ms:.1f}; ratio of CPU {of_cpu:.1f}; "
+        f"equal orders {same} of {queries})"
     )
-    sys.stdout.flush()
-    return met
+    bench.figure(f"local {score}", ratio, "x", at_least=FASTER, remark=remark)
 
 
-def endpoint(queries: int, latency_s: float) -> bool:
-    """Measure reranking at an endpoint; return whether the wall time is near the ideal."""
+def endpoint(bench: Bench, queries: int, latency_s: float) -> None:
+    """Measure reranking at an endpoint."""
     requests, rankings, corpus = candidates(queries)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "prompts"
@@ -100,15 +98,11 @@ def endpoint(queries: int, latency_s: float) -> bool:
             cpu, ideal_s = time.process_time() - cpu, served.ideal
         bare_s, bare_cpu = bare(log, str(latency_s))
     calls = sum(result.usage.model_calls for result in results)
-    ratio = wall_s / ideal_s
-    met = ratio <= SLOWER
-    sys.stdout.write(
-        f"llm_reranking.endpoint {queries} queries, {calls} comparisons of {latency_s:g} s, {IN_FLIGHT} in flight: {wall_s:.1f} s, "
-        f"ideal {ideal_s:.1f} s, ratio {ratio:.2f} target <= {SLOWER:g}: {'met' if met else 'MISSED'}; bare AsyncOpenAI {bare_s:.1f} s; "
-        f"CPU {1000 * cpu / calls:.1f} ms a call (bare {1000 * bare_cpu / calls:.1f})\n"
+    remark = (
+        f" ({queries} queries, {calls} comparisons, {IN_FLIGHT} in flight: {wall_s:.1f} s, ideal {ideal_s:.1f} s, bare AsyncOpenAI "
+        f"{bare_s:.1f} s; CPU {1000 * cpu / calls:.1f} ms a call, bare {1000 * bare_cpu / calls:.1f})"
     )
-    sys.stdout.flush()
-    return met
+    bench.figure(f"endpoint, {latency_s:g} s a call", wall_s / ideal_s, "times_plain", at_most=SLOWER, remark=remark)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,12 +110,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--only", choices=("local", "endpoint"))
     options = parser.parse_args(argv)
-    met = True
-    if options.only != "endpoint":
-        met = local(options.queries, "generation") & local(options.queries, "likelihood")
-    if options.only != "local":
-        met = min(endpoint(options.queries, latency_s) for latency_s in LATENCIES_S) and met  # each of them is measured
-    return 0 if met else 1
+    bench = Bench("llm_reranking")
+    for score in ("generation", "likelihood") if options.only != "endpoint" else ():
+        local(bench, options.queries, score)
+    for latency_s in LATENCIES_S if options.only != "local" else ():
+        endpoint(bench, options.queries, latency_s)
+    return bench.finish()
 
 
 if __name__ == "__main__":

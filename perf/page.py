@@ -24,7 +24,8 @@ figure of every benchmark, also those that miss their target. `python -m perf.ta
 `perf/measured`, so no figure is typed by hand. Run the command of a section to measure its figures again.
 
 `make perf` runs all benchmarks, prints the figures next to the stored ones, and exits with 1 if one is worse by more than
-its noise. Ratios, exponents and memory carry over to other machines; seconds do not. A *times plain* of 2 means twice the
+its noise. `python -m perf --quick --minutes 15` takes smaller sizes and begins nothing after a quarter of an hour; `--resume`
+continues it. Ratios, exponents and memory carry over to other machines; seconds do not. A *times plain* of 2 means twice the
 seconds of the shortest program that does the same. *overlap@10* is the share of the first ten passages that both rankings
 have in common.
 

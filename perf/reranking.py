@@ -34,7 +34,7 @@ from benchmarks.settings import Setting
 from methods.api import Ranking, Services
 from methods.models.weights import device_of
 from methods.registry import METHODS, Component
-from perf.measuring import say
+from perf.measuring import Bench, say
 from perf.reranker_models import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in
 from ragmeter.experiment import in_setting
 
@@ -48,8 +48,8 @@ FIXED = "–"
 """Stands for a type or batch that a reranker does not have, or that its options set."""
 
 
-def heads(work: Workload, device: str) -> bool:
-    """Measure SARK's head against the encoder's own; return whether it costs no more."""
+def heads(work: Workload, device: str) -> int:
+    """Measure whether SARK's head costs no more than the encoder's own; return the exit code."""
     models = {name: stand_in(name, "float32", device) for name in SIDES}
     turns: dict[str, list[float]] = {name: [] for name in SIDES}
     for _ in range(TURNS):
@@ -57,13 +57,10 @@ def heads(work: Workload, device: str) -> bool:
             turns[name].append(measure_stand_in(model, 1, work).ms_per_query)
     # The best turn of each: what a busy machine adds is in neither.
     plain, sark = (min(turns[name]) for name in SIDES)
-    met = plain / sark >= PARITY
-    say(
-        f"{SIDES[1]:<14}{statistics.median(turns[SIDES[1]]):>10.1f} ms/query, {SIDES[0]} "
-        f"{statistics.median(turns[SIDES[0]]):.1f}, ratio of the best turns {plain / sark:.2f} "
-        f"(target >= {PARITY:g}: {'met' if met else 'MISSED'})"
-    )
-    return met
+    bench = Bench("reranking")
+    remark = f" (medians: {', '.join(f'{name} {statistics.median(turns[name]):.1f} ms/query' for name in SIDES)})"
+    bench.figure(f"{SIDES[1]} against {SIDES[0]}", plain / sark, "x", at_least=PARITY, remark=remark)
+    return bench.finish()
 
 
 def head(width: int) -> str:
@@ -247,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not query.architectures and not query.reranker:
         work = Workload(query.candidates, query.tokens or 64)
         say(f"{work.candidates} candidates of {work.pair_tokens} tokens, {device}, float32, random weights")
-        return 0 if heads(work, device) else 1
+        return heads(work, device)
     dtypes, batches = query.dtypes.split(","), [int(item) for item in query.batches.split(",")]
     if query.reranker:
         benchmark = questions_of(query.benchmark, query.config, query.setting, query.queries, query.candidates)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "perf" / "measured"
 HIGHER, LOWER = 1, -1
 UNITS: Mapping[str, tuple[int, bool]] = {
-    **dict.fromkeys(("x", "overlap@10", "ratio"), (HIGHER, True)),
+    **dict.fromkeys(("x", "overlap@10", "ratio", "share"), (HIGHER, True)),
     **dict.fromkeys(("1/s", "rows/s", "MB/s", "triples/s", "records_per_s"), (HIGHER, False)),
     **dict.fromkeys(("times plain", "times_plain", "exponent", "MB", "MB on disk", "GiB", "worst_ratio", "limiter"), (LOWER, True)),
     **dict.fromkeys(("s", "ms", "cpu_s", "s of CPU", "ms a query", "us a row by id", "us a passage by id"), (LOWER, False)),
@@ -137,7 +137,7 @@ def regressed(before: Mapping[str, Figure], rounds: Sequence[Mapping[str, Figure
     """Find the figures that are worse than before by more than their noise, with a description of the change.
 
     The median of the rounds is compared. Noise is their spread as a share of the earlier value, at least `MARGIN`. A
-    figure that depends on the machine is compared with one of the same hardware and Python only.
+    figure is compared with one of the same command only, and one that depends on the machine with the same hardware and Python.
 
     Args:
         before: Figures to compare with.
@@ -146,7 +146,9 @@ def regressed(before: Mapping[str, Figure], rounds: Sequence[Mapping[str, Figure
     results = {}
     for name, old in before.items():
         values = sorted((part[name] for part in rounds if name in part), key=lambda figure: figure.value)
-        if not values or not old.value or not (old.carries_over or _machine(old) == _machine(values[0])):
+        if not values or not old.value or values[0].about["command"] != old.about["command"]:
+            continue
+        if not (old.carries_over or _machine(old) == _machine(values[0])):
             continue
         worse = values[len(values) // 2].worse_than(old)
         noise = max(MARGIN, (values[-1].value - values[0].value) / abs(old.value))

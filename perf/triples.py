@@ -29,7 +29,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
 from methods.retrieval.triples import TripleRetriever
 from perf.likelihood import words
-from perf.measuring import in_turns, say
+from perf.measuring import Bench, in_turns, say
 
 TARGETS = {"first": 0.8, "from disk": 20.0, "again": 100.0}
 """How many times as fast as the plain way a question is answered, at least; `first` also loads the model."""
@@ -91,18 +91,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         seconds |= more[0]
         result |= more[1]
     say(f"a graph of {len(corpus):,} triples, MiniLM on {request.device}, the best {K}")
-    say(f"{PLAIN:<28}{len(corpus) / statistics.median(seconds[PLAIN]):>12,.0f} triples/s")
-    met = True
+    bench = Bench("triples")
+    bench.figure(PLAIN, len(corpus) / statistics.median(seconds[PLAIN]), "triples/s")
     for name, target in TARGETS.items():
         against = statistics.median(seconds[PLAIN]) / statistics.median(seconds[name])
         rate = len(corpus) / statistics.median(seconds[name])
         same = np.allclose(scores[result[name]], scores[result[PLAIN]], rtol=0, atol=NOISE)
-        met &= against >= target and same
-        say(
-            f"{name:<28}{rate:>12,.0f} triples/s, {against:,.1f} times as fast "
-            f"(target >= {target:g}: {'met' if against >= target else 'MISSED'}){'' if same else ', ANOTHER RANKING'}"
-        )
-    return 0 if met else 1
+        bench.figure(name, against, "x", at_least=target, equal=same, remark=f" ({rate:,.0f} triples/s)")
+    return bench.finish()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.registry import Benchmark, load
 from benchmarks.worlds.text import articles, document
 from benchmarks.worlds.world import generate
+from perf.measuring import Bench
 
 FIRST_SEED = 100_000
 TARGET = 20_000
@@ -113,22 +114,19 @@ def measure() -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line per figure (`name value unit`); exit code 1 if a target is missed."""
+    """Measure, print and record; exit code 1 if a target is missed."""
     argparse.ArgumentParser(prog="python -m perf.worlds", description=__doc__).parse_args(arguments)
-    missed = False
+    bench = Bench("worlds")
     for name, value in measure().items():
         if "facts" in name:
-            line, bad = f"{name} {value:.0f} facts/s (target: at least {TARGET})", value < TARGET
+            bench.figure(name, value, "1/s", at_least=TARGET)
         elif "load" in name:
-            line, bad = f"{name} {value:.3f} s", False
+            bench.figure(name, value, "s")
         elif "oracle" in name:
-            line, bad = f"{name} {value:.3f} share (target: 1)", value != 1.0
+            bench.figure(name, value, "share", at_least=1.0)
         else:
-            line = f"{name} {value:.3f} share (target: {BAND[0]} to {BAND[1]})"
-            bad = not BAND[0] <= value <= BAND[1]
-        missed = missed or bad
-        sys.stdout.write(line + (" MISSED" if bad else "") + "\n")
-    return int(missed)
+            bench.figure(name, value, "share", at_least=BAND[0], at_most=BAND[1])
+    return bench.finish()
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ class Scale:
 
     def value(self, number: float | None) -> str:
         """Format a value, e.g. `61.2`."""
-        if missing(number):
+        if number is None or math.isnan(number):
             return NOTHING
-        return _minus(f"{number:.3g}" if self._odd(number) else f"{settled(number * self.factor):.{self.decimals}f}")  # type: ignore[operator,arg-type]
+        return _minus(f"{number:.3g}" if self._odd(number) else f"{settled(number * self.factor):.{self.decimals}f}")
 
     def interval(self, low: float | None, high: float | None) -> str:
         """Format an interval, e.g. `[57.1, 65.4]`."""
@@ -55,7 +55,7 @@ class Scale:
 
     def difference(self, number: float | None) -> str:
         """Format a difference with its sign, e.g. `+3.1`."""
-        if missing(number):
+        if number is None or math.isnan(number):
             return NOTHING
         text = f"{number:+.3g}" if self._odd(number) else f"{settled(number * self.factor):+.{self.decimals}f}"
         return text[1:] if float(text) == 0 else _minus(text)

@@ -121,7 +121,10 @@ QUERIES = 32
 OPTIMUM = {"onnx": "optimum.onnxruntime", "openvino": "optimum.intel"}
 """The module that each backend of `sentence-transformers` other than torch needs."""
 _SUPPORT = {
-    "onnx": ("no release of Optimum for ONNX supports transformers 5", "backend: torch with dtype: bfloat16, or backend: openvino"),
+    "onnx": (
+        "optimum-onnx, up to its newest release 0.1.0, needs transformers below 4.58",
+        "backend: torch with dtype: bfloat16, or backend: openvino",
+    ),
     "openvino": (
         "Optimum supports transformers up to 5.5",
         'pip install "sentence-transformers[openvino]" "transformers>=5,<5.6" in an environment of its own, or '

@@ -6,6 +6,7 @@ every command has: `options.py`. How a command ends, and with which exit code: `
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ragmeter.cli.errors import run_command, tolerant
+from ragmeter.cli.errors import end_process, run_command, tolerant
 from ragmeter.cli.options import Commands
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -115,5 +116,10 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Imports leave hardly any garbage, and a short command makes fewer than 200,000 objects: collecting took a tenth of its time.
     gc.set_threshold(200_000)
+    codes: list[int] = []
+    command = sys.modules["__main__"]
+    if getattr(command, "main", None) is main and hasattr(command, "__file__"):
+        atexit.register(end_process, codes)
     tolerant()
-    sys.exit(run_command(app))
+    codes.append(run_command(app))
+    sys.exit(codes[0])

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -33,6 +34,21 @@ def tolerant() -> None:
     change = getattr(sys.stdout, "reconfigure", None)
     if change is not None:
         change(errors="replace")
+
+
+def end_process(codes: Sequence[int]) -> None:
+    """End the process without collecting every object of every module, which took a sixth of a short command's time.
+
+    Registered with `atexit` before all other functions, it runs after them.
+
+    Args:
+        codes: The exit code; empty if the command raised, which leaves the process to Python.
+    """
+    for stream in (sys.stdout, sys.stderr) if codes else ():
+        with suppress(OSError, ValueError):
+            stream.flush()
+    if codes:
+        os._exit(codes[0])
 
 
 class _Termination(KeyboardInterrupt):

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 if TYPE_CHECKING:
     from results.boards.board import Board
     from results.boards.published import Compared, Figure
+    from results.boards.verdict import BoardVerdict
     from results.boards.verdict_text import Headline
     from results.store.store import Store
 
@@ -80,38 +81,43 @@ def table(
         )
     _check_format(form, output, published=with_published, questions=questions)
     store = common.store
-    # A store may contain only submissions, which belong to no experiment.
-    every = every or (experiment is None and not (store.database.exists and queries.experiments(store)))
-    name = None if every else queries.experiment(store, experiment).name
+    as_json, as_text = common.json or form == "json", form == "text" and output is None
     results: list[Board] = []
-    if store.database.exists:
-        with offering_score():
-            results = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
-    chosen = {metric for board in results for metric in board.metrics} if metric else None
+    known: list[BoardVerdict] = []
+    # One state of the store, so that a query which both need is asked once.
+    with store.database.reading() if store.database.exists else nullcontext():
+        # A store may contain only submissions, which belong to no experiment.
+        every = every or (experiment is None and not (store.database.exists and queries.experiments(store)))
+        name = None if every else queries.experiment(store, experiment).name
+        if store.database.exists:
+            with offering_score():
+                results = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
+        if results and not questions and (as_json or (form == "text" and not with_published)):
+            chosen = {metric for board in results for metric in board.metrics} if metric else None
+            known = verdicts(store, name, metrics=chosen, reference=reference, most=None if as_json else MANY)
     if form in (*WIDE, PARQUET) or questions:
         _export_tables(store, results, form, output, name, metric if questions else None, questions=questions)
         return
     rows = published.compare_boards(results) if with_published else []
-    if common.json or form == "json":
+    if as_json:
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
         if results:
-            value["verdicts"] = [verdict.to_json() for verdict in verdicts(store, name, metrics=chosen, reference=reference)]
+            value["verdicts"] = [verdict.to_json() for verdict in known]
         if name is not None and len(results) > 1 and (whole := still_matrix(store, name, name)) is not None:
             value["overall"] = [plain(line.to_json()) for line in whole.shown.board.overall]
         if with_published:
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
-    elif form == "text" and output is None:
-        stated = verdicts(store, name, metrics=chosen, reference=reference, most=MANY) if results and not with_published else []
-        lines = headlines(stated)
-        _show_tables(common, results, rows if with_published else None, name, lines, wide=wide)
+    elif as_text:
+        _show_tables(common, results, rows if with_published else None, name, headlines(known), wide=wide)
         return
     elif with_published:
         text = published.render(rows, "markdown" if form == "text" else form)
     elif form == "text":
         sheet = io.StringIO()
-        lines = headlines(verdicts(store, name, metrics=chosen, reference=reference, most=MANY)) if results else []
-        show_boards(results, lines, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True), wide=wide, verbose=True)
+        show_boards(
+            results, headlines(known), SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True), wide=wide, verbose=True
+        )
         text = sheet.getvalue()
     else:
         from results.boards.tables import render

@@ -233,22 +233,24 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
         if not error.outcomes:
             raise
         outcomes, stopped = list(error.outcomes), error
-    runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
-    battles = []
-    if common.json or common.verbose:
-        from ragmeter.cli.results import comparison_json, show_comparison
-        from results.judging.battles import battle_boards
-
-        battles = battle_boards(store, runs, experiment.reference)
-    known = verdicts(store, experiment.name, most=None if common.json else MANY)
     value: dict[str, Any] = {}
+    # One state of the store, so that a query which several of these need is asked once.
+    with store.database.reading():
+        runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
+        battles = []
+        if common.json or common.verbose:
+            from ragmeter.cli.results import comparison_json, show_comparison
+            from results.judging.battles import battle_boards
+
+            battles = battle_boards(store, runs, experiment.reference)
+        known = verdicts(store, experiment.name, most=None if common.json else MANY)
+        seeded = any(base_name(row.method) != first_name(row.method) for row in runs)
+        shown = boards(store, experiment.name, over_seeds=True) if seeded and not common.json else results
     if common.json:
         value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}
         value |= {"verdicts": [verdict.to_json() for verdict in known]}
         value |= {"battles": [battle.to_json() for battle in battles], "published": comparison_json(results)}
     else:
-        seeded = any(base_name(row.method) != first_name(row.method) for row in runs)
-        shown = boards(store, experiment.name, over_seeds=True) if seeded else results
         show_boards(shown, headlines(known), out, wide=wide, verbose=common.verbose, began=began)
         if common.verbose:
             if seeded:

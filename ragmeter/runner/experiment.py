@@ -132,6 +132,7 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
     with err.status("loading", spinner="dots") if talk else nullcontext():
         tasks = _tasks(experiment, resolved)
     experiment = resolved()
+    store.database.open_to_write()
     chosen = {"fresh": how.fresh, "reuse_replies": how.reuse_replies, "retry_failed": how.retry_failed}
     tasks = choose(tasks, store, **chosen)
     _enter(experiment, tasks, store, how)
@@ -222,11 +223,12 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
 def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) -> None:
     """Enter the experiment and its runs before they begin, so that a killed run is found again."""
     shown = [Shown(task.run.run, task.method.name, _columns(task, experiment), task.run.cluster) for task in tasks]
-    shown += _of_other_seeds(store, experiment, tasks)
-    runs = [item.run for item in shown]
-    if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
-        err.print(Text(left, style="yellow"), soft_wrap=True)
-    for line in since_last(store, experiment.name, [task.run for task in tasks]):
+    with store.database.reading():
+        shown += _of_other_seeds(store, experiment, tasks)
+        runs = [item.run for item in shown]
+        left = left_behind(store, experiment.name, experiment.source.text, experiment.path, runs)
+        lines = since_last(store, experiment.name, [task.run for task in tasks])
+    for line in [left, *lines] if left else lines:
         err.print(Text(line, style="yellow"), soft_wrap=True)
     store.put_experiment(
         experiment.name,
@@ -258,7 +260,7 @@ def _of_other_seeds(store: Store, experiment: Experiment, tasks: Sequence[Task])
     here = {task.run.run for task in tasks}
     tasks_of_key = {(task.method.name, task.loaded.fingerprint, str(task.loaded.plan.setting)): task for task in tasks}
     results = []
-    for row in queries.runs(store, experiment.name) if store.database.exists else ():
+    for row in queries.runs(store, experiment.name):
         task = tasks_of_key.get((row.method, row.dataset_fingerprint, row.setting))
         if task is not None and row.run not in here and row.seed != task.seed and row.description == task.run.description:
             results.append(Shown(row.run, row.method, _columns(task, experiment), task.run.cluster))

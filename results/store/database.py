@@ -134,13 +134,29 @@ class Database:
     def rows(self, query: str, values: Sequence[object] = (), *, lenient: bool = False) -> list[tuple[Any, ...]]:
         """Run a query and return its rows; with `lenient`, return no rows if there is no store yet.
 
+        A query that was asked before within this thread's outermost block of `reading` is not asked again.
+
         Raises:
             UserError: As for `reading`.
         """
         if lenient and not self.exists:
             return []
         with self.reading() as connection:
-            return connection.execute(query, values).fetchall()
+            known, key = self._shared.known, (query, repr(values))
+            if key not in known:
+                known[key] = connection.execute(query, values).fetchall()
+            return [*known[key]]
+
+    def open_to_write(self) -> None:
+        """Open the file for writing now: if it is read before the first write, it need not be opened twice.
+
+        Raises:
+            UserError: As `writing`.
+        """
+        self._make_folder()
+        self._require_file()
+        with self._explaining(), self._shared.cursor(read_only=False):
+            pass
 
     @contextmanager
     def alone(self) -> Iterator[Path]:
@@ -228,6 +244,11 @@ class _Shared:
         """Return whether the file is open now."""
         return self._held is not None
 
+    @property
+    def known(self) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
+        """Return the rows by query and values that this thread has read in its outermost block, which sees one state."""
+        return self._mine.known  # type: ignore[no-any-return]
+
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Provide a cursor of this thread, in a transaction."""
@@ -235,20 +256,20 @@ class _Shared:
         if outer is not None:
             yield outer
             return
-        with self._cursor(read_only=True) as own:
+        with self.cursor(read_only=True) as own:
             own.execute("BEGIN")
-            self._mine.reading = own
+            self._mine.reading, self._mine.known = own, {}
             try:
                 yield own
             finally:
-                self._mine.reading = None
+                self._mine.reading, self._mine.known = None, {}
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Provide a cursor in a transaction that is committed at the end; of one thread at a time."""
         if getattr(self._mine, "reading", None) is not None or getattr(self._mine, "writes", False):
             raise RuntimeError("a thread cannot begin to write to a store while it reads it or writes to it")
-        with self._one_writer, self._cursor(read_only=False) as own:
+        with self._one_writer, self.cursor(read_only=False) as own:
             self._mine.writes = True
             try:
                 own.execute("BEGIN")
@@ -300,7 +321,8 @@ class _Shared:
                 self._turn.release()
 
     @contextmanager
-    def _cursor(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+    def cursor(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Provide a cursor of this thread outside a transaction; open the file if necessary."""
         with self._turn:
             self._writer_waits = self._writer_waits or not read_only
             try:

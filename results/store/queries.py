@@ -338,11 +338,9 @@ def runs(
     conditions += [] if hidden else ["NOT list_contains(?, r.origin)"]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    with store.database.reading() as connection:
-        rows = connection.execute(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])]).fetchall()
-        declaring = connection.execute(
-            "SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS]
-        ).fetchall()
+    with store.database.reading():
+        rows = store.database.rows(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
+        declaring = store.database.rows("SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS])
     declared = {name: with_profile(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
     results = [_run_row(row) for row in rows]
     if not declared:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perf.__main__ import benchmarks
+from perf.__main__ import LONG, QUICK, _runs, benchmarks
 from perf.corpus import fitted_at
 from perf.growth import exponent
 from perf.page import SIZES, page, steps
@@ -51,6 +51,15 @@ def test_seconds_of_other_hardware_are_not_compared_but_ratios_are() -> None:
     assert flagged(record(10.0), record(5.0, hardware="other"))
 
 
+def test_figures_of_commands_with_other_options_are_not_compared() -> None:
+    assert not flagged(record(10.0), record(5.0, command="python -m perf.x --quick"))
+
+
+def test_benchmark_that_fails_or_exceeds_its_limit_counts_as_failed() -> None:
+    assert _runs("nothing", [], 60) == "exit code 1"
+    assert _runs("table", [], 0.01) == "over 0.01 s"
+
+
 def test_exponents_and_lines_are_those_of_known_curves() -> None:
     assert exponent({10: 3 * 10**1.5, 20: 3 * 20**1.5, 40: 3 * 40**1.5}) == pytest.approx(1.5)
     assert fitted_at(1000, {1: {"MB": 5.0}, 2: {"MB": 7.0}, 3: {"MB": 9.0}}) == pytest.approx({"MB": 2003.0})
@@ -60,6 +69,7 @@ def test_benchmarks_are_the_modules_that_measure() -> None:
     names = benchmarks()
     assert {"growth", "rerun", "startup", "scoring"} <= set(names)
     assert not {"measuring", "page", "table", "gpu_real", "clara_models"} & set(names)
+    assert {*QUICK, *LONG} <= set(names)
 
 
 def test_the_page_is_that_of_the_stored_figures() -> None:

@@ -188,3 +188,27 @@ def test_numbers_that_are_none_are_named_in_our_words(line: str, response: str, 
     code, _, reported = ragmeter(*line.split())
     assert code == 2
     assert reported.startswith(f"error: {response}\n")
+
+
+def test_process_ends_after_exit_functions_with_its_code_and_its_output(tmp_path: Path) -> None:
+    script = tmp_path / "ragmeter"
+    script.write_text(
+        "import atexit, sys\n"
+        "from ragmeter.cli import main\n"
+        "class Kept:\n"
+        "    def __del__(self): print('collected')\n"
+        "kept = Kept()\n"
+        "import ragmeter.cli.errors as errors\n"
+        "run = errors.run_command\n"
+        "def command(app):\n"
+        "    atexit.register(print, 'registered')\n"
+        "    print('written', end='')\n"
+        "    return run(app)\n"
+        "sys.modules['ragmeter.cli'].run_command = command\n"
+        "if __name__ == '__main__':\n"
+        "    main()\n"
+    )
+    end = subprocess.run([sys.executable, script, "--bad"], capture_output=True, text=True, check=False)
+    assert end.returncode == 2
+    assert end.stdout == "writtenregistered\n"
+    assert end.stderr

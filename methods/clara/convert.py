@@ -44,7 +44,8 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     own = {name: item for adapter in ADAPTERS for name, item in clara.adapters.of(adapter).items()}
     there: dict[str, Any] = {}
     for theirs, ours in _THEIRS:
-        there |= adapter_names(adapters.get(theirs, adapters.get("encoder_adapter", {})), ours)
+        name = "encoder_adapter" if ours == "reasoner" and theirs not in adapters else theirs
+        there |= adapter_names(adapters.get(name, {}), ours)
     if {name: item.shape for name, item in there.items()} != {name: item.shape for name, item in own.items()}:
         raise UserError(
             "its adapters are not those of the base",

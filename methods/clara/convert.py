@@ -35,9 +35,9 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     Raises:
         UserError: It is of another layout, or does not belong to its base.
     """
-    rank = int(source.config.get("lora_r", 16))
+    rank = source.number("lora_r", 16)
     stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}, "joined": True}
-    sizes = {"max_length": int(source.option("doc_max_length")), "rate": int(source.option("compr_rate"))}
+    sizes = {"max_length": source.number("doc_max_length"), "rate": source.number("compr_rate")}
     config = ClaraConfig.model_validate({**stated, **sizes, **options})
     adapters, ends = pickled(source.folder / PUBLISHED), pickled(source.folder / ENDS)
     clara = Clara.open(config, device=device)

@@ -16,7 +16,7 @@ FETCH = "fetch the model's files again"
 _missing: ContextVar[set[str] | None] = ContextVar("missing", default=None)
 """Names of weights that the files of the models being loaded lack; None if nobody checks them."""
 _expected: ContextVar[bool] = ContextVar("expected", default=False)
-"""Whether the caller expects weights to be missing."""
+"""True if the caller expects weights to be missing."""
 
 
 @cache

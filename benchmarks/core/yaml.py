@@ -60,6 +60,8 @@ def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
 
 DEEPEST = 64
 """Maximum nesting depth of a YAML file; libyaml would crash the process at some thousand levels."""
+MOST = 200_000
+"""Maximum number of keys and items of a document, with those of its aliases."""
 
 
 def require_shallow(text: str, name: str) -> None:
@@ -88,7 +90,7 @@ def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
         name: The file, as shown in errors.
 
     Raises:
-        UserError: A mapping has a key twice.
+        UserError: A mapping has a key twice, or one that is not a text, or aliases make the document too large.
     """
     lines: dict[Path, int] = {}
     if node is not None:
@@ -98,10 +100,24 @@ def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
 
 def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> None:
     lines.setdefault(path, node.start_mark.line + 1)
+    if len(path) > DEEPEST or len(lines) > MOST:  # an alias may contain itself, or double with each level
+        raise UserError(
+            f"the file has more than {DEEPEST} levels or {MOST:,} keys and items, with those of its aliases",
+            code="file-too-deep",
+            where=f"{name}:{node.start_mark.line + 1}",
+            try_this=_WRITTEN,
+        )
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            child = (*path, key.value)
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise UserError(
+                    "a key is a list or mapping, not a text",
+                    code="key-not-text",
+                    where=f"{name}:{line}",
+                    try_this="quote a text that begins with a brace or bracket",
+                )
+            child = (*path, key.value)
             if child in lines:
                 raise UserError(
                     f"key {key.value!r} occurs twice", code="duplicate-key", where=f"{name}:{line}", try_this="keep one of them"

@@ -35,16 +35,17 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     Raises:
         UserError: The checkpoint has another layout, or does not fit its base model.
     """
-    rank = int(source.config.get("lora_r", 16))
+    rank = source.number("lora_r", 16)
     stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}, "joined": True}
-    sizes = {"max_length": int(source.option("doc_max_length")), "rate": int(source.option("compr_rate"))}
+    sizes = {"max_length": source.number("doc_max_length"), "rate": source.number("compr_rate")}
     config = ClaraConfig.model_validate({**stated, **sizes, **options})
     adapters, ends = pickled(source.folder / PUBLISHED), pickled(source.folder / ENDS)
     clara = Clara.open(config, device=device)
     own = {name: item for adapter in ADAPTERS for name, item in clara.adapters.of(adapter).items()}
     there: dict[str, Any] = {}
     for theirs, ours in _THEIRS:
-        there |= adapter_names(adapters.get(theirs, adapters.get("encoder_adapter", {})), ours)
+        name = "encoder_adapter" if ours == "reasoner" and theirs not in adapters else theirs
+        there |= adapter_names(adapters.get(name, {}), ours)
     if {name: item.shape for name, item in there.items()} != {name: item.shape for name, item in own.items()}:
         raise UserError(
             "its adapters are not those of the base",

@@ -1,4 +1,4 @@
-"""Detect faulty encoders and rerankers: damaged weights, non-finite output, missing presets, truncated texts.
+"""Check encoders and rerankers for faults: non-finite output, missing presets, truncated texts.
 
 None of these faults raises an error by itself: a model would rank NaN vectors, encode without its training prefix, or drop the
 end of long passages. They are therefore checked before anything is stored on disk.
@@ -14,38 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.core.errors import UserError, counted
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD
+from methods.models.complete import FETCH
 from methods.models.weights import MINILM, PRESETS, SHIPPED, files_of
-
-FETCH = "fetch the model's files again"
-
-
-def check_weights(model: Any, name: str, noun: str) -> None:
-    """Refuse a loaded model whose weights contain NaN or infinity.
-
-    Args:
-        model: A torch module.
-        name: Name of the model in the options.
-        noun: Noun for the model in errors.
-
-    Raises:
-        UserError: Some weights are not finite.
-    """
-    import torch
-
-    # A sum is finite exactly if its terms are: float32 holds the sum of any real model's weights.
-    suspects = [key for key, value in model.named_parameters() if not value.detach().sum(dtype=torch.float32).isfinite()]
-    weights = dict(model.named_parameters())
-    damaged = {key: count for key in suspects if (count := int((~weights[key].detach().isfinite()).sum()))}
-    if damaged:
-        first = next(iter(damaged))
-        raise UserError(
-            f"{counted(sum(damaged.values()), 'weight')} of the {noun} {name!r} are NaN or infinite",
-            code="vectors-not-finite",
-            where=f"{first}" + (f" and {counted(len(damaged) - 1, 'more tensor')}" if len(damaged) > 1 else ""),
-            try_this=f"{FETCH}: they are damaged",
-        )
 
 
 def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vectors") -> None:

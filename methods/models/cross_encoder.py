@@ -18,7 +18,8 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
-from methods.models.checks import check_output, check_weights, truncation
+from methods.models.checks import check_output, truncation
+from methods.models.complete import check_weights, complete
 from methods.models.delta import load_whole
 from methods.models.loaded import KEPT
 from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, require_kind, weights_hash
@@ -142,7 +143,8 @@ class CrossEncoderModel:
             options |= {"device": device, "model_kwargs": {"dtype": dtype}}
 
             def load() -> Any:
-                model = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
+                with complete("cross-encoder", config.model):
+                    model = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
                 check_weights(model, config.model, "cross-encoder")
                 # Layers next to the transformer (a head of its own) are loaded in float32.
                 return model.to(dtype).eval()

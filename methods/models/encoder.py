@@ -21,7 +21,8 @@ from pydantic import Field, model_validator
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
-from methods.models.checks import check_output, check_weights, missing_preset, truncation
+from methods.models.checks import check_output, missing_preset, truncation
+from methods.models.complete import check_weights, complete
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.loaded import KEPT
@@ -413,7 +414,7 @@ def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any
 
         def load() -> Any:
             if settings is not None:
-                with loading("encoder", model):
+                with loading("encoder", model), complete("encoder", model, pooler=False):
                     encoder = PlainEncoder.load(locate(model), settings, device, config.dtype)
                 check_weights(encoder.model, model, "encoder")
                 return encoder
@@ -455,7 +456,8 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
             options |= {"model_kwargs": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}} if config.backend == "openvino" else {}
         else:
             options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
-        encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
+        with complete("encoder", model, pooler=False):
+            encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
         words = getattr(encoder[0], "processor", None)
         if (read := llama_tokenizer(words)) is not words:
             encoder[0].processor = read

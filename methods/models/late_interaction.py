@@ -22,7 +22,8 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
-from methods.models.checks import check_output, check_weights, truncation
+from methods.models.checks import check_output, truncation
+from methods.models.complete import check_weights, complete
 from methods.models.weights import check_models, device_of, load_pretrained, loading, locate, remote_code_refused
 
 if TYPE_CHECKING:
@@ -69,13 +70,14 @@ class LateInteraction:
                     try_this="pip install -U sentence-transformers",
                 ) from error
             self._check_projection()
-            self._model: Any = MultiVectorEncoder(
-                locate(config.model),
-                revision=config.revision,
-                device=self.device,
-                trust_remote_code=config.trust_remote_code,
-                model_kwargs={"dtype": getattr(torch, config.dtype)},
-            )
+            with complete("late-interaction encoder", config.model, pooler=False):
+                self._model: Any = MultiVectorEncoder(
+                    locate(config.model),
+                    revision=config.revision,
+                    device=self.device,
+                    trust_remote_code=config.trust_remote_code,
+                    model_kwargs={"dtype": getattr(torch, config.dtype)},
+                )
         check_weights(self._model, config.model, "late-interaction encoder")
         self._model.to(getattr(torch, config.dtype)).eval()
 
@@ -195,7 +197,6 @@ class M3Encoder:
         with loading("encoder", config.model):
             self._sparse = self._head("sparse_linear").to(self.device, dtype).eval()
             self._multi = self._head("colbert_linear").to(self.device, dtype).eval()
-        check_weights(self._model, config.model, "encoder")
         for head in (self._sparse, self._multi):
             check_weights(head, config.model, "encoder")
         tokenizer = self._tokenizer

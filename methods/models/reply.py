@@ -311,7 +311,7 @@ def _error(error: Any) -> tuple[str, int | None]:
 
 
 def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and value == value and abs(value) < 1e15 else 0
+    return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
 
 
 def _field_thought(message: Mapping[str, Any]) -> str:

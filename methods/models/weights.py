@@ -15,6 +15,7 @@ from typing import Any, Literal
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
+from methods.models.complete import check_weights, complete
 from methods.models.loaded import KEPT
 from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
@@ -293,9 +294,9 @@ def loading(noun: str, model: str) -> Iterator[None]:
         # A run only has its own progress display.
         logging.disable_progress_bar()
         yield
-    except ImportError as error:
-        raise MissingPackage(error.name or "transformers", "models", f"the {noun} {model!r}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ImportError) and error.name:  # without a name, the library says which packages a model needs
+            raise MissingPackage(error.name, "models", f"the {noun} {model!r}") from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"the {noun} {model!r} cannot be loaded: {reason}",
@@ -303,30 +304,18 @@ def loading(noun: str, model: str) -> Iterator[None]:
             try_this="give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
+        if isinstance(error, RuntimeError) and "mismatch" in str(error):
+            raise UserError(
+                f"the weights of the {noun} {model!r} have other shapes than its config.json states",
+                code="weight-shapes-mismatch",
+                try_this="fetch all files of the model from one revision",
+            ) from error
         # safetensors has an exception class of its own, which is not a subclass of the above.
         if type(error).__name__ != "SafetensorError":
             raise
         raise UserError(
             f"the weights of the {noun} {model!r} are damaged: {error}", code="damaged-weights", try_this="fetch the model's files again"
         ) from error
-
-
-@contextmanager
-def without_load_report() -> Iterator[None]:
-    """Context manager that suppresses library warnings about missing weights, which the callers check."""
-    import logging
-
-    from transformers.utils import logging as reports
-
-    converting = logging.getLogger("sentence_transformers")
-    levels = reports.get_verbosity(), converting.level
-    reports.set_verbosity_error()
-    converting.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        reports.set_verbosity(levels[0])
-        converting.setLevel(levels[1])
 
 
 def load_pretrained(
@@ -368,7 +357,10 @@ def load_pretrained(
             require_kind(noun, model, revision, "language model")
 
         def load() -> Any:
-            return getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {})).to(device).eval()
+            with complete(noun, model, pooler=kind != "AutoModel"):
+                loaded = getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {}))
+            check_weights(loaded, model, noun)
+            return loaded.to(device).eval()
 
         if own:
             return tokens, load()

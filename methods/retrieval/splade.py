@@ -24,7 +24,8 @@ from benchmarks.core.files import whole
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
-from methods.models.checks import check_output, check_weights, truncation
+from methods.models.checks import check_output, truncation
+from methods.models.complete import check_weights, complete
 from methods.models.embeddings import read_array
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 from methods.registry import ModelMethodConfig, register
@@ -74,13 +75,14 @@ class SpladeEncoder:
             from sentence_transformers import SparseEncoder
 
             self._check_head()
-            self._model: Any = SparseEncoder(
-                locate(config.model),
-                revision=config.revision,
-                device=self.device,
-                trust_remote_code=config.trust_remote_code,
-                model_kwargs={"dtype": getattr(torch, config.dtype)},
-            ).eval()
+            with complete("sparse encoder", config.model):
+                self._model: Any = SparseEncoder(
+                    locate(config.model),
+                    revision=config.revision,
+                    device=self.device,
+                    trust_remote_code=config.trust_remote_code,
+                    model_kwargs={"dtype": getattr(torch, config.dtype)},
+                ).eval()
         check_weights(self._model, config.model, "sparse encoder")
         if config.max_length is not None:
             self._model.max_seq_length = config.max_length

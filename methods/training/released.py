@@ -78,6 +78,17 @@ class Released:
             raise self.refused(f"config.json does not say {name}", f"--set {name}=…, or its original files")
         return self.config[name]
 
+    def number(self, name: str, default: int | None = None) -> int:
+        """Return an entry of `config.json` that counts something.
+
+        Raises:
+            UserError: It is missing without a default, or not a positive number.
+        """
+        value = self.option(name) if default is None else self.config.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or int(value) != value or value < 1:
+            raise self.refused(f"config.json states {name}: {json.dumps(value)}, not a positive number")
+        return int(value)
+
     def refused(self, what: str, remedy: str = "the checkpoint as its authors publish it") -> UserError:
         """Build an error about this checkpoint."""
         return UserError(what, code="bad-checkpoint", where=self.source, try_this=remedy)
@@ -150,9 +161,11 @@ def released(source: str, revision: str | None = None, subfolder: str | None = N
     path = next((path for name in ("config.json", ADAPTER) if (path := folder / name).is_file()), folder / "config.json")
     try:
         config = json.loads(path.read_text("utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("it is not an object")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"its config.json cannot be read: {error}",
+            f"its {path.name} cannot be read: {error}",
             code="unreadable-model-config",
             where=source,
             try_this="the checkpoint as its authors publish it",
@@ -172,10 +185,10 @@ def pickled(path: Path) -> dict[str, Any]:
         value = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(
-            "the file contains more than tensors, and reading it could run code",
+            "the file is damaged, or contains more than tensors, and reading it could run code",
             code="unsafe-weights",
             where=str(path),
-            try_this="use a checkpoint in safetensors format",
+            try_this="fetch the file again, or use a checkpoint in safetensors format",
         ) from error
     except (OSError, RuntimeError, EOFError, ValueError) as error:
         raise UserError(
@@ -188,6 +201,11 @@ def pickled(path: Path) -> dict[str, Any]:
             code="unsafe-weights",
             where=str(path),
             try_this="its original files",
+        )
+    damaged = [name for name, item in _leaves(value) if item.is_floating_point() and not item.isfinite().all()]
+    if damaged:
+        raise UserError(
+            f"{damaged[0]} contains NaN or infinity", code="vectors-not-finite", where=str(path), try_this="fetch the model's files again"
         )
     return value
 
@@ -227,13 +245,13 @@ def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, wher
     import torch
 
     table = next((item for name, item in ends.items() if name.endswith(_EMBEDDING)), None)
-    if table is None or len(table) < first + count:
-        has = "none" if table is None else f"{len(table)} rows"
+    if table is None or len(table) != first + count:
+        has = "no rows" if table is None else f"{len(table)} rows"
         raise UserError(
-            f"of the embedding there is {has} where {first + count} are wanted",
+            f"the embedding has {has}, but base and new tokens need {first + count}",
             code="embedding-size-mismatch",
             where=where,
-            try_this="--base: the model below it",
+            try_this="--base: the model below it, with the rate and length of its config.json",
         )
     pairs = [(table, base.get_input_embeddings().weight)]
     pairs += [(item, base.get_output_embeddings().weight) for name, item in ends.items() if name.endswith(_HEAD)]

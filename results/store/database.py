@@ -247,7 +247,7 @@ class _Shared:
     @property
     def known(self) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
         """Return the rows by query and values that this thread has read in its outermost block, which sees one state."""
-        return self._mine.known  # type: ignore[no-any-return]
+        return self._mine.known
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -76,14 +76,14 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
 
 def _memory_options(source: Released) -> dict[str, Any]:
     """Return the options of PISCO or COCOM; PISCO's separate encoder is not supported."""
-    rank = int(source.config.get("lora_r", 16))
+    rank = source.number("lora_r", 16)
     own = source.config.get("compr_model_name")
     if own and source.layout == "pisco":
         raise source.refused("it encodes with a separate model, which cannot be converted", "naver/pisco-mistral")
     return {
         "base": source.option("decoder_model_name"),
-        "max_length": int(source.config.get("doc_max_length", ENCODER_LENGTH if own else 128)),
-        "rate": int(source.option("compr_rate")),
+        "max_length": source.number("doc_max_length", ENCODER_LENGTH if own else 128),
+        "rate": source.number("compr_rate"),
         "shared": not source.config.get("different_mem_tokens", False),
         "separator": bool(source.config.get("sep", False)),
         "lora": {"r": rank, "alpha": 2.0 * rank},
@@ -95,7 +95,7 @@ def _summary_options(source: Released) -> dict[str, Any]:
     if (kind := source.config.get("model_type")) != "llama":
         what, remedy = f"an AutoCompressor over {kind} is not read: its positions are special", "princeton-nlp/AutoCompressor-Llama-2-7b-6k"
         raise source.refused(what, remedy)
-    return {"base": source.source, "memory_tokens": int(source.option("summary_length"))}
+    return {"base": source.source, "memory_tokens": source.number("summary_length")}
 
 
 def _encoder_options(source: Released) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _layers_options(source: Released) -> dict[str, Any]:
     if config.get("compr_every_n_layer") or config.get("lora_compressor") or below != source.option("decoder_model_name"):
         what = "its encoder is not the first layers of its base, trained as a whole: others are not read"
         raise source.refused(what, "a checkpoint of OSCAR's N-Layers")
-    more = {"layers": int(source.option("compr_n_layers")), "norm": bool(config.get("compr_rms_norm", False)), "shared": False}
+    more = {"layers": source.number("compr_n_layers"), "norm": bool(config.get("compr_rms_norm", False)), "shared": False}
     return {**_memory_options(source), **more, "connector": config["compr_mlp_hidden_dim"] if config.get("compr_use_mlp", True) else None}
 
 

@@ -140,7 +140,7 @@ class TextTraining(OneStageTraining):
 
     def open(self, device: str) -> None:
         """Load the model to train (of the class `kind`, called `noun` in errors)."""
-        from methods.models.weights import without_load_report
+        from methods.models.complete import without_load_report
 
         loads = self.noun, self.kind, self.config.base, None, "float32", device
         with without_load_report():  # it would say that a new head is a random one

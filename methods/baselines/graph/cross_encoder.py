@@ -8,10 +8,9 @@ Source: Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -25,7 +24,7 @@ from methods.api import Index, Ranking, Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.hybrid import fuse
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import check_models, loading, locate, weights_hash, without_load_report
+from methods.models.weights import check_models, locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
 from methods.registry import Component, ModelMethodConfig, register
 from methods.retrieval.triples import triple_corpus
@@ -52,48 +51,6 @@ def require_card(config: CrossEncoderConfig, published: bool, where: str) -> Non
             where=where,
             try_this="a checkpoint of `ragmeter train graph_cross_encoder`, or published: true for a copy of a published cross-encoder",
         )
-
-
-def require_head(config: CrossEncoderConfig, where: str) -> None:
-    """Check that a model's files contain all weights of its scoring head.
-
-    Raises:
-        UserError: Weights are missing, so that the head would be random.
-    """
-    if _brings_modules(Path(locate(config.model))):
-        # Its head is a module of its own, which is loaded from its file or not at all.
-        return
-    with loading("cross-encoder", config.model), without_load_report():
-        from transformers import AutoModelForSequenceClassification
-
-        source: dict[str, Any] = {"pretrained_model_name_or_path": locate(config.model)}
-        source |= {"revision": config.revision} if config.revision else {}
-        _, report = AutoModelForSequenceClassification.from_pretrained(
-            **source, trust_remote_code=config.trust_remote_code, output_loading_info=True
-        )
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise UserError(
-            f"{config.model!r} is not a trained cross-encoder: its files lack {missing[0]}, which would be random",
-            code="untrained-cross-encoder",
-            where=where,
-            try_this="a published cross-encoder, or one of `ragmeter train graph_cross_encoder`",
-        )
-
-
-def _brings_modules(folder: Path) -> bool:
-    """Return whether a folder is a `CrossEncoder` with a scoring module after the transformer.
-
-    From other folders with modules, such as an encoder's, a cross-encoder only loads the transformer.
-    """
-    settings, modules = (_json(folder / name) for name in ("config_sentence_transformers.json", "modules.json"))
-    if not modules or not settings or settings.get("model_type") != "CrossEncoder":
-        return False
-    return any(module["type"].rpartition(".")[2] != "Transformer" for module in modules)
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
 RRF_DAMPING = 60
@@ -177,7 +134,6 @@ class GraphHybrid:
         self.config = config
         check_models(config)
         require_card(config, config.published, WHERE)
-        require_head(config, WHERE)
         self.model = CrossEncoderModel(config, services.device)
         self._services = services
         self._components = (config.sparse.component, config.dense.component)

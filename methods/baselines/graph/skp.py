@@ -19,9 +19,10 @@ from benchmarks.registry import resolve
 from methods.api import Services
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
 from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph, without_questions
+from methods.models.complete import without_load_report
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
-from methods.models.weights import loading, locate, without_load_report
+from methods.models.weights import loading, locate
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
 from methods.training import LengthsOf, TrainingConfig, TrainingContext, register_training

@@ -20,6 +20,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores, pairs_work
+from methods.models.complete import without_load_report
 from methods.models.weights import (
     MissingWeights,
     adapted,
@@ -31,7 +32,6 @@ from methods.models.weights import (
     locate,
     require_weights,
     weights_hash,
-    without_load_report,
 )
 from methods.registry import register
 from methods.training.stages import card_of

@@ -41,3 +41,12 @@ def test_a_key_that_stands_twice_is_refused_alike_wherever_yaml_is_read(text: st
         responses.append(caught.value.lines())
         assert caught.value.where == "f:3"
     assert responses[0] == responses[1]
+
+
+def test_keys_that_are_no_texts_and_aliases_that_grow_are_refused_at_once() -> None:
+    with raises("key-not-text", "x:1"):
+        line_numbers(yaml.compose("name: {{name}}"), "x")
+    doubling = "".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9) if level else 'x'}]\n" for level in range(20))
+    for text in (doubling, "a: &a [*a]"):
+        with raises("file-too-deep"):
+            line_numbers(yaml.compose(text), "x")

@@ -154,6 +154,7 @@ USAGES = {
     "own key": ({"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, 10, 0, 0.51),
     "perplexity": ({"cost": {"total_cost": 0.125}}, 10, 0, 0.125),
     "free": ({"cost": 0}, 10, 0, 0.0),
+    "negative": ({"prompt_tokens": -10}, 0, 0, None),
     "nonsense": ({"cost": "much", "prompt_tokens_details": None, "cache_read_input_tokens": -3}, 10, 0, None),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from methods.api import Services
 from methods.training import TRAININGS, TrainedStage, TrainingContext, importing
+from methods.training.released import new_rows, pickled, released
 from ragmeter.trainings import identity
 from tests.support.errors import raises
 
@@ -89,3 +91,33 @@ def test_every_preset_is_valid_and_names_what_must_be_there(name: str) -> None:
         config: Any = entry.validate({"preset": preset})
         assert config.source in [item.model for item in entry.needs(config).checkpoints]  # type: ignore[misc, union-attr]
         assert config.model.base if name == "clara_released" else config.system.name == config.layout
+
+
+@pytest.mark.parametrize("value", [0, -4, 2.5, "16", None, True])
+def test_a_config_that_counts_in_other_values_than_positive_numbers_is_refused(value: object, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"compr_rate": value}), "utf-8")
+    checkpoint = released(str(tmp_path))
+    assert checkpoint.number("lora_r", 16) == 16
+    with raises("bad-checkpoint"):
+        checkpoint.number("compr_rate")
+
+
+def test_files_that_are_damaged_or_hold_no_settings_are_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    (tmp_path / "config.json").write_text("[]", "utf-8")
+    with raises("unreadable-model-config"):
+        released(str(tmp_path))
+    torch.save({"encoder_adapter": {"a": torch.tensor([1.0, float("nan")])}}, tmp_path / "adapters.pth")
+    with raises("vectors-not-finite", "adapters.pth"):
+        pickled(tmp_path / "adapters.pth")
+
+
+@pytest.mark.parametrize("rows", [5, 7])
+def test_an_embedding_of_other_than_all_new_rows_is_refused(rows: int) -> None:
+    torch = pytest.importorskip("torch")
+    base = torch.nn.Embedding(4, 3)
+    base.get_input_embeddings = base.get_output_embeddings = lambda: base
+    table = torch.cat([base.weight.detach(), torch.ones(rows - 4, 3)])
+    with raises("embedding-size-mismatch"):
+        new_rows({"embed_tokens.weight": table}, base, 4, 2, "x")
+    assert new_rows({"embed_tokens.weight": table}, base, 4, rows - 4, "x").tolist() == [[1.0] * 3] * (rows - 4)

@@ -1,0 +1,118 @@
+"""Refuse models whose files lack weights, or whose weights are damaged: libraries load both and compute with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, wraps
+from typing import Any
+
+from benchmarks.core.errors import UserError, counted
+
+FETCH = "fetch the model's files again"
+
+_missing: ContextVar[set[str] | None] = ContextVar("missing", default=None)
+"""Names of weights that the files of the models being loaded lack; None if nobody checks them."""
+_expected: ContextVar[bool] = ContextVar("expected", default=False)
+"""True if the caller expects weights to be missing."""
+
+
+@cache
+def _record_missing() -> None:
+    """Let every model of `transformers` that is loaded in `complete` report the weights that its files lack.
+
+    `sentence-transformers` loads models itself and drops this report.
+    """
+    from transformers import PreTrainedModel
+
+    load = PreTrainedModel.from_pretrained.__func__
+
+    @wraps(load)
+    def recording(cls: Any, *args: Any, output_loading_info: bool = False, **options: Any) -> Any:
+        missing = _missing.get()
+        if missing is None:
+            return load(cls, *args, output_loading_info=output_loading_info, **options)
+        model, report = load(cls, *args, output_loading_info=True, **options)
+        missing.update(report["missing_keys"])
+        return (model, report) if output_loading_info else model
+
+    PreTrainedModel.from_pretrained = classmethod(recording)
+
+
+@contextmanager
+def complete(noun: str, model: str, *, pooler: bool = True) -> Iterator[None]:
+    """Refuse models that are loaded in the block if their files lack weights, which would be random.
+
+    Args:
+        noun: Name of the model's role in errors.
+        model: As `locate` takes it.
+        pooler: Whether the model computes with the layer behind BERT's first token, which many encoders come without.
+
+    Raises:
+        UserError: The files lack weights; not within `without_load_report`.
+    """
+    _record_missing()
+    missing: set[str] = set()
+    mark = _missing.set(None if _expected.get() else missing)
+    try:
+        yield
+    finally:
+        _missing.reset(mark)
+    names = sorted(name for name in missing if pooler or not re.search(r"(^|\.)pooler\.", name))
+    if names:
+        more = f" and {counted(len(names) - 1, 'more tensor')}" if len(names) > 1 else ""
+        raise UserError(
+            f"the files of the {noun} {model!r} lack {names[0]}{more}, which would be random",
+            code="random-weights",
+            where=f"model {model!r}",
+            try_this=f"{FETCH}; if they are complete, save them under the names that transformers uses",
+        )
+
+
+@contextmanager
+def without_load_report() -> Iterator[None]:
+    """Suppress library warnings about missing weights, because the callers expect or check them."""
+    import logging
+
+    from transformers.utils import logging as reports
+
+    converting = logging.getLogger("sentence_transformers")
+    levels = reports.get_verbosity(), converting.level
+    reports.set_verbosity_error()
+    converting.setLevel(logging.ERROR)
+    mark = _expected.set(True)
+    try:
+        yield
+    finally:
+        _expected.reset(mark)
+        reports.set_verbosity(levels[0])
+        converting.setLevel(levels[1])
+
+
+def check_weights(model: Any, name: str, noun: str) -> None:
+    """Refuse a loaded model whose weights contain NaN or infinity.
+
+    Args:
+        model: A torch module.
+        name: What the options call the model.
+        noun: What errors call its kind.
+
+    Raises:
+        UserError: Some weights are not finite.
+    """
+    import torch
+
+    # A sum is finite exactly if its terms are: float32 holds the sum of any real model's weights.
+    suspects = [key for key, value in model.named_parameters() if not value.detach().sum(dtype=torch.float32).isfinite()]
+    weights = dict(model.named_parameters())
+    damaged = {key: count for key in suspects if (count := int((~weights[key].detach().isfinite()).sum()))}
+    if damaged:
+        first = next(iter(damaged))
+        raise UserError(
+            f"{counted(sum(damaged.values()), 'weight')} of the {noun} {name!r} are NaN or infinite",
+            code="vectors-not-finite",
+            where=f"{first}" + (f" and {counted(len(damaged) - 1, 'more tensor')}" if len(damaged) > 1 else ""),
+            try_this=f"{FETCH}: they are damaged",
+        )

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from benchmarks.core.errors import UserError
+from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
+from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.nli import NliConfig, NliModel
+from methods.models.weights import load_pretrained
+from tests.support.errors import raises
+
+torch = pytest.importorskip("torch")
+
+Tensors = dict[str, Any]
+LOADERS: dict[str, Callable[[str], object]] = {
+    "BertModel": lambda model: Encoder(EncoderConfig(model=model), "cpu"),
+    "BertForSequenceClassification": lambda model: CrossEncoderModel(CrossEncoderConfig(model=model), "cpu"),
+    "LlamaForCausalLM": lambda model: load_pretrained("reader", "AutoModelForCausalLM", model, None, None, "cpu"),
+}
+LABELS = {0: "contradiction", 1: "neutral", 2: "entailment"}
+
+
+def prefixed(tensors: Tensors) -> Tensors:
+    """As `DistributedDataParallel` names them."""
+    return {f"module.{name}": value for name, value in tensors.items()}
+
+
+def without(part: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {name: value for name, value in tensors.items() if part not in name}
+
+
+def make(folder: Path, tiny: ModuleType, kind: str, change: Callable[[Tensors], Tensors], **config: Any) -> str:
+    """A saved tiny model whose file of weights was changed."""
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    style = "mistral" if kind.startswith("Llama") else "bert"
+    settings = tiny.config(style.replace("mistral", "Llama").replace("bert", "Bert"), len(tiny.tokenizer(style)), **config)
+    tiny.save(folder, style, getattr(transformers, kind)(settings))
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        *((kind, prefixed) for kind in LOADERS),
+        ("BertModel", without("layer.1.")),
+        ("BertForSequenceClassification", without("classifier")),
+        ("LlamaForCausalLM", without("lm_head")),
+    ],
+)
+def test_a_model_whose_file_lacks_weights_is_refused(
+    kind: str, change: Callable[[Tensors], Tensors], tiny_models: ModuleType, tmp_path: Path
+) -> None:
+    labels = {"num_labels": 1} if kind.endswith("Classification") else {}
+    LOADERS[kind](make(tmp_path / "whole", tiny_models, kind, dict, **labels))
+    with raises("random-weights"):
+        LOADERS[kind](make(tmp_path / "changed", tiny_models, kind, change, **labels))
+
+
+def test_an_nli_classifier_without_its_head_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+    model = make(tmp_path, tiny_models, "BertForSequenceClassification", without("classifier"), num_labels=3, id2label=LABELS)
+    with raises("random-weights"):
+        NliModel(NliConfig(model=model), "cpu")
+
+
+def test_an_encoder_needs_no_pooler_and_a_tied_head_no_file(tiny_models: ModuleType, tmp_path: Path) -> None:
+    Encoder(EncoderConfig(model=make(tmp_path / "encoder", tiny_models, "BertModel", without("pooler"))), "cpu")
+    tied = make(tmp_path / "tied", tiny_models, "LlamaForCausalLM", without("lm_head"), tie_word_embeddings=True)
+    LOADERS["LlamaForCausalLM"](tied)
+
+
+def test_a_damaged_language_model_and_weights_of_other_shapes_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+    def damaged(tensors: Tensors) -> Tensors:
+        name = "model.layers.1.mlp.up_proj.weight"
+        return tensors | {name: tensors[name] * float("nan")}
+
+    load = LOADERS["LlamaForCausalLM"]
+    with raises("vectors-not-finite"):
+        load(make(tmp_path / "nan", tiny_models, "LlamaForCausalLM", damaged))
+    other = Path(make(tmp_path / "shapes", tiny_models, "LlamaForCausalLM", dict))
+    config = json.loads((other / "config.json").read_text("utf-8"))
+    (other / "config.json").write_text(json.dumps(config | {"vocab_size": 500}), "utf-8")
+    with raises("weight-shapes-mismatch"):
+        load(str(other))
+    quantized = config | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    (other / "config.json").write_text(json.dumps(quantized), "utf-8")
+    with pytest.raises(UserError) as error:
+        load(str(other))
+    assert error.value.code == "load-failed"

@@ -261,7 +261,9 @@ def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow], over_seeds: 
     results = {}
     for first, members in series_of(runs, over_seeds).items():
         known = [costs[run.run] for run in members if run.run in costs]
-        if known:
+        if len(known) == 1:
+            results[first] = known[0]
+        elif known:
             results[first] = Cost(*(float(np.mean([getattr(item, name) for item in known])) for name in Cost.__slots__))
     return results
 

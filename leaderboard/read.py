@@ -25,7 +25,7 @@ from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix,
 from results.boards.primary import Primary, primary_of
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.style import CurveTable, Over
-from results.boards.systems import Figures, System, systems
+from results.boards.systems import Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
 from results.gate import history as gate_history
 from results.judging import battles as battle_board
@@ -38,6 +38,7 @@ from results.store import checkpoints, invariants, provenance, queries
 from results.store.provenance import Attribution
 from results.store.queries import AnswerRow, IndexCost, QuestionRow, RunRow, UserError
 from results.store.store import Store
+from results.submission import review
 
 # Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
 # and must not be changed. The store's folder comes from anyone who started the server, never from a URL.
@@ -121,6 +122,7 @@ style_gaps = _kept(style.style_gaps, 16, wait="Comparing …")
 method_ids = _kept(provenance.method_ids, 4)
 runs_of = _kept(provenance.runs_of, 32)
 decisions = _kept(gate_history.history, 4)
+has_submissions = _kept(review.has_submissions)
 _all_runs = _kept(queries.runs, shared=True)
 
 
@@ -208,12 +210,12 @@ class Ranked:
 @st.cache_resource(show_spinner=False, max_entries=64)
 def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
     """Rank the rows of `board_of` by one metric, repeats of a method as one; shared, not to be changed."""
-    store, every = store_of(at), run_groups(at, experiment)[group]
+    every = run_groups(at, experiment)[group]
     series = series_of(every, over_seeds=False)
     higher = bool(definitions(at).get(metric, {}).get("higher_is_better", True))
     column = Column("board", tuple(folded_runs(every, over_seeds=False)), metric, higher)
     members = {first: tuple(run.run for run in runs) for first, runs in series.items()}
-    known = column_figures.figures(store, wanted_of([column], members))
+    known = _figures_of(at, wanted_of([column], members))
     rows = systems({column.key: column.runs}, method_cards(at), checkpoints_by_hash(at))
     broken = {first: [what for run in runs for what in _violations(at, experiment).get(run, ())] for first, runs in members.items()}
     cells = ranked_cells([column], rows, known, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
@@ -392,28 +394,27 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
 
 
 @st.cache_resource(show_spinner=False, max_entries=2)
-def _columns_kept(at: Source) -> dict[Any, Figures]:
-    """Return figures by a column's content, the newest last: other settings and experiments show many of the same columns."""
+def _figures_kept(folder: str) -> dict[bytes, Figures]:
+    """Return figures of this store by what they were computed from, the newest last: most stay the same when a run writes."""
     return {}
+
+
+def _figures_of(at: Source, wanted: Sequence[Wanted]) -> dict[str, Figures]:
+    kept = _figures_kept(at.folder)
+    figures = column_figures.figures(store_of(at), wanted, kept)
+    pairs = 0
+    # Other visitors put in and take out at the same time.
+    for digest, column in reversed(list(kept.items())):
+        pairs += len(column.runs) ** 2
+        if pairs > PAIRS:
+            kept.pop(digest, None)
+    return figures
 
 
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
 def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
     columns = entrants(at, experiment, setting, family, measure).columns
-    wanted = wanted_of(columns, setting_of(at, experiment, setting).series)
-    kept, contents = _columns_kept(at), {column.key: column.content for column in wanted}
-    # Other visitors put in and take out at the same time.
-    figures = {key: result for key, content in contents.items() if (result := kept.get(content)) is not None}
-    figures |= column_figures.figures(store_of(at), [column for column in wanted if column.key not in figures])
-    for key, content in contents.items():
-        kept.pop(content, None)
-        kept[content] = figures[key]
-    pairs = 0
-    for content, column in reversed(list(kept.items())):
-        pairs += len(column.runs) ** 2
-        if pairs > PAIRS:
-            kept.pop(content, None)
-    return figures
+    return _figures_of(at, wanted_of(columns, setting_of(at, experiment, setting).series))
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ from leaderboard.intake import submit_command
 from leaderboard.pages import PAGES
 from leaderboard.widgets import style, tell_missing
 from results.store.queries import UserError
-from results.store.store import Store
-from results.submission.review import has_submissions
 
 _LIBRARIES = ("pandas", "pyarrow", "scipy.stats")
 
@@ -49,7 +47,7 @@ def main() -> None:
 def _submitted() -> bool:
     """Return whether the store has submissions, whose status visitors can read."""
     try:
-        return has_submissions(Store(Path(read.source().folder)))
+        return read.has_submissions(read.source())
     except UserError:
         # The page itself reports errors of the store.
         return False

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from benchmarks.clusters import Sampled
 from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
 from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
+from results.statistics.core import LEVEL
 from results.statistics.difference import Differences, compared, generalizes
 from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
-from results.statistics.places import Band, bands
+from results.statistics.places import Band
 from results.statistics.pooled import Pooled, Stratum, borda, pooled
 from results.store.checkpoints import Cards, Checkpoints
 from results.store.queries import NOT_STATED, OURS, Cost, RunRow
@@ -273,8 +274,7 @@ def ranked_cells(
         able = [(row.key, column.key) for row in rows if _able(cells, row, column) and row.runs[column.key].may_win]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
-            placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better, p=figures.p)
-            for key, band in zip(able, placed, strict=True):
+            for key, band in zip(able, figures.bands(positions, higher_is_better=column.higher_is_better), strict=True):
                 cells[key] = replace(cells[key], band=band)
     return cells
 
@@ -337,8 +337,8 @@ def _overall(
     means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
-    strata = [] if base is None or not alike else [stratum(results[column.key], column, others, base, kin) for column in columns]
-    differences = dict(zip((row.key for row in others), pooled(strata), strict=True)) if strata else {}
+    known = [] if base is None or not alike else pooled_from(base, others, columns, results, kin)[0]
+    differences = dict(zip((row.key for row in others), known, strict=True)) if known else {}
     lines = [
         Overall(
             row,
@@ -357,11 +357,34 @@ def _holds_for(pairs: Sequence[Paired | None]) -> str:
     return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
-def stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
-    """Return all methods and the base on one benchmark."""
-    ours, theirs = ([figures.sides[figures.runs[row.runs[column.key].run]] for row in group] for group in (others, [base] * len(others)))
-    metric = range_of_metric(figures.definition)
-    return Stratum(ours, theirs, figures.question_ids, figures.sampled.labels, kin[column.key], metric)
+def pooled_from(
+    base: System,
+    others: Sequence[System],
+    columns: Sequence[Column],
+    results: Mapping[str, Figures],
+    kin: Mapping[str, int],
+    level: float = LEVEL,
+) -> tuple[list[Pooled], int]:
+    """Return the differences of methods from a base over all benchmarks, and the number of clusters; once for the same figures."""
+    every = tuple(results[column.key] for column in columns)
+    at = tuple(
+        tuple(figures.runs[row.runs[column.key].run] for row in (base, *others)) for figures, column in zip(every, columns, strict=True)
+    )
+    groups = tuple(kin[column.key] for column in columns)
+
+    def compute() -> tuple[tuple[Figures, ...], list[Pooled], int]:
+        strata = [_stratum(*part) for part in zip(every, at, groups, strict=True)]
+        # The figures are kept too, so that no others get their ids.
+        return every, pooled(strata, level), len({label for part in strata for label in part.labels})
+
+    _, differences, clusters = every[0].once(("pooled", tuple(map(id, every)), at, groups, level), compute)
+    return differences, clusters
+
+
+def _stratum(figures: Figures, at: Sequence[int], kin: int) -> Stratum:
+    """Return methods against the first one, by their positions, on one benchmark."""
+    base, *ours = (figures.sides[place] for place in at)
+    return Stratum(ours, [base] * len(ours), figures.question_ids, figures.sampled.labels, kin, range_of_metric(figures.definition))
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
@@ -439,7 +462,10 @@ class _Pairs:
         """Compare the methods at some positions with the one at another."""
         ours, base = [figures.sides[place] for place in at.values()], figures.sides[against]
         metric, judged = range_of_metric(figures.definition), figures.definition.get("judge") is not None
-        tested = compared(ours, [base] * len(ours), clusters=figures.sampled.labels, metric=metric)
+        tested = figures.once(
+            ("compared", tuple(at.values()), against),
+            lambda: compared(ours, [base] * len(ours), clusters=figures.sampled.labels, metric=metric),
+        )
         return cls(tuple(at), tested, f"{figures.sampled.kind}s", tuple(generalizes(side, base, judged=judged) for side in ours))
 
 

@@ -19,7 +19,7 @@ from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, 
 from results.boards import board as boards
 from results.boards import budget, compare, style
 from results.boards import systems as column_figures
-from results.boards.board import Board, board, folded_costs, folded_runs, groups, series_of
+from results.boards.board import Board, Facts, board, folded_costs, folded_runs, groups, series_of
 from results.boards.compare import Comparison
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.boards.primary import Primary, primary_of
@@ -40,8 +40,8 @@ from results.store.queries import AnswerRow, IndexCost, QuestionRow, RunRow, Use
 from results.store.store import Store
 from results.submission import review
 
-# Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
-# and must not be changed. The store's folder comes from anyone who started the server, never from a URL.
+# Small results are cached by value; boards and lists of runs and of questions are shared between readers and must not be
+# changed. The store's folder comes from anyone who started the server, never from a URL.
 
 
 P = ParamSpec("P")
@@ -164,39 +164,34 @@ def index_cost(at: Source, run: str) -> IndexCost | None:
     return queries.index_costs(store_of(at), [run]).get(run)
 
 
-@st.cache_data(show_spinner=False, max_entries=512)
-def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
-    return board(
-        store_of(at),
-        run_groups(at, experiment)[group],
-        reference=reference,
-        metrics=[metric],
-        learned=(method_cards(at), checkpoints_by_hash(at)),
-    )
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _facts(at: Source, experiment: str | None, group: int) -> Facts:
+    return Facts.read(store_of(at), run_groups(at, experiment)[group], (method_cards(at), checkpoints_by_hash(at)))
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def _board(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
+    runs = run_groups(at, experiment)[group]
+    return board(store_of(at), runs, reference=reference, metrics=metrics, facts=_facts(at, experiment, group))
 
 
 def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
-    """Return the board of one group of runs; each metric's column is computed once and kept.
+    """Return the board of one group of runs; shared, not to be changed.
 
     Args:
         at: The store.
         experiment: None for all runs.
         group: Position in `run_groups`.
         reference: The method that differences are taken to.
-        metrics: At least one.
+        metrics: At least one; the board is computed once for any order of them.
     """
-    columns = [_column(at, experiment, group, reference, metric) for metric in metrics]
-    rows = tuple(
-        replace(rows[0], cells={metric: cell for row in rows for metric, cell in row.cells.items()})
-        for rows in zip(*(column.rows for column in columns), strict=True)
-    )
-    return replace(columns[0], metrics=metrics, rows=rows)
+    return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics)
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
     """Return the intervals of the cost per question of a board's runs, by run."""
-    return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
+    return budget.cost_intervals(store_of(at), board_of(at, experiment, group, None, (metric,)), axis)
 
 
 @dataclass(frozen=True)
@@ -217,7 +212,8 @@ def ranked(at: Source, experiment: str | None, group: int, reference: str | None
     members = {first: tuple(run.run for run in runs) for first, runs in series.items()}
     known = _figures_of(at, wanted_of([column], members))
     rows = systems({column.key: column.runs}, method_cards(at), checkpoints_by_hash(at))
-    broken = {first: [what for run in runs for what in _violations(at, experiment).get(run, ())] for first, runs in members.items()}
+    violated = _violations(at, experiment)
+    broken = {first: [what for run in runs for what in violated.get(run, ())] for first, runs in members.items()}
     cells = ranked_cells([column], rows, known, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
     costs = folded_costs(_costs(at, experiment), every, over_seeds=False)
     whole = matrix([column], rows, known, cells, costs=costs, reference=reference)

@@ -443,7 +443,10 @@ def boards(
         metrics = queries.metric_ids(store, every)
     learned = _learned(store)
     of = primary_of(stored) if stored else None
-    every_board = (board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results)
+    every_board = (
+        board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, facts=Facts.read(store, group, learned))
+        for group in results
+    )
     return [replace(item, primary=of) for item in every_board]
 
 
@@ -470,6 +473,29 @@ def groups(runs: Sequence[RunRow], *, seeds_apart: bool = False) -> list[list[Ru
     return [list(group.values()) for group in results.values()]
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is true of the runs of a board, whatever its metrics and its reference are.
+
+    Attributes:
+        learned: The training data of methods and their parts.
+        costs, violations, reused: By run.
+        health: Unusual facts.
+    """
+
+    learned: tuple[Cards, Checkpoints]
+    costs: Mapping[str, Cost]
+    violations: Mapping[str, Sequence[str]]
+    reused: Mapping[str, Reuse]
+    health: tuple[HealthLine, ...]
+
+    @classmethod
+    def read(cls, store: Store, runs: Sequence[RunRow], learned: tuple[Cards, Checkpoints] | None = None) -> Facts:
+        """Read them; `learned` is the same for all boards of a store."""
+        ids = [run.run for run in runs]
+        return cls(learned or _learned(store), queries.costs(store, ids), violations(store, ids), reuse(store, runs), health(store, runs))
+
+
 def board(
     store: Store,
     runs: Sequence[RunRow],
@@ -477,7 +503,7 @@ def board(
     reference: str | None = None,
     metrics: Sequence[str] | None = None,
     over_seeds: bool = False,
-    learned: tuple[Cards, Checkpoints] | None = None,
+    facts: Facts | None = None,
 ) -> Board:
     """Return one board from runs that share dataset, setting and seed.
 
@@ -487,7 +513,7 @@ def board(
         reference: Name of the method to compare with.
         metrics: Columns; None for those that the experiment shows of these runs, or all that were scored.
         over_seeds: One row for all training seeds of a method (`results.boards.board`).
-        learned: The training data of methods and their parts; None: read here, which takes longer than a small board.
+        facts: What is true of these runs for any metrics; None: read here, which takes longer than a small board.
     """
     first = runs[0]
     ids, all_seeds = [run.run for run in runs], tuple(sorted({run.seed for run in runs}))
@@ -495,10 +521,8 @@ def board(
         metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
     scores = single = queries.score_columns(store, first.dataset_fingerprint, ids, shown, {run.experiment for run in runs})
-    costs = queries.costs(store, ids)
-    unusual = health(store, runs)
-    broken = violations(store, ids)
-    reused = reuse(store, runs)
+    facts = facts or Facts.read(store, runs)
+    costs, broken, reused, unusual = facts.costs, facts.violations, facts.reused, facts.health
     base = _base(runs, reference)
     apart: Mapping[tuple[str, str], Any] = {}
     members = {run.run: [run] for run in runs}
@@ -535,7 +559,7 @@ def board(
                 by_repeat=values if seeds == 1 else (),
                 zero_elsewhere=_zero_elsewhere(metric),
             )
-    known_training = learned or _learned(store)
+    known_training = facts.learned
     contaminated = {
         run.run: tuple(dict.fromkeys(line for member in members[run.run] for line in contaminated_by(member, *known_training)))
         for run in runs

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -13,9 +15,19 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from leaderboard.matrix import rows as filters
 from leaderboard.matrix.exports import closest_printed
-from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, own_metrics, settings_of, wanted_of
+from leaderboard.matrix.rows import (
+    ALL_SETTINGS,
+    Choices,
+    Filters,
+    choices,
+    columns_of,
+    labels,
+    metrics_of,
+    own_metrics,
+    settings_of,
+    wanted_of,
+)
 from results.boards import board as boards
 from results.boards import budget, compare, style
 from results.boards import systems as column_figures
@@ -62,8 +74,13 @@ class Source:
     stamp: tuple[int, ...]
 
 
+REST_S = 10.0
+"""Seconds for which pages show a changed store before they look for the next change: a run writes ten times a second."""
+_adopted: dict[str, tuple[Source, float]] = {}
+
+
 def source() -> Source:
-    """Return the store that the server was started for."""
+    """Return the store that the server was started for; while it keeps changing, as it was at most `REST_S` seconds ago."""
     store = Store(Path(os.environ.get(STORE_VARIABLE) or DEFAULT_FOLDER).resolve())
     stamp: list[int] = []
     for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
@@ -72,7 +89,17 @@ def source() -> Source:
         except OSError:
             continue
         stamp += [result.st_mtime_ns, result.st_size]
-    return Source(str(store.folder), tuple(stamp))
+    latest, now = Source(str(store.folder), tuple(stamp)), time.monotonic()
+    known, since = _adopted.get(latest.folder, (latest, -math.inf))
+    if known != latest and (now - since >= REST_S or not (known.stamp and stamp)):
+        known, since = latest, now
+    _adopted[latest.folder] = known, since
+    return known
+
+
+def look_again(at: Source) -> None:
+    """Let pages show at once what this server itself has written."""
+    _adopted.pop(at.folder, None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
@@ -386,7 +413,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
     groups = setting_of(at, experiment, setting).groups
     columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
-    return Entrants(columns, rows, filters.choices(rows))
+    return Entrants(columns, rows, choices(rows))
 
 
 @st.cache_resource(show_spinner=False, max_entries=2)
@@ -424,11 +451,11 @@ class _Field:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _field(
-    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], query: str, _filters: Filters
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], filters: Filters
 ) -> _Field:
     result = entrants(at, experiment, setting, family, measure)
     columns = [column for column in result.columns if column.key in datasets]
-    rows = [row for row in result.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
+    rows = [row for row in result.rows if filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
     broken = dict(_violations(at, experiment))
     for first, members in setting_of(at, experiment, setting).series.items():
@@ -446,50 +473,24 @@ def matrix_of(
     family: str,
     measure: str,
     datasets: tuple[str, ...],
-    query: str,
-    _filters: Filters,
+    filters: Filters,
     reference: str | None,
     correction: Correction,
-) -> Matrix:
-    """Return the matrix of the ranked methods.
+) -> tuple[Matrix, list[BoardVerdict]]:
+    """Return the matrix of the ranked methods, and the verdicts on it.
 
     Args:
         at: The store.
         experiment, setting, family, measure: As chosen.
         datasets: Keys of the columns.
-        query: The filters' conditions, as a text.
-        _filters: The same, which is not part of what is remembered.
+        filters: Conditions that methods meet.
         reference: Name of the method to compare with.
         correction: Of p-values.
     """
-    left = _field(at, experiment, setting, family, measure, datasets, query, _filters)
-    return matrix(
-        left.columns,
-        left.rows,
-        _figures(at, experiment, setting, family, measure),
-        left.cells,
-        costs=_costs(at, experiment),
-        reference=reference,
-        correction=correction,
-    )
-
-
-@st.cache_resource(show_spinner=False, max_entries=32)
-def verdicts_of(
-    at: Source,
-    experiment: str | None,
-    setting: str,
-    family: str,
-    measure: str,
-    datasets: tuple[str, ...],
-    query: str,
-    _filters: Filters,
-    reference: str | None,
-    correction: Correction,
-) -> list[BoardVerdict]:
-    """Return the verdicts on the matrix of these arguments (`matrix_of`)."""
-    board = matrix_of(at, experiment, setting, family, measure, datasets, query, _filters, reference, correction)
-    return matrix_verdicts(board, _figures(at, experiment, setting, family, measure), definitions(at))
+    left = _field(at, experiment, setting, family, measure, datasets, filters)
+    figures, costs = _figures(at, experiment, setting, family, measure), _costs(at, experiment)
+    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)
+    return board, matrix_verdicts(board, figures, definitions(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

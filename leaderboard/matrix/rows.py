@@ -203,13 +203,6 @@ class Filters:
         """Return the number of active conditions."""
         return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
 
-    @property
-    def key(self) -> str:
-        """Return the same text for the same filters."""
-        untrained = map(key_of, self.untrained)
-        lists = (",".join(sorted(item)) for item in (self.kinds, self.readers, untrained))
-        return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
-
     def admits(self, row: System) -> bool:
         """Return whether a system meets all of them; controls, which are not ranked, always do."""
         if row.control:

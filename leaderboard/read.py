@@ -31,8 +31,9 @@ from leaderboard.matrix.rows import (
 from results.boards import board as boards
 from results.boards import budget, compare, style
 from results.boards import systems as column_figures
-from results.boards.board import Board, Facts, board, folded_costs, folded_runs, groups, series_of
+from results.boards.board import Board, Facts, board, groups
 from results.boards.compare import Comparison
+from results.boards.folded import Folded
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.boards.primary import Primary, primary_of
 from results.boards.published import Comparison as PublishedComparison
@@ -232,18 +233,13 @@ class Ranked:
 @st.cache_resource(show_spinner=False, max_entries=64)
 def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
     """Rank the rows of `board_of` by one metric, repeats of a method as one; shared, not to be changed."""
-    every = run_groups(at, experiment)[group]
-    series = series_of(every, over_seeds=False)
-    higher = bool(definitions(at).get(metric, {}).get("higher_is_better", True))
-    column = Column("board", tuple(folded_runs(every, over_seeds=False)), metric, higher)
-    members = {first: tuple(run.run for run in runs) for first, runs in series.items()}
-    known = _figures_of(at, wanted_of([column], members))
-    rows = systems({column.key: column.runs}, method_cards(at), checkpoints_by_hash(at))
-    violated = _violations(at, experiment)
-    broken = {first: [what for run in runs for what in violated.get(run, ())] for first, runs in members.items()}
-    cells = ranked_cells([column], rows, known, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
-    costs = folded_costs(_costs(at, experiment), every, over_seeds=False)
-    whole = matrix([column], rows, known, cells, costs=costs, reference=reference)
+    facts, higher = _facts(at, experiment, group), bool(definitions(at).get(metric, {}).get("higher_is_better", True))
+    part = Folded.of([run_groups(at, experiment)[group]], facts.costs, facts.violations, over_seeds=False)
+    column = Column("board", tuple(part.groups[0]), metric, higher)
+    known = _figures_of(at, wanted_of([column], part.series))
+    rows = systems({column.key: column.runs}, *facts.learned)
+    cells = ranked_cells([column], rows, known, cards=facts.learned[0], known=facts.learned[1], violations=part.violations)
+    whole = matrix([column], rows, known, cells, costs=part.costs, reference=reference)
     of_runs = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
     return Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
 
@@ -336,7 +332,6 @@ class Setting:
         groups: Runs by board.
         metrics: That any of the runs has values of.
         own: Those among them that the experiment shows.
-        series: By run, the runs of all training seeds of a method, for which it stands.
         names: Name and small print of the boards' columns by key.
         running: Whether a run is in progress.
     """
@@ -345,7 +340,6 @@ class Setting:
     groups: list[list[RunRow]]
     metrics: list[str]
     own: list[str]
-    series: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, str]]
     running: tuple[RunRow, ...]
 
@@ -369,16 +363,14 @@ def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
-    result = queries.costs(store_of(at), _ids(at, experiment))
-    for runs in run_groups(at, experiment):
-        result |= folded_costs(result, runs, experiment is not None)
-    return result
+def _folded(at: Source, experiment: str | None) -> Folded:
+    """Return an experiment's rows: all repeats of a method are one, within an experiment also all its seeds.
 
-
-@st.cache_resource(show_spinner=False, max_entries=8)
-def _violations(at: Source, experiment: str | None) -> Mapping[str, Sequence[str]]:
-    return invariants.violations(store_of(at), _ids(at, experiment))
+    Over experiments seeds are not: trainings of other options may bear the same name there.
+    """
+    ids, store = _ids(at, experiment), store_of(at)
+    costs, violations = queries.costs(store, ids), invariants.violations(store, ids)
+    return Folded.of(run_groups(at, experiment), costs, violations, experiment is not None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -389,22 +381,13 @@ def settings(at: Source, experiment: str | None) -> list[str]:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
-    """Return the boards in one of the settings; all repeats of a method are one row, within an experiment also all its seeds.
-
-    Over experiments seeds are not: trainings of other options may bear the same name there.
-    """
-    groups = [runs for runs in run_groups(at, experiment) if setting in (ALL_SETTINGS, runs[0].setting)]
-    series: dict[str, tuple[str, ...]] = {}
-    over_seeds = experiment is not None
-    for runs in groups:
-        every = series_of(runs, over_seeds).items()
-        series |= {first: tuple(run.run for run in members) for first, members in every if len(members) > 1}
-    groups = [folded_runs(runs, over_seeds) for runs in groups]
+    """Return the boards in one of the settings."""
+    groups = [runs for runs in _folded(at, experiment).groups if setting in (ALL_SETTINGS, runs[0].setting)]
     scored = _scored(at, experiment)
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
     own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
-    return Setting(settings(at, experiment), groups, list(metrics), list(own), series, labels(groups, setting), running)
+    return Setting(settings(at, experiment), groups, list(metrics), list(own), labels(groups, setting), running)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -437,7 +420,7 @@ def _figures_of(at: Source, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
 def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
     columns = entrants(at, experiment, setting, family, measure).columns
-    return _figures_of(at, wanted_of(columns, setting_of(at, experiment, setting).series))
+    return _figures_of(at, wanted_of(columns, _folded(at, experiment).series))
 
 
 @dataclass(frozen=True)
@@ -457,10 +440,7 @@ def _field(
     columns = [column for column in result.columns if column.key in datasets]
     rows = [row for row in result.rows if filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
-    broken = dict(_violations(at, experiment))
-    for first, members in setting_of(at, experiment, setting).series.items():
-        if what := list(dict.fromkeys(item for run in members for item in broken.get(run, ()))):
-            broken[first] = what
+    broken = _folded(at, experiment).violations
     cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
     return _Field(columns, rows, cells)
 
@@ -488,7 +468,7 @@ def matrix_of(
         correction: Of p-values.
     """
     left = _field(at, experiment, setting, family, measure, datasets, filters)
-    figures, costs = _figures(at, experiment, setting, family, measure), _costs(at, experiment)
+    figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
     board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)
     return board, matrix_verdicts(board, figures, definitions(at))
 

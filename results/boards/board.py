@@ -7,8 +7,7 @@ listed and badged, never ranked and never tested.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,123 +17,27 @@ import numpy as np
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
 from judges.metric import parse
+from results.boards.folded import folded_columns, folded_costs, folded_runs, series_of
 from results.boards.health import HealthLine, health
-from results.boards.names import base_name, first_name, folded_name
+from results.boards.names import base_name
 from results.boards.primary import Primary, primary_of
 from results.boards.sides import sides, trainings_of
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
 from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
 from results.boards.untouched import ReadBefore, read_before
 from results.statistics.core import Clusters, Difference, Estimate
-from results.statistics.difference import Side
 from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
 from results.store import checkpoints, provenance, queries
 from results.store.checkpoints import Cards, Checkpoints, read_unknown
 from results.store.failures import failures
 from results.store.invariants import violations
-from results.store.queries import Columns, Cost, IndexCost, RunRow
+from results.store.queries import Cost, IndexCost, RunRow
 from results.store.reuse import Reuse, merged, reuse
 from results.store.store import Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-# Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed.
-# A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method, the runs
-# differ and the board is the same.
-
-
-_BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_runs m JOIN runs r USING (run)
-    WHERE r.run = ? AND m.metrics IS NOT NULL"""
-"""The boards that show chosen columns of a run; the others show everything that was scored."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddedColumn:
-    """A metric that a user added to one of an experiment's boards."""
-
-    experiment: str
-    dataset: str
-    setting: str
-    metric: str
-
-
-def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
-    """Add metrics to the run's board in every experiment that has the run.
-
-    Args:
-        store: Where.
-        run: Its fingerprint.
-        metrics: Ids; those that the experiment's file names, or that were added before, are ignored.
-    """
-    with store.database.writing() as connection:
-        for metric in metrics:
-            connection.execute(
-                f"""INSERT INTO added_columns SELECT b.*, ? FROM ({_BOARDS}) b
-                    WHERE NOT EXISTS (FROM added_columns a WHERE a.experiment = b.experiment
-                        AND a.dataset = b.dataset AND a.setting = b.setting AND a.metric = ?)
-                    AND NOT EXISTS (FROM experiment_runs m WHERE m.experiment = b.experiment AND m.run = ?
-                        AND list_contains(m.metrics, ?))""",
-                [metric, run, metric, run, metric],
-            )
-
-
-def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
-    """Return the columns that were added to the boards of runs, in the order of addition."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT experiment, dataset, setting, metric FROM added_columns a WHERE EXISTS (
-                   FROM experiment_runs m JOIN runs r USING (run) WHERE list_contains(?, r.run)
-                   AND m.experiment = a.experiment AND r.dataset = a.dataset AND r.setting = a.setting)
-               ORDER BY rowid""",
-            [list(runs)],
-        ).fetchall()
-    return [AddedColumn(*row) for row in rows]
-
-
-def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None) -> list[AddedColumn]:
-    """Remove added columns from the boards of runs; the scores stay in the store.
-
-    Args:
-        store: Where.
-        runs: Fingerprints.
-        names: Metric ids, or ids without their version or parameters.
-        experiment: Only from its boards; None: from those of every experiment that has the runs.
-
-    Returns:
-        The removed columns.
-
-    Raises:
-        UserError: A column was not added: it is the experiment file's, or there is none of this name.
-    """
-    known = [column for column in added_columns(store, runs) if experiment in (None, column.experiment)]
-    going = [column for name in names for column in _meant(name, known)]
-    with store.database.writing() as connection:
-        for item in going:
-            connection.execute(
-                "DELETE FROM added_columns WHERE experiment = ? AND dataset = ? AND setting = ? AND metric = ?",
-                [item.experiment, item.dataset, item.setting, item.metric],
-            )
-    return list(dict.fromkeys(going))
-
-
-def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
-    if not known:
-        raise UserError(
-            f"{name!r} was not added to these tables: no column was",
-            code="column-not-added",
-            where="--remove",
-            try_this="if the experiment's file names the column, remove it from the file",
-        )
-    for short in (r"$", r"#", r"[(#]", r"[@(#]"):
-        results = [column for column in known if name == re.split(short, column.metric)[0]]
-        if results:
-            return results
-    raise unknown_name("added column", name, {column.metric for column in known}, where="--remove")
 
 
 # Metrics and judges that rank a control wrongly: flagged on the board that shows it.
@@ -182,90 +85,6 @@ def checked(controls: Collection[str]) -> str:
     if not checks:
         return "Not checked: no gold, empty or wrong answer has a value here."
     return f"Not flagged: {', and '.join(checks)}."
-
-
-# Each question counts with the mean of its scores over repeats and seeds, so differences stay paired by question.
-# Differences contain the variance between seeds, which `Cell.by_seed` states.
-
-
-def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list[RunRow]]:
-    """Group the runs of each method by the id of the first one, which represents them.
-
-    Args:
-        runs: In the order of the rows.
-        over_seeds: Whether all training seeds of a method are one row. Repeats of one experiment always share a row.
-    """
-    results: dict[Hashable, list[RunRow]] = {}
-    for run in runs:
-        key = base_name(run.method) if over_seeds else (run.experiment, first_name(run.method))
-        results.setdefault(key, []).append(run)
-    return {members[0].run: members for members in results.values()}
-
-
-def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]:
-    """Return one run for each series (`series_of`): finished if all are, with the failures of all."""
-    rows = []
-    for members in series_of(runs, over_seeds).values():
-        first = members[0]
-        if len(members) > 1:
-            unfinished = next((run for run in members if run.status != "finished"), first)
-            seeds = len({first_name(run.method) for run in members})
-            first = replace(
-                first,
-                method=folded_name((base_name if over_seeds else first_name)(first.method), seeds, len(members)),
-                status=unfinished.status,
-                done=min(run.done for run in members),
-                failed=sum(run.failed for run in members),
-                not_rescored=tuple(sorted({metric for run in members for metric in run.not_rescored})),
-            )
-        rows.append(first)
-    return rows
-
-
-def folded_columns(
-    columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str], over_seeds: bool = True
-) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
-    """Return the scores of each series (`series_of`): the mean over the repeats of each training, then over its trainings.
-
-    A question that lacks a score in any run of the series has no score.
-
-    Returns:
-        The columns of the runs that represent their series. Under the same keys, the mean of each training, in the order
-        of the runs, over the questions with a score in all; if a series has one training, the mean of each repeat. Only
-        for series of several runs that were all scored.
-    """
-    result = Columns(columns.questions, columns.sampled, {}, {}, {})
-    apart = {}
-    for first, members in series_of(runs, over_seeds).items():
-        trainings = trainings_of(members)
-        for metric in metrics:
-            keys = [(run.run, metric) for run in members]
-            if not all(key in columns.values for key in keys):
-                continue
-            side = Side(np.stack([columns.values[key] for key in keys]), trainings)
-            scores, mean = side.by_training() if side.seeds > 1 else side.scores, side.mean
-            result.values[first, metric] = mean
-            result.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
-            lacking = [columns.unread[key] for key in keys if key in columns.unread]
-            if lacking:
-                result.unread[first, metric] = np.isnan(mean) & np.any(lacking, axis=0)
-            result.unscored[first, metric] = int(result.unread[first, metric].sum()) if lacking else 0
-            here = ~np.isnan(mean)
-            if len(members) > 1 and here.any():
-                apart[first, metric] = scores[:, here].mean(axis=1)
-    return result, apart
-
-
-def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, Cost]:
-    """Return mean cost of a series."""
-    results = {}
-    for first, members in series_of(runs, over_seeds).items():
-        known = [costs[run.run] for run in members if run.run in costs]
-        if len(known) == 1:
-            results[first] = known[0]
-        elif known:
-            results[first] = Cost(*(float(np.mean([getattr(item, name) for item in known])) for name in Cost.__slots__))
-    return results
 
 
 def with_zeros(value: float, n: int, further: int) -> float:
@@ -475,7 +294,7 @@ def groups(runs: Sequence[RunRow], *, seeds_apart: bool = False) -> list[list[Ru
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is true of the runs of a board, whatever its metrics and its reference are.
+    """Facts about the runs of a board, equal for all of its metrics and references.
 
     Attributes:
         learned: The training data of methods and their parts.
@@ -513,7 +332,7 @@ def board(
         reference: Name of the method to compare with.
         metrics: Columns; None for those that the experiment shows of these runs, or all that were scored.
         over_seeds: One row for all training seeds of a method (`results.boards.board`).
-        facts: What is true of these runs for any metrics; None: read here, which takes longer than a small board.
+        facts: Those of these runs; None: read here, which takes longer than a small board.
     """
     first = runs[0]
     ids, all_seeds = [run.run for run in runs], tuple(sorted({run.seed for run in runs}))

@@ -243,7 +243,7 @@ def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class _MadeFrom:
-    """What the figures of a column are computed from; arrays of shape (members of its runs, questions).
+    """Inputs of the figures of a column; arrays of shape (members of its runs, questions).
 
     Attributes:
         column: The column.

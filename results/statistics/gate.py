@@ -80,10 +80,10 @@ def _smallest(excess: Callable[[int], float], least: int) -> int | None:
     most = least << max((_MOST // least).bit_length() - 1, 0)
     low, high, number, tried = least - 1, most + 1, least, 0
     while high - low > 1:
-        found = excess(number)
-        low, high = (low, number) if found <= 1 else (number, high)
+        distance = excess(number)
+        low, high = (low, number) if distance <= 1 else (number, high)
         tried += 1
-        likely = number * found**2
+        likely = number * distance**2
         halved = tried % 3 == 0 or not math.isfinite(likely)
         number = min(max(math.isqrt(max(low, 1) * high) if halved else math.ceil(likely), low + 1), high - 1)
     return None if high > most else high

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -13,19 +15,30 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from leaderboard.matrix import rows as filters
 from leaderboard.matrix.exports import closest_printed
-from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, own_metrics, settings_of, wanted_of
+from leaderboard.matrix.rows import (
+    ALL_SETTINGS,
+    Choices,
+    Filters,
+    choices,
+    columns_of,
+    labels,
+    metrics_of,
+    own_metrics,
+    settings_of,
+    wanted_of,
+)
 from results.boards import board as boards
 from results.boards import budget, compare, style
 from results.boards import systems as column_figures
-from results.boards.board import Board, board, folded_costs, folded_runs, groups, series_of
+from results.boards.board import Board, Facts, board, groups
 from results.boards.compare import Comparison
+from results.boards.folded import Folded
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.boards.primary import Primary, primary_of
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.style import CurveTable, Over
-from results.boards.systems import Figures, System, systems
+from results.boards.systems import Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
 from results.gate import history as gate_history
 from results.judging import battles as battle_board
@@ -38,9 +51,10 @@ from results.store import checkpoints, invariants, provenance, queries
 from results.store.provenance import Attribution
 from results.store.queries import AnswerRow, IndexCost, QuestionRow, RunRow, UserError
 from results.store.store import Store
+from results.submission import review
 
-# Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
-# and must not be changed. The store's folder comes from anyone who started the server, never from a URL.
+# Small results are cached by value; boards and lists of runs and of questions are shared between readers and must not be
+# changed. The store's folder comes from anyone who started the server, never from a URL.
 
 
 P = ParamSpec("P")
@@ -61,8 +75,13 @@ class Source:
     stamp: tuple[int, ...]
 
 
+REST_S = 10.0
+"""Seconds for which pages show a changed store before they look for the next change: a run writes ten times a second."""
+_adopted: dict[str, tuple[Source, float]] = {}
+
+
 def source() -> Source:
-    """Return the store that the server was started for, in its current version."""
+    """Return the store that the server was started for; while it keeps changing, in its version of at most `REST_S` seconds ago."""
     store = Store(Path(os.environ.get(STORE_VARIABLE) or DEFAULT_FOLDER).resolve())
     stamp: list[int] = []
     for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
@@ -71,7 +90,17 @@ def source() -> Source:
         except OSError:
             continue
         stamp += [result.st_mtime_ns, result.st_size]
-    return Source(str(store.folder), tuple(stamp))
+    latest, now = Source(str(store.folder), tuple(stamp)), time.monotonic()
+    known, since = _adopted.get(latest.folder, (latest, -math.inf))
+    if known != latest and (now - since >= REST_S or not (known.stamp and stamp)):
+        known, since = latest, now
+    _adopted[latest.folder] = known, since
+    return known
+
+
+def look_again(at: Source) -> None:
+    """Let pages show at once what this server itself has written."""
+    _adopted.pop(at.folder, None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
@@ -121,6 +150,7 @@ style_gaps = _kept(style.style_gaps, 16, wait="Comparing …")
 method_ids = _kept(provenance.method_ids, 4)
 runs_of = _kept(provenance.runs_of, 32)
 decisions = _kept(gate_history.history, 4)
+has_submissions = _kept(review.has_submissions)
 _all_runs = _kept(queries.runs, shared=True)
 
 
@@ -161,39 +191,34 @@ def index_cost(at: Source, run: str) -> IndexCost | None:
     return queries.index_costs(store_of(at), [run]).get(run)
 
 
-@st.cache_data(show_spinner=False, max_entries=512)
-def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
-    return board(
-        store_of(at),
-        run_groups(at, experiment)[group],
-        reference=reference,
-        metrics=[metric],
-        learned=(method_cards(at), checkpoints_by_hash(at)),
-    )
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _facts(at: Source, experiment: str | None, group: int) -> Facts:
+    return Facts.read(store_of(at), run_groups(at, experiment)[group], (method_cards(at), checkpoints_by_hash(at)))
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def _board(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
+    runs = run_groups(at, experiment)[group]
+    return board(store_of(at), runs, reference=reference, metrics=metrics, facts=_facts(at, experiment, group))
 
 
 def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
-    """Build the board of one group of runs; each metric's column is computed once and cached.
+    """Build the board of one group of runs; the cached result must not be changed.
 
     Args:
         at: The store and its version.
         experiment: Name of the experiment; None for all runs.
         group: Position in `run_groups`.
         reference: Name of the method to compare with.
-        metrics: Metric ids, at least one.
+        metrics: Metric ids, at least one; the board is computed once for any order of them.
     """
-    columns = [_column(at, experiment, group, reference, metric) for metric in metrics]
-    rows = tuple(
-        replace(rows[0], cells={metric: cell for row in rows for metric, cell in row.cells.items()})
-        for rows in zip(*(column.rows for column in columns), strict=True)
-    )
-    return replace(columns[0], metrics=metrics, rows=rows)
+    return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics)
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
     """Return the interval of the cost per question of each run on a board, by run id."""
-    return budget.cost_intervals(store_of(at), _column(at, experiment, group, None, metric), axis)
+    return budget.cost_intervals(store_of(at), board_of(at, experiment, group, None, (metric,)), axis)
 
 
 @dataclass(frozen=True)
@@ -207,17 +232,13 @@ class Ranked:
 @st.cache_resource(show_spinner=False, max_entries=64)
 def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
     """Rank the rows of a board by one metric, with repeats of a method averaged; the cached result must not be changed."""
-    store, every = store_of(at), run_groups(at, experiment)[group]
-    series = series_of(every, over_seeds=False)
-    higher = bool(definitions(at).get(metric, {}).get("higher_is_better", True))
-    column = Column("board", tuple(folded_runs(every, over_seeds=False)), metric, higher)
-    members = {first: tuple(run.run for run in runs) for first, runs in series.items()}
-    known = column_figures.figures(store, wanted_of([column], members))
-    rows = systems({column.key: column.runs}, method_cards(at), checkpoints_by_hash(at))
-    broken = {first: [what for run in runs for what in _violations(at, experiment).get(run, ())] for first, runs in members.items()}
-    cells = ranked_cells([column], rows, known, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
-    costs = folded_costs(_costs(at, experiment), every, over_seeds=False)
-    whole = matrix([column], rows, known, cells, costs=costs, reference=reference)
+    facts, higher = _facts(at, experiment, group), bool(definitions(at).get(metric, {}).get("higher_is_better", True))
+    part = Folded.of([run_groups(at, experiment)[group]], facts.costs, facts.violations, over_seeds=False)
+    column = Column("board", tuple(part.groups[0]), metric, higher)
+    known = _figures_of(at, wanted_of([column], part.series))
+    rows = systems({column.key: column.runs}, *facts.learned)
+    cells = ranked_cells([column], rows, known, cards=facts.learned[0], known=facts.learned[1], violations=part.violations)
+    whole = matrix([column], rows, known, cells, costs=part.costs, reference=reference)
     of_runs = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
     return Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
 
@@ -324,7 +345,6 @@ class Setting:
         groups: Runs, grouped by board.
         metrics: Metrics that any of the runs was scored on.
         own: The metrics among them that the experiment shows.
-        series: By run, the runs of all training seeds that it represents.
         names: Title and subtitle of each column, by key.
         running: Whether a run is in progress.
     """
@@ -333,7 +353,6 @@ class Setting:
     groups: list[list[RunRow]]
     metrics: list[str]
     own: list[str]
-    series: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, str]]
     running: tuple[RunRow, ...]
 
@@ -357,16 +376,14 @@ def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
-    result = queries.costs(store_of(at), _ids(at, experiment))
-    for runs in run_groups(at, experiment):
-        result |= folded_costs(result, runs, experiment is not None)
-    return result
+def _folded(at: Source, experiment: str | None) -> Folded:
+    """Return an experiment's rows: all repeats of a method are one, within an experiment also all its seeds.
 
-
-@st.cache_resource(show_spinner=False, max_entries=8)
-def _violations(at: Source, experiment: str | None) -> Mapping[str, Sequence[str]]:
-    return invariants.violations(store_of(at), _ids(at, experiment))
+    Over experiments seeds are not: trainings of other options may bear the same name there.
+    """
+    ids, store = _ids(at, experiment), store_of(at)
+    costs, violations = queries.costs(store, ids), invariants.violations(store, ids)
+    return Folded.of(run_groups(at, experiment), costs, violations, experiment is not None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -381,18 +398,12 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 
     Without an experiment, seeds are not averaged, because other trainings may have the same name.
     """
-    groups = [runs for runs in run_groups(at, experiment) if setting in (ALL_SETTINGS, runs[0].setting)]
-    series: dict[str, tuple[str, ...]] = {}
-    over_seeds = experiment is not None
-    for runs in groups:
-        every = series_of(runs, over_seeds).items()
-        series |= {first: tuple(run.run for run in members) for first, members in every if len(members) > 1}
-    groups = [folded_runs(runs, over_seeds) for runs in groups]
+    groups = [runs for runs in _folded(at, experiment).groups if setting in (ALL_SETTINGS, runs[0].setting)]
     scored = _scored(at, experiment)
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
     own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
-    return Setting(settings(at, experiment), groups, list(metrics), list(own), series, labels(groups, setting), running)
+    return Setting(settings(at, experiment), groups, list(metrics), list(own), labels(groups, setting), running)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -401,32 +412,31 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
     groups = setting_of(at, experiment, setting).groups
     columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
-    return Entrants(columns, rows, filters.choices(rows))
+    return Entrants(columns, rows, choices(rows))
 
 
 @st.cache_resource(show_spinner=False, max_entries=2)
-def _columns_kept(at: Source) -> dict[Any, Figures]:
-    """Return figures by a column's content, the newest last: other settings and experiments show many of the same columns."""
+def _figures_kept(folder: str) -> dict[bytes, Figures]:
+    """Return figures of this store by what they were computed from, the newest last: most stay the same when a run writes."""
     return {}
+
+
+def _figures_of(at: Source, wanted: Sequence[Wanted]) -> dict[str, Figures]:
+    kept = _figures_kept(at.folder)
+    figures = column_figures.figures(store_of(at), wanted, kept)
+    pairs = 0
+    # Other visitors put in and take out at the same time.
+    for digest, column in reversed(list(kept.items())):
+        pairs += len(column.runs) ** 2
+        if pairs > PAIRS:
+            kept.pop(digest, None)
+    return figures
 
 
 @st.cache_resource(show_spinner="Comparing …", max_entries=8)
 def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
     columns = entrants(at, experiment, setting, family, measure).columns
-    wanted = wanted_of(columns, setting_of(at, experiment, setting).series)
-    kept, contents = _columns_kept(at), {column.key: column.content for column in wanted}
-    # Other visitors put in and take out at the same time.
-    figures = {key: result for key, content in contents.items() if (result := kept.get(content)) is not None}
-    figures |= column_figures.figures(store_of(at), [column for column in wanted if column.key not in figures])
-    for key, content in contents.items():
-        kept.pop(content, None)
-        kept[content] = figures[key]
-    pairs = 0
-    for content, column in reversed(list(kept.items())):
-        pairs += len(column.runs) ** 2
-        if pairs > PAIRS:
-            kept.pop(content, None)
-    return figures
+    return _figures_of(at, wanted_of(columns, _folded(at, experiment).series))
 
 
 @dataclass(frozen=True)
@@ -440,16 +450,13 @@ class _Field:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _field(
-    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], query: str, _filters: Filters
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], filters: Filters
 ) -> _Field:
     result = entrants(at, experiment, setting, family, measure)
     columns = [column for column in result.columns if column.key in datasets]
-    rows = [row for row in result.rows if _filters.admits(row) and any(column.key in row.runs for column in columns)]
+    rows = [row for row in result.rows if filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
-    broken = dict(_violations(at, experiment))
-    for first, members in setting_of(at, experiment, setting).series.items():
-        if what := list(dict.fromkeys(item for run in members for item in broken.get(run, ()))):
-            broken[first] = what
+    broken = _folded(at, experiment).violations
     cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
     return _Field(columns, rows, cells)
 
@@ -462,50 +469,24 @@ def matrix_of(
     family: str,
     measure: str,
     datasets: tuple[str, ...],
-    query: str,
-    _filters: Filters,
+    filters: Filters,
     reference: str | None,
     correction: Correction,
-) -> Matrix:
-    """Build the overview matrix of the selected systems.
+) -> tuple[Matrix, list[BoardVerdict]]:
+    """Build the overview matrix of the selected systems, and the verdicts on it.
 
     Args:
         at: The store and its version.
         experiment, setting, family, measure: The user's choices.
         datasets: Keys of the columns.
-        query: Cache key of the filters.
-        _filters: The filters, which are not hashed.
+        filters: Conditions on the systems.
         reference: Name of the method to compare with.
         correction: The family over which p-values are corrected.
     """
-    left = _field(at, experiment, setting, family, measure, datasets, query, _filters)
-    return matrix(
-        left.columns,
-        left.rows,
-        _figures(at, experiment, setting, family, measure),
-        left.cells,
-        costs=_costs(at, experiment),
-        reference=reference,
-        correction=correction,
-    )
-
-
-@st.cache_resource(show_spinner=False, max_entries=32)
-def verdicts_of(
-    at: Source,
-    experiment: str | None,
-    setting: str,
-    family: str,
-    measure: str,
-    datasets: tuple[str, ...],
-    query: str,
-    _filters: Filters,
-    reference: str | None,
-    correction: Correction,
-) -> list[BoardVerdict]:
-    """Return the verdicts on the matrix; arguments as in `matrix_of`."""
-    board = matrix_of(at, experiment, setting, family, measure, datasets, query, _filters, reference, correction)
-    return matrix_verdicts(board, _figures(at, experiment, setting, family, measure), definitions(at))
+    left = _field(at, experiment, setting, family, measure, datasets, filters)
+    figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
+    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)
+    return board, matrix_verdicts(board, figures, definitions(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)

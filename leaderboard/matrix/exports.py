@@ -13,7 +13,8 @@ from leaderboard.matrix import overall
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Drawn, columns_of, default_order, drawn, labels, wanted_of
 from leaderboard.matrix.table import SOURCES, Shown, draw_matrix, gaps, legend_lines
 from results.boards import systems as column_figures
-from results.boards.board import folded_costs, folded_runs, groups, series_of
+from results.boards.board import groups
+from results.boards.folded import Folded
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.names import is_called
 from results.boards.primary import primary_of
@@ -182,22 +183,15 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
     scored = column_figures.scored_metrics(store, ids)
-    series = {first: tuple(run.run for run in members) for runs in every for first, members in series_of(runs).items() if len(members) > 1}
-    costs, broken = queries.costs(store, ids), dict(invariants.violations(store, ids))
-    for runs in every:
-        costs |= folded_costs(costs, runs)
-    for first, members in series.items():
-        if what := list(dict.fromkeys(item for run in members for item in broken.get(run, ()))):
-            broken[first] = what
-    folded = [folded_runs(runs) for runs in every]
+    folded = Folded.of(every, queries.costs(store, ids), invariants.violations(store, ids))
     stored = {row.name: row for row in queries.experiments(store)}.get(experiment)
-    columns = columns_of(folded, scored, definitions, datasets, MAIN, OWN, primary_of(stored) if stored is not None else None)
+    columns = columns_of(folded.groups, scored, definitions, datasets, MAIN, OWN, primary_of(stored) if stored is not None else None)
     columns = [column for column in columns if column.metric is not None]
     if not columns:
         return None
     cards, known = provenance.cards(store), checkpoints.known_checkpoints(store)
     rows = systems({column.key: column.runs for column in columns}, cards, known)
-    wanted = wanted_of(columns, series)
+    wanted = wanted_of(columns, folded.series)
     figures = column_figures.figures(store, list(wanted))
     query = stored.reference if stored is not None else None
     able = [row.name for row in rows if not row.control]
@@ -205,12 +199,12 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         columns,
         rows,
         figures,
-        ranked_cells(columns, rows, figures, cards=cards, known=known, violations=broken),
-        costs=costs,
+        ranked_cells(columns, rows, figures, cards=cards, known=known, violations=folded.violations),
+        costs=folded.costs,
         reference=next((name for name in able if query and is_called(name, query)), None),
         correction="column",
     )
-    names = labels(folded, ALL_SETTINGS if len({runs[0].setting for runs in folded}) > 1 else "")
+    names = labels(folded.groups, ALL_SETTINGS if len({runs[0].setting for runs in folded.groups}) > 1 else "")
     shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
     order = default_order(board)
     return Export(shown, drawn(board, order, (), (), "", 0, page=len(rows) or 1), order, title)

@@ -204,13 +204,6 @@ class Filters:
         """Return the number of active filters."""
         return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
 
-    @property
-    def key(self) -> str:
-        """Return a cache key that is equal for equal filters."""
-        untrained = map(key_of, self.untrained)
-        lists = (",".join(sorted(item)) for item in (self.kinds, self.readers, untrained))
-        return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
-
     def admits(self, row: System) -> bool:
         """Return whether a system passes all filters; controls always do."""
         if row.control:

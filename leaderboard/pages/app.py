@@ -17,8 +17,6 @@ from leaderboard.intake import submit_command
 from leaderboard.pages import PAGES
 from leaderboard.widgets import style, tell_missing
 from results.store.queries import UserError
-from results.store.store import Store
-from results.submission.review import has_submissions
 
 _LIBRARIES = ("pandas", "pyarrow", "scipy.stats")
 
@@ -58,7 +56,7 @@ def _empty() -> set[str]:
     at, takes = read.source(), submit_command() is not None
     try:
         # Visitors can read the status of submissions.
-        takes = takes or has_submissions(Store(Path(at.folder)))
+        takes = takes or read.has_submissions(at)
         full = {"submit": takes, "style": read.styled(at), "judge": bool(read.judges(at))}
     except UserError:
         # The page itself reports errors of the store.

@@ -90,7 +90,7 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     datasets = widgets.datasets_of_url(labels)
     with bar[1]:
         papers = widgets.draw_filters(labels, result.choices, filters.active + (len(datasets) < len(labels)))
-    board = read.matrix_of(*query.scope, tuple(datasets), filters.key, filters, reference, correction)
+    board, verdicts = read.matrix_of(*query.scope, tuple(datasets), filters, reference, correction)
     definitions = {**read.definitions(query.at), **COSTS}
     shown = Shown(board, names, definitions, read.published(*query.scope))
     order = _order(board)
@@ -104,7 +104,6 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
             "ragmeter-board",
             {"csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export), "tex": lambda: exports.latex(export)},
         )
-    verdicts = read.verdicts_of(*query.scope, tuple(datasets), filters.key, filters, reference, correction)
     if (line := verdict.first_line(verdicts)) is not None:
         show(line, "verdict")
     show(_summary(board, len(result.rows) - len(board.rows)), "summary")

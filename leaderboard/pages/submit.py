@@ -156,6 +156,7 @@ def _owner(at: Source, sent: list[Submitted]) -> None:
 def _decide(at: Source, run: str, action: str, reason: str) -> None:
     try:
         intake.decide(run, action, reason, Path(at.folder))
+        read.look_again(at)
         st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
     except UserError as error:
         st.session_state[_REFUSED] = error.with_traceback(None)
@@ -249,6 +250,7 @@ def _store(at: Source, checked: _Checked, metric: str | None) -> None:
     try:
         with st.spinner("Checking once more, and storing …"):
             kept = intake.hand_over(checked.draft, Path(at.folder), keep=True)
+            read.look_again(at)
     except UserError as error:
         explain(error, "It was not stored")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -54,8 +55,9 @@ def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]
     """Return the rank of each run by the focus metric, by run id; equal values share a rank, and incomparable runs have none."""
     values = {row.run.run: row.cells[focus].estimate.value for row in _ranked(board, focus)}
     sign = 1 if higher_is_better(focus, definitions) else -1
-    scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
-    return {run: 1 + sum(other > value for other in scored.values()) for run, value in scored.items()}
+    scored = {run: -sign * value for run, value in values.items() if not math.isnan(value)}
+    order = sorted(scored.values())
+    return {run: 1 + bisect_left(order, value) for run, value in scored.items()}
 
 
 def _ranked(board: Board, focus: str) -> list[Row]:

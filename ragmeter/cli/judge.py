@@ -92,7 +92,7 @@ def run(
     from ragmeter.runner.progress import JudgingProgress
     from ragmeter.runner.rewriting import judge_of
     from ragmeter.runner.spending import limited_command
-    from results.boards.board import add_columns
+    from results.boards.added import add_columns
     from results.judging.battles import battle_boards
 
     limits = Limits.from_options(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
@@ -148,7 +148,7 @@ def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = No
     from methods.models.reply_cache import ResponseCache
     from ragmeter.cli.config_options import given_options
     from ragmeter.runner import judging
-    from results.boards.board import add_columns
+    from results.boards.added import add_columns
     from results.judging import judgments
     from results.store import queries
 
@@ -243,7 +243,7 @@ def score(
     """Score stored answers on further metrics; their columns stay until `--remove`."""
     from judges import score as scoring
     from judges.metric import parse as parse_metric
-    from results.boards.board import add_columns, remove_columns
+    from results.boards.added import add_columns, remove_columns
     from results.store import queries, records
     from results.store.invariants import check_run
 

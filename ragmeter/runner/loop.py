@@ -35,7 +35,7 @@ from ragmeter.runner.revisions import Watch
 from ragmeter.runner.shield import shielded
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
-from results.boards.board import added_columns
+from results.boards.added import added_columns
 from results.contexts import Matcher, named, reading
 from results.store.checkpoints import register_recorded
 from results.store.database import DiskFull

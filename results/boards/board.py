@@ -7,8 +7,7 @@ listed and badged, never ranked and never tested.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,123 +17,27 @@ import numpy as np
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
 from judges.metric import parse
+from results.boards.folded import folded_columns, folded_costs, folded_runs, series_of
 from results.boards.health import HealthLine, health
-from results.boards.names import base_name, first_name, folded_name
+from results.boards.names import base_name
 from results.boards.primary import Primary, primary_of
 from results.boards.sides import sides, trainings_of
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
 from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
 from results.boards.untouched import ReadBefore, read_before
 from results.statistics.core import Clusters, Difference, Estimate
-from results.statistics.difference import Side
 from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
 from results.store import checkpoints, provenance, queries
 from results.store.checkpoints import Cards, Checkpoints, read_unknown
 from results.store.failures import failures
 from results.store.invariants import violations
-from results.store.queries import Columns, Cost, IndexCost, RunRow
+from results.store.queries import Cost, IndexCost, RunRow
 from results.store.reuse import Reuse, merged, reuse
 from results.store.store import Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-# Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed.
-# A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method, the runs
-# differ and the board is the same.
-
-
-_BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_runs m JOIN runs r USING (run)
-    WHERE r.run = ? AND m.metrics IS NOT NULL"""
-"""The boards that show chosen columns of a run; the others show everything that was scored."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddedColumn:
-    """Metric column that a user added to one board (dataset and setting) of an experiment, beyond those in its YAML file."""
-
-    experiment: str
-    dataset: str
-    setting: str
-    metric: str
-
-
-def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
-    """Add metric columns to the boards that show a run, in every experiment that contains the run.
-
-    Args:
-        store: The store to write to.
-        run: Fingerprint of the run.
-        metrics: Metric ids. Ids that the experiment's file lists, or that were added before, are skipped.
-    """
-    with store.database.writing() as connection:
-        for metric in metrics:
-            connection.execute(
-                f"""INSERT INTO added_columns SELECT b.*, ? FROM ({_BOARDS}) b
-                    WHERE NOT EXISTS (FROM added_columns a WHERE a.experiment = b.experiment
-                        AND a.dataset = b.dataset AND a.setting = b.setting AND a.metric = ?)
-                    AND NOT EXISTS (FROM experiment_runs m WHERE m.experiment = b.experiment AND m.run = ?
-                        AND list_contains(m.metrics, ?))""",
-                [metric, run, metric, run, metric],
-            )
-
-
-def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
-    """List the metric columns that users added to the boards of these runs, oldest first; empty if there is no store yet."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT experiment, dataset, setting, metric FROM added_columns a WHERE EXISTS (
-                   FROM experiment_runs m JOIN runs r USING (run) WHERE list_contains(?, r.run)
-                   AND m.experiment = a.experiment AND r.dataset = a.dataset AND r.setting = a.setting)
-               ORDER BY rowid""",
-            [list(runs)],
-        ).fetchall()
-    return [AddedColumn(*row) for row in rows]
-
-
-def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None) -> list[AddedColumn]:
-    """Remove user-added metric columns from the boards of runs; the scores stay in the store.
-
-    Args:
-        store: The store to write to.
-        runs: Fingerprints of the runs.
-        names: Metric ids, or ids without their version or parameters.
-        experiment: Name of the experiment whose boards change; None changes the boards of every experiment that has the runs.
-
-    Returns:
-        The removed columns.
-
-    Raises:
-        UserError: No user-added column has one of these names: the experiment's file lists the metric, or it does not exist.
-    """
-    known = [column for column in added_columns(store, runs) if experiment in (None, column.experiment)]
-    going = [column for name in names for column in _meant(name, known)]
-    with store.database.writing() as connection:
-        for item in going:
-            connection.execute(
-                "DELETE FROM added_columns WHERE experiment = ? AND dataset = ? AND setting = ? AND metric = ?",
-                [item.experiment, item.dataset, item.setting, item.metric],
-            )
-    return list(dict.fromkeys(going))
-
-
-def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
-    if not known:
-        raise UserError(
-            f"{name!r} was not added to these tables: no column was",
-            code="column-not-added",
-            where="--remove",
-            try_this="if the experiment's file names the column, remove it from the file",
-        )
-    for short in (r"$", r"#", r"[(#]", r"[@(#]"):
-        results = [column for column in known if name == re.split(short, column.metric)[0]]
-        if results:
-            return results
-    raise unknown_name("added column", name, {column.metric for column in known}, where="--remove")
 
 
 # Metrics and judges that rank a control wrongly: flagged on the board that shows it.
@@ -185,93 +88,6 @@ def checked(controls: Collection[str]) -> str:
     if not checks:
         return "Not checked: no gold, empty or wrong answer has a value here."
     return f"Not flagged: {', and '.join(checks)}."
-
-
-# Each question counts with the mean of its scores over repeats and seeds, so differences stay paired by question.
-# Differences contain the variance between seeds, which `Cell.by_seed` states.
-
-
-def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list[RunRow]]:
-    """Group the repeats (and training seeds) of each method; the key is the id of the group's first run.
-
-    Args:
-        runs: Runs in the order of the table's rows.
-        over_seeds: Whether all training seeds of a method are one row. Repeats of one experiment always share a row.
-            Runs of different experiments, and of none, never do: their options may differ.
-    """
-    results: dict[Hashable, list[RunRow]] = {}
-    for run in runs:
-        name = (base_name if over_seeds else first_name)(run.method)
-        key = run.run if run.experiment == queries.NO_EXPERIMENT else (run.experiment, run.origin == queries.OURS, name)
-        results.setdefault(key, []).append(run)
-    return {members[0].run: members for members in results.values()}
-
-
-def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]:
-    """Combine the runs of each series (`series_of`) into one row: finished only if all of them are, with the failures of all
-    added.
-    """
-    rows = []
-    for members in series_of(runs, over_seeds).values():
-        first = members[0]
-        if len(members) > 1:
-            unfinished = next((run for run in members if run.status != "finished"), first)
-            seeds = len({first_name(run.method) for run in members})
-            first = replace(
-                first,
-                method=folded_name((base_name if over_seeds else first_name)(first.method), seeds, len(members)),
-                status=unfinished.status,
-                done=min(run.done for run in members),
-                failed=sum(run.failed for run in members),
-                not_rescored=tuple(sorted({metric for run in members for metric in run.not_rescored})),
-            )
-        rows.append(first)
-    return rows
-
-
-def folded_columns(
-    columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str], over_seeds: bool = True
-) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
-    """Average per-question scores over the runs of each series (`series_of`): first over repeats of a training, then over
-    trainings.
-
-    A question that lacks a score in any run of the series has no score.
-
-    Returns:
-        Two values. First, the averaged scores, under the id of each series' first run. Second, by (first run's id, metric), the
-        mean score of each training (or of each repeat, if there is one training) over the questions that all runs scored; only
-        series with several scored runs have an entry.
-    """
-    result = Columns(columns.questions, columns.sampled, {}, {}, {})
-    apart = {}
-    for first, members in series_of(runs, over_seeds).items():
-        trainings = trainings_of(members)
-        for metric in metrics:
-            keys = [(run.run, metric) for run in members]
-            if not all(key in columns.values for key in keys):
-                continue
-            side = Side(np.stack([columns.values[key] for key in keys]), trainings)
-            scores, mean = side.by_training() if side.seeds > 1 else side.scores, side.mean
-            result.values[first, metric] = mean
-            result.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
-            lacking = [columns.unread[key] for key in keys if key in columns.unread]
-            if lacking:
-                result.unread[first, metric] = np.isnan(mean) & np.any(lacking, axis=0)
-            result.unscored[first, metric] = int(result.unread[first, metric].sum()) if lacking else 0
-            here = ~np.isnan(mean)
-            if len(members) > 1 and here.any():
-                apart[first, metric] = scores[:, here].mean(axis=1)
-    return result, apart
-
-
-def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, Cost]:
-    """Average the cost of the runs of each series (`series_of`), by the id of its first run; runs of unknown cost are left out."""
-    results = {}
-    for first, members in series_of(runs, over_seeds).items():
-        known = [costs[run.run] for run in members if run.run in costs]
-        if known:
-            results[first] = Cost(*(float(np.mean([getattr(item, name) for item in known])) for name in Cost.__slots__))
-    return results
 
 
 def with_zeros(value: float, n: int, further: int) -> float:
@@ -452,7 +268,10 @@ def boards(
         metrics = queries.metric_ids(store, every)
     learned = _learned(store)
     of = primary_of(stored) if stored else None
-    every_board = (board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results)
+    every_board = (
+        board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, facts=Facts.read(store, group, learned))
+        for group in results
+    )
     return [replace(item, primary=of) for item in every_board]
 
 
@@ -479,6 +298,29 @@ def groups(runs: Sequence[RunRow], *, seeds_apart: bool = False) -> list[list[Ru
     return [list(group.values()) for group in results.values()]
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about the runs of a board, equal for all of its metrics and references.
+
+    Attributes:
+        learned: The training data of methods and their parts.
+        costs, violations, reused: By run.
+        health: Unusual facts.
+    """
+
+    learned: tuple[Cards, Checkpoints]
+    costs: Mapping[str, Cost]
+    violations: Mapping[str, Sequence[str]]
+    reused: Mapping[str, Reuse]
+    health: tuple[HealthLine, ...]
+
+    @classmethod
+    def read(cls, store: Store, runs: Sequence[RunRow], learned: tuple[Cards, Checkpoints] | None = None) -> Facts:
+        """Read them; `learned` is the same for all boards of a store."""
+        ids = [run.run for run in runs]
+        return cls(learned or _learned(store), queries.costs(store, ids), violations(store, ids), reuse(store, runs), health(store, runs))
+
+
 def board(
     store: Store,
     runs: Sequence[RunRow],
@@ -486,7 +328,7 @@ def board(
     reference: str | None = None,
     metrics: Sequence[str] | None = None,
     over_seeds: bool = False,
-    learned: tuple[Cards, Checkpoints] | None = None,
+    facts: Facts | None = None,
 ) -> Board:
     """Build one results table from runs that share dataset, setting and seed.
 
@@ -496,8 +338,7 @@ def board(
         reference: Name of the method to compare with.
         metrics: Metric ids of the columns; None uses the experiment's metrics, or all that were scored.
         over_seeds: One row for all training seeds of a method (`results.boards.board`).
-        learned: Method cards and registered checkpoints, for contamination checks; None reads them from the store, which is
-            slow.
+        facts: Facts about these runs (`Facts.of`); None reads them from the store, which is slow.
     """
     first = runs[0]
     ids, all_seeds = [run.run for run in runs], tuple(sorted({run.seed for run in runs}))
@@ -505,10 +346,8 @@ def board(
         metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
     scores = single = queries.score_columns(store, first.dataset_fingerprint, ids, shown, {run.experiment for run in runs})
-    costs = queries.costs(store, ids)
-    unusual = health(store, runs)
-    broken = violations(store, ids)
-    reused = reuse(store, runs)
+    facts = facts or Facts.read(store, runs)
+    costs, broken, reused, unusual = facts.costs, facts.violations, facts.reused, facts.health
     base = _base(runs, reference)
     apart: Mapping[tuple[str, str], Any] = {}
     members = {run.run: [run] for run in runs}
@@ -545,7 +384,7 @@ def board(
                 by_repeat=values if seeds == 1 else (),
                 zero_elsewhere=_zero_elsewhere(metric),
             )
-    known_training = learned or _learned(store)
+    known_training = facts.learned
     contaminated = {
         run.run: tuple(dict.fromkeys(line for member in members[run.run] for line in contaminated_by(member, *known_training)))
         for run in runs

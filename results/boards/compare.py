@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
-from results.boards.board import folded_columns
 from results.boards.contamination import read_lines
+from results.boards.folded import folded_columns
 from results.boards.names import base_name
 from results.boards.primary import of_metrics, primary_of
 from results.boards.series import side_by_side

@@ -156,7 +156,8 @@ _LENGTH = f"length(prompt) + coalesce(try_cast(replace({_MORE}, ',', '') AS BIGI
 
 def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about endpoints that count far fewer prompt tokens than were sent: they probably truncate prompts."""
-    for run, name in _names(runs).items():
+    names = _names(runs)
+    for (run,) in _rows(store, "SELECT DISTINCT run FROM calls WHERE run IN ({runs}) ORDER BY run", list(names)):
         with store.database.reading() as connection:
             calls = connection.execute(
                 f"SELECT {_LENGTH}, prompt_tokens FROM calls WHERE run = ? AND NOT failed AND prompt_tokens >= {LEAST_READ} "
@@ -174,7 +175,7 @@ def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
                 run,
                 f"the endpoint reports {percent(reported / sent)} of the prompt tokens sent{calls_cut}; raise its context length",
                 {"share": reported / sent, "reported": reported, "estimated": round(sent), "calls": len(cut), "sampled": len(calls)},
-                name,
+                names[run],
             )
 
 
@@ -261,12 +262,12 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         _ids(able),
         FEW,
     )
-    by_run = {run.run: run for run in able}
+    by_run, golds = {run.run: run for run in able}, _golds(store, able) if rows else {}
     for run, count, answer in rows:
         row = by_run[run]
         if not answer.strip():
             yield HealthLine("empty_answers", run, f"all {count:,} answers are empty", {"answers": count}, row.method)
-        elif not _right_everywhere(store, row, answer):
+        elif not all(em(answer, accepted, "lenient") for accepted in golds.get(row.dataset_fingerprint, ())):
             text = f"all answers are identical: {_short(answer)!r}"
             yield HealthLine("identical_answers", run, text, {"answers": count, "answer": _short(answer)}, row.method)
 
@@ -307,11 +308,16 @@ def _answers_nothing(run: RunRow) -> bool:
     return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
 
 
-def _right_everywhere(store: Store, run: RunRow, answer: str) -> bool:
-    """Return whether every question that has a gold accepts an answer."""
-    with store.database.reading() as connection:
-        accepted = connection.execute("SELECT DISTINCT golds FROM questions WHERE dataset_fingerprint = ?", [run.dataset_fingerprint])
-        return all(em(answer, golds, "lenient") for (golds,) in accepted.fetchall() if golds)
+def _golds(store: Store, runs: Sequence[RunRow]) -> dict[str, list[list[str]]]:
+    """Return the different golds of the questions that have one, by dataset."""
+    data = list(dict.fromkeys(run.dataset_fingerprint for run in runs))
+    return dict(
+        store.database.rows(
+            """SELECT dataset_fingerprint, list(DISTINCT golds) FROM questions
+               WHERE list_contains(?, dataset_fingerprint) AND len(golds) > 0 GROUP BY 1""",
+            [data],
+        )
+    )
 
 
 _DROPPED = r"""answer <> '' AND contains(raw, answer)

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from benchmarks.clusters import Sampled
 from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
 from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
+from results.statistics.core import LEVEL
 from results.statistics.difference import Differences, compared, generalizes
 from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
-from results.statistics.places import Band, bands
+from results.statistics.places import Band
 from results.statistics.pooled import Pooled, Stratum, borda, pooled
 from results.store.checkpoints import Cards, Checkpoints
 from results.store.queries import NOT_STATED, OURS, Cost, RunRow
@@ -277,8 +278,7 @@ def ranked_cells(
         able = [(row.key, column.key) for row in rows if _able(cells, row, column) and row.runs[column.key].may_win]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
-            placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better, p=figures.p)
-            for key, band in zip(able, placed, strict=True):
+            for key, band in zip(able, figures.bands(positions, higher_is_better=column.higher_is_better), strict=True):
                 cells[key] = replace(cells[key], band=band)
     return cells
 
@@ -341,8 +341,8 @@ def _overall(
     means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
-    strata = [] if base is None or not alike else [stratum(results[column.key], column, others, base, kin) for column in columns]
-    differences = dict(zip((row.key for row in others), pooled(strata), strict=True)) if strata else {}
+    known = [] if base is None or not alike else pooled_from(base, others, columns, results, kin)[0]
+    differences = dict(zip((row.key for row in others), known, strict=True)) if known else {}
     lines = [
         Overall(
             row,
@@ -361,11 +361,48 @@ def _holds_for(pairs: Sequence[Paired | None]) -> str:
     return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
-def stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
-    """Collect the scores of all methods and of the base on one benchmark, as input for the pooled test over benchmarks."""
-    ours, theirs = ([figures.sides[figures.runs[row.runs[column.key].run]] for row in group] for group in (others, [base] * len(others)))
-    metric = range_of_metric(figures.definition)
-    return Stratum(ours, theirs, figures.question_ids, figures.sampled.labels, kin[column.key], metric)
+def pooled_from(
+    base: System,
+    others: Sequence[System],
+    columns: Sequence[Column],
+    results: Mapping[str, Figures],
+    kin: Mapping[str, int],
+    level: float = LEVEL,
+) -> tuple[list[Pooled], int]:
+    """Return the pooled differences of methods from a base over all benchmarks, and the number of clusters, computed once."""
+    every, at, groups = _parts(base, others, columns, results, kin)
+
+    def compute() -> tuple[tuple[Figures, ...], list[Pooled], int]:
+        strata = [_stratum(*part) for part in zip(every, at, groups, strict=True)]
+        # The figures are kept too, so that no other object gets their ids.
+        return every, pooled(strata, level), len({label for part in strata for label in part.labels})
+
+    _, differences, clusters = every[0].once(("pooled", tuple(map(id, every)), at, groups, level), compute)
+    return differences, clusters
+
+
+def strata_of(
+    base: System, others: Sequence[System], columns: Sequence[Column], results: Mapping[str, Figures], kin: Mapping[str, int]
+) -> list[Stratum]:
+    """Collect the scores of methods and of a base on each benchmark, as input for the pooled test over benchmarks."""
+    return [_stratum(*part) for part in zip(*_parts(base, others, columns, results, kin), strict=True)]
+
+
+def _parts(
+    base: System, others: Sequence[System], columns: Sequence[Column], results: Mapping[str, Figures], kin: Mapping[str, int]
+) -> tuple[tuple[Figures, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Return by benchmark: its figures, the positions of the base and the methods in them, and its group of related benchmarks."""
+    every = tuple(results[column.key] for column in columns)
+    at = tuple(
+        tuple(figures.runs[row.runs[column.key].run] for row in (base, *others)) for figures, column in zip(every, columns, strict=True)
+    )
+    return every, at, tuple(kin[column.key] for column in columns)
+
+
+def _stratum(figures: Figures, at: Sequence[int], kin: int) -> Stratum:
+    """Return methods against the first one, by their positions, on one benchmark."""
+    base, *ours = (figures.sides[place] for place in at)
+    return Stratum(ours, [base] * len(ours), figures.question_ids, figures.sampled.labels, kin, range_of_metric(figures.definition))
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
@@ -443,7 +480,10 @@ class _Pairs:
         """Compare the methods at some positions with the one at another."""
         ours, base = [figures.sides[place] for place in at.values()], figures.sides[against]
         metric, judged = range_of_metric(figures.definition), figures.definition.get("judge") is not None
-        tested = compared(ours, [base] * len(ours), clusters=figures.sampled.labels, metric=metric)
+        tested = figures.once(
+            ("compared", tuple(at.values()), against),
+            lambda: compared(ours, [base] * len(ours), clusters=figures.sampled.labels, metric=metric),
+        )
         return cls(tuple(at), tested, f"{figures.sampled.kind}s", tuple(generalizes(side, base, judged=judged) for side in ours))
 
 

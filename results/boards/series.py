@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from results.boards.board import groups, series_of
+from results.boards.board import groups
+from results.boards.folded import series_of
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import FINISHED, Store

@@ -42,6 +42,13 @@ class Answers:
         with store.database.reading() as connection:
             return cls(_failed(connection, runs), _labels(connection, runs), _made_of(connection, runs))
 
+    def facts(self, runs: Sequence[str], metric: str) -> list[Any]:
+        """Return all that `side` takes from here, in an order of its own."""
+        name = _measure(metric)
+        return [
+            (self.made_of.get(run, ""), sorted(self.failed.get(run, ())), sorted(self.labels.get((run, name), {}).items())) for run in runs
+        ]
+
     def side(
         self,
         members: Sequence[str],
@@ -74,11 +81,16 @@ class Answers:
                     open_[row] |= np.array([question in gone for question in questions]) & ~np.isnan(rows[row])
         labels = None
         if definition.get("judge") is not None:
-            name = re.split(r"[(#]", metric)[0]
+            name = _measure(metric)
             held = [self.labels.get((run, name), {}) for run in members]
             if any(held):
                 labels = np.array([[each.get(question, np.nan) for question in questions] for each in held])
         return Side(rows, trainings if trained else None, open_ if open_.any() else None, labels)
+
+
+def _measure(metric: str) -> str:
+    """Return the measure of a judge, which people label, without version and parameters."""
+    return re.split(r"[(#]", metric)[0]
 
 
 def sides(

@@ -21,7 +21,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.styles import STYLED
 from benchmarks.styles.mix import Survival, survival
-from results.boards.board import folded_columns, folded_runs
+from results.boards.folded import folded_columns, folded_runs
 from results.boards.names import is_called
 from results.boards.tables import plain
 from results.statistics.core import Difference, Estimate

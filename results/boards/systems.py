@@ -6,11 +6,12 @@ If neither is known, the value is None and never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,15 @@ from results.boards.sides import Answers
 from results.boards.unread import MAX_UNSCORED, Missing, max_unscored_of_runs, missing_values, range_of_metric, together
 from results.statistics.core import Floats
 from results.statistics.difference import Side, all_pairs, means, p_at_both_ends
+from results.statistics.places import Band, bands
 from results.statistics.tested import Tested
 from results.store.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
 from results.store.queries import NO_EXPERIMENT, RunRow, definitions, sampled_by_data, unstated
 from results.store.store import FINISHED, Store
 
+R = TypeVar("R")
+_MOST_KNOWN = 100
+"""Maximum number of results that figures keep (`Figures.once`)."""
 COST = "cost"
 """The metric family of costs; its figures come from usage, not from scores."""
 COSTS: dict[str, dict[str, Any]] = {
@@ -110,6 +115,7 @@ class Figures:
         missing: Counts of missing verdicts of a judge, by run.
         max_unscored: The share of missing verdicts above which a value is not shown.
         p: p-values of `pairs` that hold for all possible unknown values.
+        known: Results of `once`.
     """
 
     runs: Mapping[str, int]
@@ -126,6 +132,22 @@ class Figures:
     missing: Mapping[str, Missing] = field(default_factory=dict)
     max_unscored: float = MAX_UNSCORED
     p: Floats | None = None
+    known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, key: Hashable, compute: Callable[[], R]) -> R:
+        """Return what depends on these figures and a key only; pages ask for it again and again, and it is computed once."""
+        if key not in self.known:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = compute()
+        return cast(R, self.known[key])
+
+    def bands(self, positions: NDArray[np.int64], *, higher_is_better: bool) -> list[Band]:
+        """Return the ranks of the runs at these positions."""
+        return self.once(
+            ("bands", positions.tobytes(), higher_is_better),
+            lambda: bands(self.pairs, positions=positions, higher_is_better=higher_is_better, p=self.p),
+        )
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
@@ -142,8 +164,16 @@ def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
     return dict(rows)
 
 
-def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
-    """Read the scores of all requested columns with one query, and test them; the result is keyed by column."""
+def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, Figures] | None = None) -> dict[str, Figures]:
+    """Read the scores of all requested columns with one query, and test them; the result is keyed by column.
+
+    Args:
+        store: The store to read.
+        wanted: The requested columns.
+        kept: Figures of earlier calls, by a digest of their inputs. A column with equal inputs reuses them. Scores are read
+            in any case.
+    """
+    kept = {} if kept is None else kept
     if not wanted:
         return {}
     with store.database.reading() as connection:
@@ -177,13 +207,16 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     for position, column in enumerate(wanted):
         part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
         data = column.dataset_fingerprint
-        result = _figures(column, clusters[column.experiments][data], ids_of.get(data, []), part, known.get(column.metric, {}), answers)
-        if result.unscored.any():
+        made_of = _MadeFrom.of(column, clusters[column.experiments][data], ids_of.get(data, []), part, known.get(column.metric, {}))
+        missing: dict[str, Missing] = {}
+        if made_of.lacking.any():
             missing = {
                 run: together([gaps[m, column.metric] for m in column.members(run) if (m, column.metric) in gaps]) for run in column.runs
             }
-            result = replace(result, missing=missing, max_unscored=most.get(column.key, MAX_UNSCORED))
-        results[column.key] = result
+        most_unscored = most.get(column.key, MAX_UNSCORED)
+        digest = made_of.digest(answers, repr((missing, most_unscored)))
+        result = kept.pop(digest, None) or replace(_figures(made_of, answers), missing=missing, max_unscored=most_unscored)
+        results[column.key] = kept[digest] = result
     return results
 
 
@@ -208,25 +241,55 @@ def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]
     )
 
 
-def _figures(
-    column: Wanted,
-    sampled: Sampled,
-    questions: Sequence[str],
-    rows: Mapping[str, NDArray[Any]],
-    definition: Mapping[str, Any],
-    answers: Answers,
-) -> Figures:
-    members = [column.members(run) for run in column.runs]
-    shape = (sum(map(len, members)), len(questions))
-    cells = np.ravel_multi_index((rows["member"].astype(np.int64), rows["position"].astype(np.int64)), shape)
-    # What lacks a row, or holds a NaN, is not a score.
-    there = _count(cells, shape) == 1
-    values = np.where(there, _count(cells, shape, rows["value"]), np.nan)
-    lacking = there & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)
+@dataclass(frozen=True, slots=True)
+class _MadeFrom:
+    """Inputs of the figures of a column; arrays of shape (members of its runs, questions).
+
+    Attributes:
+        column: The column.
+        sampled, questions, definition: As in `Figures`.
+        there: Which questions have exactly one score; what lacks a row, or holds a NaN, is not a score.
+        values: The scores, NaN without one.
+        lacking: Which have no value from the judge.
+    """
+
+    column: Wanted
+    sampled: Sampled
+    questions: Sequence[str]
+    definition: Mapping[str, Any]
+    there: NDArray[np.bool_]
+    values: Floats
+    lacking: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, column: Wanted, sampled: Sampled, questions: Sequence[str], rows: Mapping[str, NDArray[Any]], definition: Mapping[str, Any]
+    ) -> _MadeFrom:
+        """Arrange the rows of scores."""
+        shape = (sum(len(column.members(run)) for run in column.runs), len(questions))
+        cells = np.ravel_multi_index((rows["member"].astype(np.int64), rows["position"].astype(np.int64)), shape)
+        there = _count(cells, shape) == 1
+        values = np.where(there, _count(cells, shape, rows["value"]), np.nan)
+        lacking = there & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)
+        return cls(column, sampled, questions, definition, there, values, lacking)
+
+    def digest(self, answers: Answers, more: str) -> bytes:
+        """Return the same bytes for the same figures."""
+        members = [member for run in self.column.runs for member in self.column.members(run)]
+        facts = (self.column.content, self.column.runs, self.sampled, self.questions, self.definition, more)
+        made = hashlib.blake2b(repr((facts, answers.facts(members, self.column.metric))).encode())
+        for array in (self.there, self.values, self.lacking):
+            made.update(array.tobytes())
+        return made.digest()
+
+
+def _figures(made_of: _MadeFrom, answers: Answers) -> Figures:
+    column, sampled, questions, definition = made_of.column, made_of.sampled, made_of.questions, made_of.definition
+    there, lacking = made_of.there, made_of.lacking
     sides, whole, unread, start = [], [], [], 0
-    for names in members:
+    for names in map(column.members, column.runs):
         at = slice(start, start + len(names))
-        sides.append(answers.side(names, values[at], lacking[at], questions, column.metric, definition))
+        sides.append(answers.side(names, made_of.values[at], lacking[at], questions, column.metric, definition))
         whole.append(there[at].all(axis=0))
         unread.append(whole[-1] & lacking[at].any(axis=0))
         start = at.stop

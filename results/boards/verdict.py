@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.core.errors import counted
-from results.boards.matrix import Cell, Column, Matrix, kind_of, stratum
+from results.boards.matrix import Cell, Column, Matrix, kind_of, pooled_from, strata_of
 from results.boards.systems import Figures, System
 from results.boards.tables import labels, plain
 from results.boards.unread import range_of_metric
@@ -25,9 +25,9 @@ from results.statistics.core import LEVEL, Floats
 from results.statistics.difference import AtBothEnds, Side, compared, generalizes
 from results.statistics.gate import clusters_needed
 from results.statistics.holm import holm_array, holm_levels
-from results.statistics.places import Standing, bands
+from results.statistics.places import Standing
 from results.statistics.planning import seeds_needed
-from results.statistics.pooled import Added, pilot, pooled
+from results.statistics.pooled import Added, pilot
 from results.statistics.tested import FEWEST_CLUSTERS, Mask, Tested
 from results.store.queries import Cost
 
@@ -225,7 +225,8 @@ def _column(
 ) -> BoardVerdict:
     cells = {row.name: board.cells[row.key, column.key] for row in board.rows if (row.key, column.key) in board.cells}
     entrants = [_entrant(name, cell, figures, board.costs.get(cell.run.run)) for name, cell in cells.items() if cell.run.kind != "control"]
-    verdict = decide(_place([column], {column.key: figures}, definitions, names), entrants, figures)
+    place = _place([column], {column.key: figures}, definitions, names)
+    verdict = figures.once(("verdict", place, tuple(entrants)), lambda: decide(place, entrants, figures))
     paired = None if verdict.best is None else cells[verdict.best.name].paired
     if verdict.best is None or paired is None or board.reference is None:
         return verdict
@@ -280,7 +281,7 @@ def decide(place: Place, entrants: Sequence[Entrant], figures: Figures) -> Board
     if not able:
         return BoardVerdict(place, left_out=left_out)
     at = np.array([item.position for item in able], dtype=np.int64)
-    standings = [band.standing for band in bands(figures.pairs, positions=at, higher_is_better=place.higher_is_better, p=figures.p)]
+    standings = [band.standing for band in figures.bands(at, higher_is_better=place.higher_is_better)]
     sign = 1.0 if place.higher_is_better else -1.0
     order = sorted(range(len(able)), key=lambda row: (standings[row] is not Standing.BEST, -sign * round(able[row].value, 12)))
     first, *others = order
@@ -370,7 +371,6 @@ def _suite(
 ) -> BoardVerdict:
     """Return the verdict over all benchmarks: of the methods that are ranked on each."""
     place = _place(board.columns, figures, definitions, names)
-    labels: set[str] = set()
     able: list[tuple[System, Entrant]] = []
     left_out: dict[str, str] = {}
     for row in board.rows:
@@ -397,12 +397,9 @@ def _suite(
     if not others:
         return BoardVerdict(place, best, left_out=left_out)
     rows = [row for row, _ in others]
-    strata = [stratum(figures[column.key], column, rows, base, board.kin) for column in board.columns]
-    for part in strata:
-        labels.update(part.labels)
-    p = np.array([item.p for item in pooled(strata)])
-    corrected, levels = _of_all_pairs(p, len(able))
-    few = len(labels) < FEWEST_CLUSTERS
+    differences, clusters = pooled_from(base, rows, board.columns, figures, board.kin)
+    corrected, levels = _of_all_pairs(np.array([item.p for item in differences]), len(able))
+    few = clusters < FEWEST_CLUSTERS
 
     def named(mask: Mask) -> tuple[str, ...]:
         return tuple(item.name for (_, item), kept in zip(others, mask, strict=True) if kept)
@@ -417,7 +414,7 @@ def _suite(
         named(~behind & lacking),
         named(behind),
         left_out,
-        _pooled_against(board, figures, (base, best), others[0], float(corrected[0]), float(levels[0]), len(labels)),
+        _pooled_against(board, figures, (base, best), others[0], float(corrected[0]), float(levels[0]), clusters),
         level=_level(best, [item for _, item in others], equal),
     )
     line = next((line for line in board.overall if line.row.key == base.key), None)
@@ -426,8 +423,8 @@ def _suite(
     against, theirs = line.pooled, next((item for _, item in others if item.name == board.reference), None)
     ratio = None if theirs is None else cost_ratio(best.cost, theirs.cost)
     numbers = (against.value, against.low, against.high, against.p_holm)
-    why = too_few(len(labels), "cluster", against.p_holm)
-    held = Against(board.reference, *numbers, clusters=len(labels), insufficient_data=why, generalizes=line.generalizes, cost=ratio)
+    why = too_few(clusters, "cluster", against.p_holm)
+    held = Against(board.reference, *numbers, clusters=clusters, insufficient_data=why, generalizes=line.generalizes, cost=ratio)
     return replace(verdict, reference=held)
 
 
@@ -450,8 +447,7 @@ def _pooled_against(
     level: float,
     clusters: int,
 ) -> Against:
-    strata = [stratum(figures[column.key], column, [best[0]], other[0], board.kin) for column in board.columns]
-    (result,) = pooled(strata, level)
+    ((result,), _) = pooled_from(other[0], [best[0]], board.columns, figures, board.kin, level)
     sides = [_sides(figures[column.key], column, best[0], other[0]) for column in board.columns]
     judged = any(figures[column.key].definition.get("judge") is not None for column in board.columns)
     holds = "; ".join(dict.fromkeys(generalizes(one, two, judged=judged) for one, two in sides))
@@ -460,7 +456,7 @@ def _pooled_against(
     alike = len({(one.seeds, two.seeds) for one, two in sides}) == 1
     lacking: tuple[Needed | None, bool] = None, False
     if not why and not p <= ALPHA and alike:
-        lacking = _lacking(pilot(strata), sides[0], result.value, n, level)
+        lacking = _lacking(pilot(strata_of(other[0], [best[0]], board.columns, figures, board.kin)), sides[0], result.value, n, level)
     ratio = cost_ratio(best[1].cost, other[1].cost)
     return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio, *lacking)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from results.boards.board import folded_costs, folded_runs, groups, series_of
+from results.boards.board import groups
+from results.boards.folded import Folded
 from results.boards.matrix import Column, matrix, ranked_cells
 from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
@@ -43,19 +44,11 @@ def verdicts(
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
     scored = scored_metrics(store, ids)
-    costs, broken = queries.costs(store, ids), dict(violations(store, ids))
-    series: dict[str, tuple[str, ...]] = {}
-    for runs in every:
-        costs |= folded_costs(costs, runs, stored is not None)
-        for first, members in series_of(runs, stored is not None).items():
-            series[first] = tuple(run.run for run in members)
-            if what := list(dict.fromkeys(item for run in members for item in broken.get(run.run, ()))):
-                broken[first] = what
-    folded = [folded_runs(runs, stored is not None) for runs in every]
-    shown_on = [_shown(runs, scored, metrics) for runs in folded]
+    folded = Folded.of(every, queries.costs(store, ids), violations(store, ids), over_seeds=stored is not None)
+    shown_on = [_shown(runs, scored, metrics) for runs in folded.groups]
     mains = [
         main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
-        for runs, shown in zip(folded, shown_on, strict=True)
+        for runs, shown in zip(folded.groups, shown_on, strict=True)
     ]
     tables = [list(enumerate(mains))]
     every_metric = dict.fromkeys(metric for shown in shown_on for metric in shown)
@@ -63,7 +56,7 @@ def verdicts(
         tables.append([(at, metric) for at, shown in enumerate(shown_on) if metric in shown and metric != mains[at]])
     sets = [
         [
-            Column(f"{at} {metric}", tuple(folded[at]), metric, bool(definitions.get(metric, {}).get("higher_is_better", True)))
+            Column(f"{at} {metric}", tuple(folded.groups[at]), metric, bool(definitions.get(metric, {}).get("higher_is_better", True)))
             for at, metric in table
             if metric is not None
         ]
@@ -75,7 +68,7 @@ def verdicts(
             column.first.dataset_fingerprint,
             tuple(run.run for run in column.runs),
             str(column.metric),
-            series,
+            folded.series,
             frozenset(run.experiment for run in column.runs),
         )
         for columns in sets
@@ -86,15 +79,15 @@ def verdicts(
     names = labels(list(every_metric))
     for columns in filter(None, sets):
         rows = systems({column.key: column.runs for column in columns}, *learned)
-        cells = ranked_cells(columns, rows, known, cards=learned[0], known=learned[1], violations=broken)
+        cells = ranked_cells(columns, rows, known, cards=learned[0], known=learned[1], violations=folded.violations)
         other = next((row.name for row in rows if not row.control and base and is_called(row.name, base)), None)
-        whole = matrix(columns, rows, known, cells, costs=costs, reference=other)
+        whole = matrix(columns, rows, known, cells, costs=folded.costs, reference=other)
         results += [
             item
             for item in matrix_verdicts(whole, known, definitions, names)
-            if not item.place.suite or (stored is not None and len(columns) == len(folded))
+            if not item.place.suite or (stored is not None and len(columns) == len(folded.groups))
         ]
-    return results + [_unscored(runs) for runs, metric in zip(folded, mains, strict=True) if metric is None]
+    return results + [_unscored(runs) for runs, metric in zip(folded.groups, mains, strict=True) if metric is None]
 
 
 def _unscored(runs: Sequence[RunRow]) -> BoardVerdict:

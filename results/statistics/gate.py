@@ -64,28 +64,30 @@ def clusters_needed(
     if not 0 < power < 1 or not 0 < level < 1:
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
 
-    def shown(count: int) -> bool:
+    def excess(count: int) -> float:
         # NaN: there are too few clusters to know it.
-        return float(pilot.scaled(count / clusters / ratio).detectable(power, level)[0]) <= abs(effect)
+        return float(pilot.scaled(count / clusters / ratio).detectable(power, level)[0]) / abs(effect)
 
     if math.isnan(float(pilot.detectable(power, level)[0])):
         return math.ceil(2 * max(ratio, 1.0))
-    return _smallest(shown, math.ceil(least * max(ratio, 1.0)))
+    return _smallest(excess, math.ceil(least * max(ratio, 1.0)))
 
 
-def _smallest(holds: Callable[[int], bool], least: int) -> int | None:
-    """Return the smallest number from `least` on for which a monotone condition holds; None above `_MOST`."""
-    if holds(least):
-        return least
-    low, high = least, least
-    while not holds(high):
-        low, high = high, 2 * high
-        if high > _MOST:
-            return None
+def _smallest(excess: Callable[[int], float], least: int) -> int | None:
+    """Return the smallest number from `least` on for which `excess` is at most 1; None above `_MOST`.
+
+    The excess falls about with the root of the number, which leads to the next one to try; every third one halves the range.
+    """
+    most = least << max((_MOST // least).bit_length() - 1, 0)
+    low, high, number, tried = least - 1, most + 1, least, 0
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+        distance = excess(number)
+        low, high = (low, number) if distance <= 1 else (number, high)
+        tried += 1
+        likely = number * distance**2
+        halved = tried % 3 == 0 or not math.isfinite(likely)
+        number = min(max(math.isqrt(max(low, 1) * high) if halved else math.ceil(likely), low + 1), high - 1)
+    return None if high > most else high
 
 
 Outcome = Literal["pass", "regressed", "inconclusive"]

@@ -272,6 +272,8 @@ def _trainings(sides: Sequence[Side], weight: Floats, kept: Mask, labels: Sequen
     If all strata have equally many, they are the same ones in the same order; else their errors are treated as fully
     correlated.
     """
+    if all(side.seeds < 2 for side in sides):
+        return Trainings()
     rows = [side.by_training() for side in sides]
     if len({side.seeds for side in sides}) == 1:
         values = np.concatenate(rows, axis=1) * np.where(kept, weight, np.nan)

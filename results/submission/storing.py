@@ -15,7 +15,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import DataReference
 from judges.metric import Metric
 from methods.api import Prediction
-from results.boards.board import added_columns
+from results.boards.added import added_columns
 from results.boards.systems import IMPLAUSIBLE
 from results.boards.tables import plain
 from results.contexts import named

@@ -13,7 +13,8 @@ from rich.console import Console
 from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import METRICS, register
 from ragmeter.show.board_text import show_board
-from results.boards.board import add_columns, boards, wrongly_ranked
+from results.boards.added import add_columns
+from results.boards.board import boards, wrongly_ranked
 from results.judging import judgments
 from results.store.store import Store
 

@@ -351,6 +351,28 @@ def test_seeds_of_a_method_count_with_their_mean_question_by_question(store: Sto
     assert difference == pytest.approx((mean - scores[other])[both].mean())
 
 
+def test_figures_are_computed_again_only_if_what_they_are_made_of_changed(store: Store) -> None:
+    first, second = columns(store)[:2]
+    wanted = [Wanted(item.key, item.first.dataset_fingerprint, tuple(run.run for run in item.runs), EM) for item in (first, second)]
+    kept: dict[bytes, Figures] = {}
+    before = column_figures.figures(store, wanted, kept)
+    run, question = first.first.run, before[first.key].question_ids[0]
+    change = "UPDATE scores SET value = value + ? WHERE run = ? AND metric = ? AND question = ?"
+    with store.database.writing() as connection:
+        connection.execute(change, [0.25, run, EM, question])
+    try:
+        after = column_figures.figures(store, wanted, kept)
+    finally:
+        with store.database.writing() as connection:
+            connection.execute(change, [-0.25, run, EM, question])
+    assert after[second.key] is before[second.key]
+    position = before[first.key].runs[run]
+    difference = after[first.key].means.value[position] - before[first.key].means.value[position]
+    assert difference == pytest.approx(0.25 / before[first.key].means.n[position])
+    assert column_figures.figures(store, wanted, kept)[first.key] is before[first.key]
+    assert len(kept) == 3
+
+
 @pytest.mark.slow
 def test_a_question_that_one_seed_has_not_answered_is_not_scored(tmp_path: Path, made: ModuleType) -> None:
     store = made.fill(tmp_path / "store")

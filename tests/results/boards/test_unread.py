@@ -16,7 +16,8 @@ from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NOTHING_CLAIMED, SECOND, SWAPPED, Judge, JudgeCall, Parsed, Score
 from ragmeter.show.board_text import show_battles, show_board
-from results.boards.board import Board, add_columns, boards, positions
+from results.boards.added import add_columns
+from results.boards.board import Board, boards, positions
 from results.boards.matrix import Column, Matrix, matrix, ranked_cells
 from results.boards.systems import Wanted, figures, systems
 from results.boards.tables import render

@@ -15,7 +15,8 @@ from rich.console import Console
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import Prediction
 from ragmeter.show.board_text import show_board
-from results.boards.board import add_columns, boards
+from results.boards.added import add_columns
+from results.boards.board import boards
 from results.boards.tables import labels, remarks, render
 from results.formats import exchange
 from results.judging import judgments

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from judges.metric import parse
-from results.boards.board import add_columns, added_columns, boards, remove_columns
+from results.boards.added import add_columns, added_columns, remove_columns
+from results.boards.board import boards
 from results.formats import exchange
 from results.store import queries
 from results.store.store import Run, Store

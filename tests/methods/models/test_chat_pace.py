@@ -69,7 +69,7 @@ def test_who_leaves_no_longer_holds_the_limit_down() -> None:
 
 
 def test_smallest_stated_concurrency_counts_before_and_after_its_part_is_open(endpoint: Any, busy: ModuleType) -> None:
-    endpoint.delay = 0.002
+    endpoint.delay = 0.02
     model = endpoint.chat(concurrency=8)
     stated = [model.config, {"judge": [model.config.model_copy(update={"concurrency": 3})]}]
     with smallest_concurrency(stated) as lines:

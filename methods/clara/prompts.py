@@ -318,7 +318,7 @@ class Answer(BaseModel):
 
 
 class Judgment(BaseModel):
-    """Reply that judges whether the document supports a question-answer pair."""
+    """Reply that judges whether the document supports a question-answer pair: Correct or Incorrect."""
 
     judgment: Literal["Correct", "Incorrect"]
 
@@ -330,7 +330,7 @@ class Rephrasing(BaseModel):
 
 
 class Preserved(BaseModel):
-    """Reply that judges whether a paraphrase preserves the content."""
+    """Reply that judges whether a paraphrase preserves the content: Yes or No."""
 
     judgment: Literal["Yes", "No"]
 

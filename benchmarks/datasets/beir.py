@@ -219,12 +219,12 @@ def _question(record: Record) -> _Asked:
     if "gold_ids" in record.fields:
         grades = dict.fromkeys(record.texts("gold_ids"), 1.0)
     excluded = tuple(name for name in record.texts("excluded_ids", ()) if name != "N/A")
-    return _Asked(_identifier(record, names[0]), record.worded(names[1]), record, grades, excluded)
+    return _Asked(_identifier(record, names[0]), record.nonblank(names[1]), record, grades, excluded)
 
 
 def _identifier(record: Record, name: str) -> str:
     value: Any = record.fields.get(name)
-    return str(value) if type(value) is int else record.worded(name)
+    return str(value) if type(value) is int else record.nonblank(name)
 
 
 def _judgments(place: _Place, stated: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:

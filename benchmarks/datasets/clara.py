@@ -327,7 +327,7 @@ def _answered(record: Record, identifier: str) -> StageRow:
             where=record.where,
             try_this="ask for clara_stages/pretraining:train",
         )
-    question = record.worded("question")
+    question = record.nonblank("question")
     name = next((name for name in ("gold_answer", "golden_answers", "answers", "answer") if record.has(name)), "answer")
     golds = tuple(answer for answer in record.answers(name) if answer.strip())
     if not golds:

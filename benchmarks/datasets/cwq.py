@@ -145,7 +145,7 @@ def tog(record: Record) -> GraphRow:
     }
     question = Question(
         id=record.text("ID"),
-        text=record.worded("question"),
+        text=record.nonblank("question"),
         answers=answers,
         aliases={answer: others for answer, others in aliases.items() if others},
         answer_set=True,

@@ -101,7 +101,7 @@ def _searching(benchmark: Benchmark, path: Path) -> Benchmark:
 
 def _parsed(record: Record, split: str, subset: str | None) -> Parsed:
     value = record.fields.get("id")
-    fields: dict[str, Any] = {"_id": str(value) if type(value) is int else record.text("id"), "question": record.worded("question")}
+    fields: dict[str, Any] = {"_id": str(value) if type(value) is int else record.text("id"), "question": record.nonblank("question")}
     metadata = record.field("metadata", dict, {})
     choices = record.texts("choices", ())
     fields["answer"] = _chosen(record, choices) if choices else list(record.answers("golden_answers"))

@@ -101,10 +101,10 @@ def _parse(record: Record, name: str) -> LongDocumentRow:
     identifier = record.fields.get("id")
     if isinstance(identifier, int) and not isinstance(identifier, bool):
         identifier = str(identifier)
-    question = Question(id=record.expect(identifier, "id", str), text=text or record.worded("input"), answers=answers)
+    question = Question(id=record.expect(identifier, "id", str), text=text or record.nonblank("input"), answers=answers)
     if name == "longbook_choice_eng":
         question = _choice(question, record)
-    return LongDocumentRow(question, record.worded("context", None), record, counts)
+    return LongDocumentRow(question, record.nonblank("context", None), record, counts)
 
 
 def _choice(question: Question, record: Record) -> Question:

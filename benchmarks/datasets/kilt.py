@@ -141,7 +141,7 @@ def _question(record: Record, split: str, corpus: Corpus) -> Question:
     evidence = tuple(held for held in native if held is not None)
     metadata: dict[str, Any] = {PAGES: tuple(filter(None, pages))} if any(pages) else {}
     identifier = str(value) if type(value) is int else record.text("id")
-    return Question(identifier, record.worded("input"), tuple(answers), evidence=evidence, metadata=metadata)
+    return Question(identifier, record.nonblank("input"), tuple(answers), evidence=evidence, metadata=metadata)
 
 
 def _page(part: Record, entry: Any, number: int) -> str | None:

@@ -280,12 +280,12 @@ def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
         text = record.text("input", a_set.task or None)
         question = Question(
             id=record.text("_id"),
-            text=a_set.task if a_set.task and not text.strip() else record.worded("input"),
+            text=a_set.task if a_set.task and not text.strip() else record.nonblank("input"),
             answers=answers,
             type=kind(known, answers),
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return LongDocumentRow(question, record.worded("context", None), record, counts)
+        return LongDocumentRow(question, record.nonblank("context", None), record, counts)
 
     def kind(known: Mapping[str, Any], answers: tuple[str, ...]) -> str:
         if subset.endswith(_EVEN):

@@ -67,7 +67,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
 
 def _parse(record: Record) -> LongDocumentRow:
     refuse_other_dataset(record, "longbench_v2")
-    choices = [record.worded(f"choice_{letter}") for letter in LETTERS]
+    choices = [record.nonblank(f"choice_{letter}") for letter in LETTERS]
     answer, length = record.text("answer"), record.text("length")
     if answer not in LETTERS or len(answer) != 1:
         raise record.problem(f"field 'answer' is {answer!r}", "answer", "one of A, B, C, D")
@@ -75,7 +75,7 @@ def _parse(record: Record) -> LongDocumentRow:
         raise record.problem(f"field 'length' is {length!r}", "length", f"one of {', '.join(_LENGTHS)}")
     question = Question(
         id=record.text("_id"),
-        text=with_choices(record.worded("question"), choices),
+        text=with_choices(record.nonblank("question"), choices),
         answers=(answer,),
         aliases={answer: (choices[LETTERS.index(answer)],)},
         type=record.text("domain", ""),
@@ -86,7 +86,7 @@ def _parse(record: Record) -> LongDocumentRow:
             "sub_domain": record.text("sub_domain", ""),
         },
     )
-    return LongDocumentRow(question, record.worded("context", None), record, Counter())
+    return LongDocumentRow(question, record.nonblank("context", None), record, Counter())
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:

@@ -128,7 +128,7 @@ def _parser(reference: DataReference, *, pooled: bool) -> Callable[[Record], Par
             metadata[PARAGRAPHS] = _named([passage.id for passage in passages], numbers, supporting)
         question = Question(
             id=identifier,
-            text=record.worded("question"),
+            text=record.nonblank("question"),
             answers=answers,
             aliases={answers[0]: aliases} if answers and aliases else {},
             evidence=evidence,

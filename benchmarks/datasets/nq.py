@@ -147,7 +147,7 @@ def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
 
 def _csv(record: Record, split: str) -> Parsed:
     answers = tuple(_literal(record))
-    text = record.worded("question")
+    text = record.nonblank("question")
     return Parsed(Question(_hashed(text), text, _gold(record, split, answers, "answers")), record)
 
 
@@ -174,7 +174,7 @@ def _literal(record: Record) -> list[str]:
 
 def _open(record: Record, split: str) -> Parsed:
     name = "answer" if "answer" in record.fields else "answers"
-    own, text = _own_id(record), record.worded("question")
+    own, text = _own_id(record), record.nonblank("question")
     return Parsed(Question(own or _hashed(text), text, _answers(record, split, name)), record, own != "")
 
 
@@ -200,7 +200,7 @@ def _kilt(record: Record, split: str) -> Parsed:
         provenance += [part.expect(entry, f"provenance[{j}]", dict) for j, entry in enumerate(_list(part, "provenance"))]
     question = Question(
         identifier,
-        record.worded("input"),
+        record.nonblank("input"),
         _gold(record, split, tuple(answers), "output"),
         metadata={"provenance": tuple(provenance)} if provenance else {},
     )
@@ -218,7 +218,7 @@ def _reader(record: Record, split: str) -> Parsed:
                 positives[passage.id] = _native_id(part), passage.title
     # The authors list positives first; in the order of their hashes nothing tells them from the rest.
     candidates = PassageIds(sorted({passage.id for passage in passages}))
-    text = record.worded("question")
+    text = record.nonblank("question")
     question = Question(_hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates)
     return Parsed(question, record, False, passages, positives, len(passages) - len(candidates))
 
@@ -253,7 +253,7 @@ def _with_contexts(record: Record, split: str) -> Parsed:
     if record.has("nq_annotated_gold"):
         metadata["nq_annotated_gold"] = record.field("nq_annotated_gold", dict)
     candidates = PassageIds(dict.fromkeys(passage.id for passage in passages))
-    own, text = _own_id(record), record.worded("question")
+    own, text = _own_id(record), record.nonblank("question")
     question = Question(
         own or _hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates, metadata=metadata
     )

@@ -67,5 +67,5 @@ def read_rows(reference: DataReference, config: RowsConfig, skipped: list[Skippe
 
 def _row(record: Record, identifier: str) -> StageRow:
     refuse_other_dataset(record, "pisco")
-    question, answer = record.worded("query"), record.worded("mistral_label")
+    question, answer = record.nonblank("query"), record.nonblank("mistral_label")
     return StageRow(identifier, "answer", documents(record, "docs"), ((question, (answer,)),))

@@ -117,7 +117,7 @@ def _parse(supplied: Record, domain: str) -> LongDocumentRow:
     refuse_other_dataset(supplied, "ultradomain")
     record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
-    text, context = record.worded("input"), record.worded("context", None)
+    text, context = record.nonblank("input"), record.nonblank("context", None)
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))
@@ -188,5 +188,5 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
 
 def _query(record: Record) -> Question:
     refuse_other_dataset(record, "ultradomain")
-    text = record.worded("query")
+    text = record.nonblank("query")
     return Question(id=content_id("u", text), text=text, answers=())

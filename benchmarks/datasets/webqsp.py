@@ -95,7 +95,7 @@ def official(record: Record) -> GraphRow:
     topics = topics_by_id(record, "topic_entity") or topics
     question = Question(
         id=record.text("QuestionId"),
-        text=record.worded("RawQuestion"),
+        text=record.nonblank("RawQuestion"),
         answers=tuple(answers.elements()),
         answer_set=True,
         type=f"{hops}hop" if hops else "",
@@ -134,7 +134,7 @@ def tog(record: Record) -> GraphRow:
     topics = topics_by_id(record, "topic_entity")
     question = Question(
         id=record.text("QuestionId"),
-        text=record.worded("RawQuestion"),
+        text=record.nonblank("RawQuestion"),
         answers=answers,
         answer_set=True,
         topic_entities=topics_once(topics.values(), counts),

@@ -114,7 +114,7 @@ def messages(request: Request, background: str) -> tuple[str, str]:
     """
     bare = request.kind == "answer" and not background
     prompt = request.prompt or PROMPTS["closed_book" if bare else request.kind].load()
-    return prompt.worded(min(request.wording, prompt.wordings - 1)).pair(background=background, question=request.question)
+    return prompt.with_wording(min(request.wording, prompt.wordings - 1)).pair(background=background, question=request.question)
 
 
 _PROBE = "zebra"

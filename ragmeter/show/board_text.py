@@ -309,10 +309,10 @@ def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     from results.judging.battles import THIS_JUDGE_ONLY
 
     notes = []
-    for eyes in dict.fromkeys(map(board.eyes, criteria)):
-        by = ", ".join(criterion for criterion in criteria if board.eyes(criterion) == eyes)
-        more = ": label pairs by `ragmeter judge labels export --pairs`" if eyes == THIS_JUDGE_ONLY else ""
-        notes.append(f"marks by {by} hold {eyes}{more}" if eyes == THIS_JUDGE_ONLY else f"marks by {by}: {eyes}")
+    for basis in dict.fromkeys(map(board.basis, criteria)):
+        by = ", ".join(criterion for criterion in criteria if board.basis(criterion) == basis)
+        more = ": label pairs by `ragmeter judge labels export --pairs`" if basis == THIS_JUDGE_ONLY else ""
+        notes.append(f"marks by {by} hold {basis}{more}" if basis == THIS_JUDGE_ONLY else f"marks by {by}: {basis}")
     for item in board.pairings:
         if item.people is not None and item.criterion in criteria:
             known = item.people.corrected

@@ -1,4 +1,4 @@
-"""The judges page: win rates, strengths, habits and agreement are what the results say; names stay text."""
+"""The judges page: win rates, strengths, biases and agreement are what the results say; names stay text."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoar
     tables = [
         battle_view.matrix(with_controls, "overall"),
         battle_view.strengths(rows, with_controls.controls),
-        battle_view.against(star, "overall", "dense"),
+        battle_view.rates_against(star, "overall", "dense"),
     ]
     marked = []
     for table in tables:

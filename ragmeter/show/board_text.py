@@ -297,14 +297,14 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
     for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
         console.print(Text(note, style="yellow"))
-    notes = [LEGEND, *([RANKS] if board.strengths else ()), *_eyes(board, criteria[:1] if many else criteria)]
+    notes = [LEGEND, *([RANKS] if board.strengths else ()), *_basis_notes(board, criteria[:1] if many else criteria)]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge win-rates --json`"] if many else []
     for note in notes:
         console.print(Text(note, style="dim"))
     console.print()
 
 
-def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
+def _basis_notes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     """Return whose marks those of a board are, and the shares that people would give."""
     from results.judging.battles import THIS_JUDGE_ONLY
 

@@ -51,7 +51,8 @@ CARD = DatasetCard(
     metrics=("ndcg@10", "recall@100", "map@100", "mrr@10", "judged@10"),
     cluster="question",
     settings=("corpus",),
-    notes="There are no gold answers: only ranking metrics can be scored. A benchmark has the questions that the split's judgments name.",
+    notes="Only ranking metrics can be scored, because there are no gold answers. A benchmark contains the questions for which "
+    "the split has judgments.",
 )
 
 NOTES = {

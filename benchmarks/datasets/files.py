@@ -53,8 +53,9 @@ CARD = DatasetCard(
     splits={"train": None, "dev": None, "test": None},
     metrics=("em", "f1", "cover_em"),
     settings=("corpus", "distractor", "oracle", "gold_only", "closed_book"),
-    notes="Default metrics follow from what the files have: em, f1 and cover_em with answers, recall with gold evidence, span_recall with "
-    "spans. A split is what path names; of a folder or repository with several splits it is the one with that name.",
+    notes="The default metrics depend on the fields of the files: em, f1 and cover_em with answers, recall with gold evidence, "
+    "span_recall with spans. `path` names the file of the split; in a folder or repository with several splits, the split's "
+    "name selects the file.",
 )
 
 NOTES = {

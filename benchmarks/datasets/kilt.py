@@ -65,9 +65,9 @@ CARD = DatasetCard(
     },
     cluster="question",
     settings=("corpus", "closed_book"),
-    notes="Hub revision not pinned yet. Test splits are released without answers and pages. TriviaQA's files hold ids without questions, "
-    "which KILT's own script fills in from TriviaQA. The official script counts questions without provenance as 0, here they are "
-    "unscorable.",
+    notes="Hub revision not pinned yet. Test splits are released without answers and pages. TriviaQA's files contain ids without "
+    "questions; KILT's own script adds the questions from TriviaQA. Questions without provenance are unscorable here; the "
+    "official script counts them as 0.",
 )
 
 FOLDERS = ("kilt", "kilt_tasks", "KILT")

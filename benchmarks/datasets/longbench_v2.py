@@ -40,10 +40,10 @@ CARD = DatasetCard(
     metrics=("choice(rules=longbench_v2)", "choice(rules=letter)"),
     cluster="document",
     settings=("document", "corpus", "closed_book"),
-    notes="The hub's revision is not pinned yet. "
-    "It calls its only split train. The gold answer is a letter, the question's text ends with the four choices. "
-    "choice(rules=longbench_v2) reads what the authors' script reads: a reply without their sentence is wrong, also a lone letter; "
-    "choice(rules=letter) takes that too. Some contexts are Chinese; all are cut by words.",
+    notes="The hub's revision is not pinned yet. The only split is called train. The gold answer is a letter, and the question's "
+    "text ends with the four choices. choice(rules=longbench_v2) scores like the authors' script: a reply without the "
+    "required sentence is wrong, even if it is only a letter; choice(rules=letter) accepts that too. Some contexts are "
+    "Chinese; all are cut by words.",
 )
 
 FOLDERS = ("longbench_v2", "longbench-v2", "longbenchv2")

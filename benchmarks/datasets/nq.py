@@ -340,13 +340,12 @@ CARD = DatasetCard(
     cluster="question",
     settings=("corpus", "oracle", "distractor", "closed_book"),
     subset_settings={"open": ("closed_book", "corpus", "oracle", "distractor"), "kilt": ("corpus", "closed_book")},
-    notes="What NQ-open calls dev (the hub: validation) is what DPR and nearly every paper call test: the same 3,610 "
-    "questions, here test in both. NQ-open's train holds DPR's train and dev together, so train on dpr if dev is to "
-    "be new. CLaRa evaluates 6,489 questions of its own selection, which it publishes as rows of its own alone. The "
-    "questions bring passages only in DPR's reader files and in files with ctxs; everywhere else the option corpus "
-    "names what is searched: DPR's psgs_w100.tsv (Wikipedia of 2018-12-20, 21,015,324 passages) or Atlas' "
-    "Wikipedia-2021. Only KILT has ids; elsewhere a question's id is a hash of its text. KILT's test split is released "
-    "without answers.",
+    notes="The 3,610 questions that NQ-open calls dev (the hub: validation) are called test by DPR and nearly every paper; here, "
+    "they are the split test of both. NQ-open's train contains DPR's train and dev: train on dpr if dev must stay unseen. "
+    "CLaRa evaluates 6,489 questions of its own selection, published only in its own rows. Questions have passages only in "
+    "DPR's reader files and in files with ctxs; for the others, the option corpus names the corpus to search: DPR's "
+    "psgs_w100.tsv (Wikipedia of 2018-12-20, 21,015,324 passages) or Atlas' Wikipedia-2021. Only KILT has ids; otherwise "
+    "the id is a hash of the question's text. KILT's test split is released without answers.",
 )
 
 FOLDERS = ("nq", "nq_open", "nq-open", "natural_questions", "natural-questions", "naturalquestions", "kilt_nq")

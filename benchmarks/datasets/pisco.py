@@ -30,8 +30,8 @@ CARD = DatasetCard(
     metrics=("cover_em", "f1"),
     cluster="question",
     settings=("distractor", "closed_book"),
-    notes="Hub revision not pinned yet. The gold answer is the teacher's text: there is no other. Rows have no ids of "
-    "their own: the place in the file is the id.",
+    notes="Hub revision not pinned yet. The gold answer is the teacher's text, the only one available. A row's id is its position "
+    "in the file.",
 )
 
 FOLDERS = ("pisco", "pisco_finetuning_data")

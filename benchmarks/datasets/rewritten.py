@@ -48,9 +48,9 @@ CARD = DatasetCard(
     metrics=("recall@5", "mrr@10"),
     cluster="evidence group",
     settings=("distractor", "corpus"),
-    notes="A line of the file has `set`, `id`, `title`, `informal` and `gold`. The id of a MuSiQue passage is its line in "
-    "passages.jsonl of HippoRAG's files, from 0; other ids are QUESTION#POSITION, the position in the question's context, from 0. "
-    "A line that does not fit its source is an error.",
+    notes="A line of the file has `set`, `id`, `title`, `informal` and `gold`. The id of a MuSiQue passage is its line number in "
+    "passages.jsonl of HippoRAG's files, from 0; other ids are QUESTION#POSITION, the position in the question's context, "
+    "from 0. A line that does not match its source is an error.",
 )
 
 FOLDERS = ("recorded",)

@@ -36,10 +36,10 @@ CARD = DatasetCard(
     metrics=graph_qa.METRICS,
     cluster="evidence group",
     settings=graph_qa.SETTINGS,
-    notes="Sizes are those of RoG's rows, which papers on graph retrieval evaluate; the official release has 3,098 "
-    "training and 1,639 test questions, no validation split and no graphs. A question's answers are those of all its "
-    "parses; the authors' script (webqsp_f1, official layout alone) takes the best parse instead and leaves out "
-    "questions without a good and complete parse. Questions without answers are kept and cannot be scored.",
+    notes="Sizes are those of RoG's rows, which papers on graph retrieval evaluate; the official release has 3,098 training and "
+    "1,639 test questions, no validation split and no graphs. A question's answers are those of all its parses. The "
+    "authors' script (webqsp_f1, only for the official layout) uses the best parse instead and excludes questions without a "
+    "good and complete parse. Questions without answers are included but cannot be scored.",
 )
 
 _FILES: Mapping[str, Mapping[str, Sequence[str]]] = {

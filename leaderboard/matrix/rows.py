@@ -381,6 +381,5 @@ def visible_rows(
     left = [row for row in rows if row not in top and row.key not in out and matches(row, words)]
     able = [row for row in left if not row.control]
     start = min(max(first, 0), max(len(able) - 1, 0)) // page * page
-    return VisibleRows(
-        tuple(top), tuple(able[start : start + page]), tuple(row for row in left if row.control), start, len(able), tuple(out)
-    )
+    controls = tuple(row for row in left if row.control)
+    return VisibleRows(tuple(top), tuple(able[start : start + page]), controls, start, len(able), tuple(out))

@@ -199,9 +199,7 @@ def controls_on_other_boards(boards: Sequence[tuple[str, BattleBoard]], criterio
                 el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
                 el("span", f"{wrong:,} of {len(results):,} placed wrongly", cls="aside"),
             ),
-            plain_table(
-                f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "other-boards-scroll"
-            ),
+            plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "others-scroll"),
             cls="evidence",
             key="other-boards",
         ),

@@ -12,7 +12,6 @@ from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_
 from leaderboard.elements.outcomes import outcome_badge
 from leaderboard.elements.pictures import Point as ChartPoint
 from leaderboard.elements.pictures import point_of
-from results.gate.history import Decided
 from results.gate.timeline import Point, outcome_of
 from results.statistics.core import Estimate
 
@@ -80,12 +79,6 @@ def _gate(point: Point, metric: str) -> Node | str:
         "span",
         *(outcome_badge(item.outcome, f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC") for item in shown),
     )
-
-
-def _change(decided: Decided | None, scale: formats.Scale) -> Cell | str:
-    if decided is None:
-        return formats.NOTHING
-    return Cell(scale.difference(decided.value), scale.differences(decided.low, decided.high))
 
 
 def _since_anchor(since: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | str:

@@ -27,13 +27,10 @@ def without_duplicates(questions: Sequence[Written], threshold: float = NEAR_DUP
     """Mark questions that nearly duplicate an earlier one; the first is kept."""
     kept = [number for number, item in enumerate(questions) if item.status == KEPT]
     texts = [questions[number].question for number in kept]
-    pairs = [
-        tuple(sorted((kept[pair.first], kept[pair.second])))
-        for pair in near_duplicates(texts, texts, threshold)
-        if pair.first != pair.second
-    ]
+    near = (pair for pair in near_duplicates(texts, texts, threshold) if pair.first != pair.second)
+    pairs = {tuple(sorted((kept[pair.first], kept[pair.second]))) for pair in near}
     removed: set[int] = set()
-    for first, second in sorted(set(pairs)):
+    for first, second in sorted(pairs):
         if first not in removed:
             removed.add(second)
     return [replace(item, status="duplicate") if number in removed else item for number, item in enumerate(questions)]

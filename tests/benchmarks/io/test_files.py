@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from benchmarks.io.files import archive_of, beside, best, fits, is_sharded, matching, members, missing_shards, open_bytes, size_of
+from benchmarks.io.files import archive_of, best, fits, is_sharded, matching, members, missing_shards, open_bytes, sibling, size_of
 from benchmarks.io.records import stream_json
 from benchmarks.sources import records
 from tests.support.errors import raises
@@ -70,12 +70,12 @@ def test_sizes_are_those_of_the_content(archive):
 
 
 def test_what_lies_beside_a_member_lies_in_the_same_folder(archive):
-    assert beside(inside(archive, "data/lines.jsonl"), "array.json") == inside(archive, "data/array.json")
-    assert beside(inside(archive, "data/e/lines.jsonl"), "x") == inside(archive, "data/e/x")
-    assert beside(archive, "x") == archive.parent / "x"
+    assert sibling(inside(archive, "data/lines.jsonl"), "array.json") == inside(archive, "data/array.json")
+    assert sibling(inside(archive, "data/e/lines.jsonl"), "x") == inside(archive, "data/e/x")
+    assert sibling(archive, "x") == archive.parent / "x"
     with zipfile.ZipFile(archive, "a") as file:
         file.writestr("top.json", "[]")
-    assert beside(inside(archive, "top.json"), "x") == inside(archive, "x")
+    assert sibling(inside(archive, "top.json"), "x") == inside(archive, "x")
 
 
 def test_a_damaged_archive_is_named(archive, tmp_path):

@@ -504,7 +504,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
 # (UltraDomain's whole files), and a dataset may ask another's questions (CLaRa's rows).
 
 
-def held(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:
+def included_splits(reference: DataReference, other: DataReference | None = None) -> frozenset[str]:
     """Return all splits (as references) whose questions a reference includes: its own, and splits that the card declares to
     share questions.
 

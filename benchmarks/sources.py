@@ -262,7 +262,7 @@ class Record:
         value = self.fields.get(name)
         return value if type(value) is str else self.field(name, str, default)
 
-    def worded(self, name: str, most: int | None = QUESTION_CHARS) -> str:
+    def nonblank(self, name: str, most: int | None = QUESTION_CHARS) -> str:
         """Return a string field that contains at least one word: a question, or with `most=None` a document.
 
         Raises:

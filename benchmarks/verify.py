@@ -348,7 +348,7 @@ class Recorded:
 
 
 def record(benchmark: Benchmark, paths: Sequence[Path]) -> Recorded:
-    """Compute the state of a split (hashes and statistics) for later comparison with `against`."""
+    """Compute the state of a split (hashes and statistics) for later comparison with `against_record`."""
     source = benchmark.extra.get("source")
     archives = [archive_of(path) for path in paths]
     files = [path if position is None else position[0] for path, position in zip(paths, archives, strict=True)]
@@ -392,7 +392,7 @@ def read_records(path: Path) -> dict[str, Recorded]:
         ) from error
 
 
-def against(result: Recorded, wanted: Recorded | None) -> Finding:
+def against_record(result: Recorded, wanted: Recorded | None) -> Finding:
     """Compare a split's state with the recorded one; None as `wanted` means that nothing was recorded."""
     name = "files and content are those recorded"
     if wanted is None:
@@ -442,15 +442,15 @@ def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None
         return Finding(NAME, NOTE, f"not checked: {error.what}")
     if not sizes:
         return Finding(NAME, NOTE, f"{source['hub']} states no sizes")
-    stated = stated_of(sizes, source["files"])
+    stated = reported_size(sizes, source["files"])
     if stated is None:
         listed = ", ".join(f"{config}/{split}" for config, splits in sizes.items() for split in splits)
         return Finding(NAME, NOTE, f"none of the sizes that {source['hub']} states clearly belongs to this split: {listed}")
     return compared(len(benchmark.questions) + len(benchmark.skipped), *stated, partial=partial)
 
 
-def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
-    """Match files to a configuration and split by their names, and return its name and stated rows; None if ambiguous.
+def reported_size(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
+    """Match files to a configuration and split by their names, and return its name and reported rows; None if ambiguous.
 
     Known layouts: `config/split-00000-of-00002.parquet`, `config/split/0000.parquet`, `data/split-….parquet` or `split.jsonl`.
     """

@@ -164,7 +164,7 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
             el("h3", "Where it places the controls") if placed else None,
             placed,
             battles.rates(board, first),
-            battles.eyes(board, first),
+            battles.basis_note(board, first),
             el("p", battles.MATRIX_NOTE, cls="note"),
             battles.strengths(strengths, board.controls) if strengths else None,
             el("p", battles.STRENGTHS_NOTE, cls="note") if strengths else None,
@@ -373,7 +373,7 @@ def sortable_matrix(whole: Export) -> dict[str, Any]:
         return [row.key for row in ordered(board, order)]
 
     orders = [Order(column, descending) for column in sort_columns(board) for descending in (False, True)]
-    heads = ((order, heads_of(whole.shown, whole.drawn, order), keys(order)) for order in orders)
+    heads = ((order, heads_of(whole.shown, whole.visible, order), keys(order)) for order in orders)
     return sortable(whole.tree, keys(whole.order), heads)
 
 

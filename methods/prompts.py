@@ -152,7 +152,7 @@ class Prompt:
         """Return the number of alternative wordings."""
         return 1 + max(len(part.others) for part in self.parts)
 
-    def worded(self, number: int) -> Prompt:
+    def with_wording(self, number: int) -> Prompt:
         """Return the prompt with one of its alternative wordings, counted from 0."""
         parts = tuple(replace(part, text=(part.text, *part.others)[number], others=()) if part.others else part for part in self.parts)
         return replace(self, parts=parts)

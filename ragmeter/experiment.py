@@ -233,7 +233,7 @@ class MethodPlan:
     needs: tuple[TrainingPlan, ...] = ()
     """Trainings whose checkpoints it uses."""
     revision: str | Probe | None = None
-    """Revision of the deployment that the method calls; None if it is not stated."""
+    """Revision of the deployment that the method calls; None if the experiment declares none."""
     at: tuple[str | int, ...] = ()
     """Its place in the file."""
     repeat: int = 0
@@ -244,8 +244,8 @@ class MethodPlan:
         return self.composition.method.entry.kind
 
     @property
-    def stated(self) -> dict[str, Any]:
-        """Return the stated revision in the form of a run's description; empty if none is stated."""
+    def declared_revision(self) -> dict[str, Any]:
+        """Return the declared revision in the form of a run's description; empty if none is declared."""
         if self.revision is None:
             return {}
         return {"revision": self.revision if isinstance(self.revision, str) else self.revision.model_dump(mode="json")}

@@ -99,7 +99,7 @@ MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "number in a tag": lambda text: replies.answer_of(text, 5, thinks=True),
     "SARK's order": lambda text: lists.parse_order(text, 5),
     "GPR's question": questions.parse,
-    "rewriting": lambda text: rewriter.lines_of(rewriter.said(text)),
+    "rewriting": lambda text: rewriter.lines_of(rewriter.bare_text(text)),
     "graph records": knowledge_graph.parse,
     "list of strings": extraction.strings_in,
     "augmented queries": augmented_queries.read_queries,

@@ -51,7 +51,8 @@ CARD = DatasetCard(
     metrics=("ndcg@10", "recall@100", "map@100", "mrr@10", "judged@10"),
     cluster="question",
     settings=("corpus",),
-    notes="There are no gold answers: only ranking metrics can be scored. A benchmark has the questions that the split's judgments name.",
+    notes="Only ranking metrics can be scored, because there are no gold answers. A benchmark contains the questions for which "
+    "the split has judgments.",
 )
 
 NOTES = {
@@ -219,12 +220,12 @@ def _question(record: Record) -> _Asked:
     if "gold_ids" in record.fields:
         grades = dict.fromkeys(record.texts("gold_ids"), 1.0)
     excluded = tuple(name for name in record.texts("excluded_ids", ()) if name != "N/A")
-    return _Asked(_identifier(record, names[0]), record.worded(names[1]), record, grades, excluded)
+    return _Asked(_identifier(record, names[0]), record.nonblank(names[1]), record, grades, excluded)
 
 
 def _identifier(record: Record, name: str) -> str:
     value: Any = record.fields.get(name)
-    return str(value) if type(value) is int else record.worded(name)
+    return str(value) if type(value) is int else record.nonblank(name)
 
 
 def _judgments(place: _Place, stated: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:

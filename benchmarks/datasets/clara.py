@@ -236,11 +236,11 @@ CARD = DatasetCard(
     settings=("distractor", "closed_book"),
     subset_settings={name: ("distractor", "gold_only", "closed_book") for name in SPLITS if name.endswith(("with_pos", "pretraining"))},
     notes="Hub revision not pinned yet. Subsets have the authors' names and one split each: train for pretraining, "
-    "instruction_tuning and e2e_training_*, test for the others; numbers of questions of the e2e sets are the paper's. "
-    "A pretraining row is as many questions as it has, metadata['row'] says which belong together; a paraphrase row is "
-    "one. Rows have no ids of their own: the place in the file is the id. The authors put positives first: the "
-    "candidates of with_pos sets are put into an order drawn from the row's id, unless shuffle is off. "
-    "metadata['target'] is what training teaches, where it differs from the first gold answer.",
+    "instruction_tuning and e2e_training_*, test for the others. Numbers of questions of the e2e sets are the paper's. A "
+    "pretraining row becomes several questions with the same metadata['row']; a paraphrase row becomes one question. A "
+    "row's id is its position in the file. The authors put positives first; here, candidates of with_pos sets are shuffled "
+    "with the row's id as seed, unless shuffle is off. metadata['target'] is the training target if it differs from the "
+    "first gold answer.",
 )
 
 FOLDERS = ("clara", "clara_multi_stage")
@@ -327,7 +327,7 @@ def _answered(record: Record, identifier: str) -> StageRow:
             where=record.where,
             try_this="ask for clara_stages/pretraining:train",
         )
-    question = record.worded("question")
+    question = record.nonblank("question")
     name = next((name for name in ("gold_answer", "golden_answers", "answers", "answer") if record.has(name)), "answer")
     golds = tuple(answer for answer in record.answers(name) if answer.strip())
     if not golds:

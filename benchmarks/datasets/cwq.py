@@ -38,10 +38,10 @@ CARD = DatasetCard(
     metrics=graph_qa.METRICS,
     cluster="webqsp_id",
     settings=graph_qa.SETTINGS,
-    notes="Sizes are those of version 1.1, which RoG's rows, NSM's files and the official JSON share. The official "
-    "file has aliases of the answers and no topic entities. ToG's file, and other copies that hold one answer as a string, "
-    "are cwq_tog. Questions without answers are kept and cannot be scored. RoG's rows are 3.5 GB: they are read once into the cache, and "
-    "from there a load maps them.",
+    notes="Sizes are those of version 1.1, which RoG's rows, NSM's files and the official JSON share. The official file has "
+    "answer aliases but no topic entities. The dataset cwq_tog reads ToG's file, and other copies in which an answer is a "
+    "string. Questions without answers are included but cannot be scored. RoG's rows (3.5 GB) are converted once into a "
+    "cache, which is then memory-mapped.",
 )
 
 _FILES: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -119,7 +119,7 @@ def official(record: Record) -> GraphRow:
             "this file keeps one answer of each question's set",
             code="file-keeps-one-answer",
             where=record.where,
-            try_this="ask for cwq_tog; its scores never stand beside those of cwq",
+            try_this="use cwq_tog; its scores are not compared with those of cwq",
         )
     return tog(record)
 
@@ -145,7 +145,7 @@ def tog(record: Record) -> GraphRow:
     }
     question = Question(
         id=record.text("ID"),
-        text=record.worded("question"),
+        text=record.nonblank("question"),
         answers=answers,
         aliases={answer: others for answer, others in aliases.items() if others},
         answer_set=True,

@@ -32,7 +32,7 @@ from benchmarks.own.chunks import Chunker, Kind
 from benchmarks.own.documents import DOCUMENTS, Document, converter_version, read_folder
 from benchmarks.own.fields import ROW, Fields, document_fields, question_fields
 from benchmarks.own.library import Library, Span
-from benchmarks.own.questions import Asked, Reader, Stated
+from benchmarks.own.questions import GoldSpan, ParsedQuestion, Reader
 from benchmarks.own.records import Source, hub_patterns, open_source
 from benchmarks.registry import CAVEATS, IDENTITY, MAPPING, Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import SPANS, PassageIds, Question
@@ -53,8 +53,9 @@ CARD = DatasetCard(
     splits={"train": None, "dev": None, "test": None},
     metrics=("em", "f1", "cover_em"),
     settings=("corpus", "distractor", "oracle", "gold_only", "closed_book"),
-    notes="Default metrics follow from what the files have: em, f1 and cover_em with answers, recall with gold evidence, span_recall with "
-    "spans. A split is what path names; of a folder or repository with several splits it is the one with that name.",
+    notes="The default metrics depend on the fields of the files: em, f1 and cover_em with answers, recall with gold evidence, "
+    "span_recall with spans. `path` names the file of the split; in a folder or repository with several splits, the split's "
+    "name selects the file.",
 )
 
 NOTES = {
@@ -164,13 +165,13 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
     loading.notes.insert(0, loading.mapping)
     loading.identity[:0] = [fields.paths, config.separator]
     bare = not len(loading.library) and loading.built is None and "documents" not in fields and "quotes" in fields
-    reader, ids, rows = Reader(fields, config.separator), QuestionIds(source.paths), list[tuple[Asked, tuple[str, ...]]]()
+    reader, ids, rows = Reader(fields, config.separator), QuestionIds(source.paths), list[tuple[ParsedQuestion, tuple[str, ...]]]()
 
-    def parse(record: Record) -> tuple[Asked, tuple[str, ...]]:
+    def parse(record: Record) -> tuple[ParsedQuestion, tuple[str, ...]]:
         item = reader.read(record)
         if bare:
             # Gold texts without documents are the passages that are searched.
-            texts = [stated.text for stated in item.spans if stated.text]
+            texts = [span.text for span in item.spans if span.text]
             for text in texts:
                 loading.library.add_passage("", text, text, record.where)
             item = replace(item, spans=(), evidence=tuple(texts))
@@ -181,7 +182,7 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
         loading.counts["questions_with_generated_ids"] += "id" not in fields
         ids.add(item.identifier or "", item.record)
         rows.append((item, own))
-    questions, kept = list[Question](), list[Asked]()
+    questions, kept = list[Question](), list[ParsedQuestion]()
     for item, own in rows:
         try:
             questions.append(_question(item, own, loading))
@@ -201,7 +202,9 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
     return _benchmark(loading, questions, kept)
 
 
-def _of_fold(questions: Sequence[Question], kept: Sequence[Asked], loading: _Loading) -> tuple[list[Question], list[Asked]]:
+def _of_fold(
+    questions: Sequence[Question], kept: Sequence[ParsedQuestion], loading: _Loading
+) -> tuple[list[Question], list[ParsedQuestion]]:
     """Return the questions of a fold, or (for a negated fold) those that share no gold evidence with it.
 
     Raises:
@@ -353,7 +356,7 @@ def _add_file(loading: _Loading, path: Path) -> None:
         pass
 
 
-def _question(item: Asked, own: Sequence[str], loading: _Loading) -> Question:
+def _question(item: ParsedQuestion, own: Sequence[str], loading: _Loading) -> Question:
     loading.counts.update(item.counts)
     spans = list(_spans(item, loading)) if item.spans else []
     evidence = [own[place] for place in item.supporting]
@@ -382,7 +385,7 @@ def _absent(name: str, loading: _Loading) -> str:
     return content_id("p", "not in the corpus", name)
 
 
-def _named(value: str | int, own: Sequence[str], item: Asked, loading: _Loading) -> tuple[str, ...]:
+def _named(value: str | int, own: Sequence[str], item: ParsedQuestion, loading: _Loading) -> tuple[str, ...]:
     if isinstance(value, int):
         if not 0 <= value < len(own):
             raise item.record.problem(f"there is no passage {value} among {len(own)}", "evidence", "a place, counted from 0")
@@ -402,31 +405,31 @@ def _named(value: str | int, own: Sequence[str], item: Asked, loading: _Loading)
     return held
 
 
-def _spans(item: Asked, loading: _Loading) -> Iterator[Span]:
+def _spans(item: ParsedQuestion, loading: _Loading) -> Iterator[Span]:
     library = loading.library
     names = [name for name in item.evidence if isinstance(name, str)]
-    for stated in item.spans:
-        span = _found(stated, names, item, library)
+    for gold in item.spans:
+        span = _found(gold, names, item, library)
         loading.matched += span is not None
-        yield span or Span(len(stated.text or "") or 1, {_absent(stated.text or stated.document or "", loading): (0, 0)})
+        yield span or Span(len(gold.text or "") or 1, {_absent(gold.text or gold.document or "", loading): (0, 0)})
 
 
-def _found(stated: Stated, names: Sequence[str], item: Asked, library: Library) -> Span | None:
+def _found(span: GoldSpan, names: Sequence[str], item: ParsedQuestion, library: Library) -> Span | None:
     try:
-        named = [library.document(name) for name in ([stated.document] if stated.document else names)]
+        named = [library.document(name) for name in ([span.document] if span.document else names)]
     except UserError as error:
         raise item.record.problem(error.what, "evidence", "the document's path in the folder") from None
     among = [document for document in named if document is not None]
-    if (stated.document or names) and not among:
+    if (span.document or names) and not among:
         return None
-    if stated.start is not None and stated.end is not None and among:
-        part = among[0].text[stated.start : stated.end]
-        if stated.end <= len(among[0].text) and stated.text in (None, part):
-            return library.span(among[0], stated.start, stated.end)
-        if stated.text is None:
-            what = f"the span ends at character {stated.end}, and {among[0].name} has {len(among[0].text)}"
+    if span.start is not None and span.end is not None and among:
+        part = among[0].text[span.start : span.end]
+        if span.end <= len(among[0].text) and span.text in (None, part):
+            return library.span(among[0], span.start, span.end)
+        if span.text is None:
+            what = f"the span ends at character {span.end}, and {among[0].name} has {len(among[0].text)}"
             raise item.record.problem(what, "end", "a place within the document")
-    return library.quoted(stated.text or "", among or None)
+    return library.quoted(span.text or "", among or None)
 
 
 def _check_gold(loading: _Loading, where: str, guessed: bool) -> None:
@@ -451,7 +454,7 @@ def _some(names: Sequence[str]) -> str:
     return shown + " …" * (len(names) > _EXAMPLES)
 
 
-def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[Asked]) -> Benchmark:
+def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[ParsedQuestion]) -> Benchmark:
     corpus = loading.library.corpus() if loading.built is None else loading.built
     caveats: list[str] = []
     if loading.counts["questions_without_gold"] == len(questions):

@@ -52,8 +52,8 @@ CARD = DatasetCard(
     | {f"hotpotqa:{split}": (f"hotpotqa/distractor:{split}",) for split in ("train", "dev")}
     | {f"2wikimultihopqa:{split}": (f"2wikimultihopqa:{split}",) for split in ("train", "dev")}
     | {f"musique:{split}": (f"musique/ans:{split}",) for split in ("train", "dev")},
-    notes="Hub revision not pinned yet. Multiple-choice sets give the choices' numbers as golden answers: here the golden answer is the "
-    "choice's text, or its letter, and the choices stand below the question.",
+    notes="Hub revision not pinned yet. In multiple-choice sets, FlashRAG's golden answers are the numbers of choices; here, the "
+    "golden answer is the text or the letter of the choice, and the question is followed by its choices.",
 )
 
 FOLDERS = ("flashrag", "flashrag_datasets", "FlashRAG_datasets")
@@ -101,7 +101,7 @@ def _searching(benchmark: Benchmark, path: Path) -> Benchmark:
 
 def _parsed(record: Record, split: str, subset: str | None) -> Parsed:
     value = record.fields.get("id")
-    fields: dict[str, Any] = {"_id": str(value) if type(value) is int else record.text("id"), "question": record.worded("question")}
+    fields: dict[str, Any] = {"_id": str(value) if type(value) is int else record.text("id"), "question": record.nonblank("question")}
     metadata = record.field("metadata", dict, {})
     choices = record.texts("choices", ())
     fields["answer"] = _chosen(record, choices) if choices else list(record.answers("golden_answers"))

@@ -106,7 +106,7 @@ def rog(record: Record) -> GraphRow:
     metadata = {"a_entity": list(record.texts("a_entity", ()))}
     question = Question(
         id=record.text("id"),
-        text=record.worded("question"),
+        text=record.nonblank("question"),
         answers=answers,
         answer_set=True,
         topic_entities=topics_once(topics, counts),
@@ -314,7 +314,7 @@ def nsm(path: Path) -> Parse:
         once.clear()
         question = Question(
             id=record.text("id"),
-            text=record.worded("question"),
+            text=record.nonblank("question"),
             answers=tuple(names),
             answer_set=True,
             topic_entities=topics_once(topics, counts),

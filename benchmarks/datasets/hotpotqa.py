@@ -32,10 +32,10 @@ CARD = DatasetCard(
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     # The test splits of the two are different questions.
     same_questions={f"fullwiki:{split}": (f"hotpotqa/distractor:{split}",) for split in ("train", "dev")},
-    notes="The hub's rows are turned back into the authors' records; both give the same questions. The test split is "
-    "released for fullwiki alone and without gold: its questions load without answers and cannot be scored. A "
-    "supporting fact that points past its paragraph's last sentence, or to a paragraph that is not there (fullwiki "
-    "may lack the gold paragraphs), stays in the gold as in the official script, where no method can reach it.",
+    notes="The hub's rows are converted to the authors' records, so both sources give the same questions. The test split is "
+    "released only for fullwiki and without gold: its questions load without answers and cannot be scored. As in the "
+    "official script, gold includes supporting facts that no method can find, because their sentence or paragraph is "
+    "missing (fullwiki may lack gold paragraphs).",
 )
 
 FOLDERS = ("hotpotqa", "hotpot_qa", "hotpot")

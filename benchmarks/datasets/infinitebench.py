@@ -68,10 +68,10 @@ CARD = DatasetCard(
     subset_metrics={name: (task.metric,) for name, task in TASKS.items() if task.metric != "f1(rules=longbench)"},
     cluster="document",
     settings=("document", "corpus", "closed_book"),
-    notes="The hub's revision is not pinned yet. "
-    "Records lie in TASK.jsonl. Ids are the authors' row numbers. The gold of a choice is its text, its letter an alias. "
-    "Scores are those of the authors' compute_scores.py. Tasks that ask no question about a text (retrieval of keys, code, "
-    "numbers, summaries) are not read.",
+    notes="The hub's revision is not pinned yet. Records are in TASK.jsonl. Ids are the authors' row numbers. The gold answer of "
+    "a multiple-choice question is the text of the choice; its letter is an alias. Scores equal those of the authors' "
+    "compute_scores.py. Tasks that are not questions about a text (retrieval of keys, code, numbers, summaries) are not "
+    "supported.",
 )
 
 FOLDERS = ("infinitebench", "InfiniteBench")
@@ -101,10 +101,10 @@ def _parse(record: Record, name: str) -> LongDocumentRow:
     identifier = record.fields.get("id")
     if isinstance(identifier, int) and not isinstance(identifier, bool):
         identifier = str(identifier)
-    question = Question(id=record.expect(identifier, "id", str), text=text or record.worded("input"), answers=answers)
+    question = Question(id=record.expect(identifier, "id", str), text=text or record.nonblank("input"), answers=answers)
     if name == "longbook_choice_eng":
         question = _choice(question, record)
-    return LongDocumentRow(question, record.worded("context", None), record, counts)
+    return LongDocumentRow(question, record.nonblank("context", None), record, counts)
 
 
 def _choice(question: Question, record: Record) -> Question:

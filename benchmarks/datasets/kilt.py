@@ -65,9 +65,9 @@ CARD = DatasetCard(
     },
     cluster="question",
     settings=("corpus", "closed_book"),
-    notes="Hub revision not pinned yet. Test splits are released without answers and pages. TriviaQA's files hold ids without questions, "
-    "which KILT's own script fills in from TriviaQA. The official script counts questions without provenance as 0, here they are "
-    "unscorable.",
+    notes="Hub revision not pinned yet. Test splits are released without answers and pages. TriviaQA's files contain ids without "
+    "questions; KILT's own script adds the questions from TriviaQA. Questions without provenance are unscorable here; the "
+    "official script counts them as 0.",
 )
 
 FOLDERS = ("kilt", "kilt_tasks", "KILT")
@@ -141,7 +141,7 @@ def _question(record: Record, split: str, corpus: Corpus) -> Question:
     evidence = tuple(held for held in native if held is not None)
     metadata: dict[str, Any] = {PAGES: tuple(filter(None, pages))} if any(pages) else {}
     identifier = str(value) if type(value) is int else record.text("id")
-    return Question(identifier, record.worded("input"), tuple(answers), evidence=evidence, metadata=metadata)
+    return Question(identifier, record.nonblank("input"), tuple(answers), evidence=evidence, metadata=metadata)
 
 
 def _page(part: Record, entry: Any, number: int) -> str | None:

@@ -229,14 +229,14 @@ CARD = DatasetCard(
     cluster="document",
     settings=("document", "corpus", "closed_book"),
     subset_settings={name: WHOLE for name in SIZES if set_of(name).whole},
-    notes="The hub's set is a script: its data.zip is read, which holds data/SET.jsonl (the repository is also found "
-    "as zai-org/LongBench). A context is plain text, the headings 'Passage n:' of the multi-document sets included; it "
-    "is cut into passages of 512 words (ARK overlaps them by 12: chunk_overlap), a Chinese one behind the last sentence within "
-    "512 characters. Tasks over a whole context are one passage and have one setting: full_context, and a reader that follows the "
-    "benchmark. extra['reading'] holds the authors' prompt if it is on this machine (prompts/longbench), else one of its "
-    "shape in our words, and the longest answer; "
-    "prompts that are too long lose their middle (long_document.truncate_middle). Where records bring no question, the task in "
-    "words stands in its place. 'unanswerable' in qasper is a gold answer like any other.",
+    notes="The hub's set is a script, so ragmeter reads its data.zip with data/SET.jsonl (also as zai-org/LongBench). A context "
+    "is plain text, with the headings 'Passage n:' in multi-document sets. It is cut into passages of 512 words (ARK "
+    "overlaps them by 12: chunk_overlap); a Chinese context is cut after the last sentence within 512 characters. Tasks "
+    "about a whole context have one passage and one setting: full_context, with a reader that follows the benchmark. "
+    "extra['reading'] contains the authors' prompt if it is available locally (prompts/longbench), else an equivalent of "
+    "ours, and the maximum answer length. The middle of long prompts is removed (long_document.truncate_middle). If a "
+    "record has no question, the question is a description of the task. In qasper, 'unanswerable' is an ordinary gold "
+    "answer.",
 )
 
 
@@ -280,12 +280,12 @@ def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
         text = record.text("input", a_set.task or None)
         question = Question(
             id=record.text("_id"),
-            text=a_set.task if a_set.task and not text.strip() else record.worded("input"),
+            text=a_set.task if a_set.task and not text.strip() else record.nonblank("input"),
             answers=answers,
             type=kind(known, answers),
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return LongDocumentRow(question, record.worded("context", None), record, counts)
+        return LongDocumentRow(question, record.nonblank("context", None), record, counts)
 
     def kind(known: Mapping[str, Any], answers: tuple[str, ...]) -> str:
         if subset.endswith(_EVEN):

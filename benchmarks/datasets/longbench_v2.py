@@ -40,10 +40,10 @@ CARD = DatasetCard(
     metrics=("choice(rules=longbench_v2)", "choice(rules=letter)"),
     cluster="document",
     settings=("document", "corpus", "closed_book"),
-    notes="The hub's revision is not pinned yet. "
-    "It calls its only split train. The gold answer is a letter, the question's text ends with the four choices. "
-    "choice(rules=longbench_v2) reads what the authors' script reads: a reply without their sentence is wrong, also a lone letter; "
-    "choice(rules=letter) takes that too. Some contexts are Chinese; all are cut by words.",
+    notes="The hub's revision is not pinned yet. The only split is called train. The gold answer is a letter, and the question's "
+    "text ends with the four choices. choice(rules=longbench_v2) scores like the authors' script: a reply without the "
+    "required sentence is wrong, even if it is only a letter; choice(rules=letter) accepts that too. Some contexts are "
+    "Chinese; all are cut by words.",
 )
 
 FOLDERS = ("longbench_v2", "longbench-v2", "longbenchv2")
@@ -67,7 +67,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
 
 def _parse(record: Record) -> LongDocumentRow:
     refuse_other_dataset(record, "longbench_v2")
-    choices = [record.worded(f"choice_{letter}") for letter in LETTERS]
+    choices = [record.nonblank(f"choice_{letter}") for letter in LETTERS]
     answer, length = record.text("answer"), record.text("length")
     if answer not in LETTERS or len(answer) != 1:
         raise record.problem(f"field 'answer' is {answer!r}", "answer", "one of A, B, C, D")
@@ -75,7 +75,7 @@ def _parse(record: Record) -> LongDocumentRow:
         raise record.problem(f"field 'length' is {length!r}", "length", f"one of {', '.join(_LENGTHS)}")
     question = Question(
         id=record.text("_id"),
-        text=with_choices(record.worded("question"), choices),
+        text=with_choices(record.nonblank("question"), choices),
         answers=(answer,),
         aliases={answer: (choices[LETTERS.index(answer)],)},
         type=record.text("domain", ""),
@@ -86,7 +86,7 @@ def _parse(record: Record) -> LongDocumentRow:
             "sub_domain": record.text("sub_domain", ""),
         },
     )
-    return LongDocumentRow(question, record.worded("context", None), record, Counter())
+    return LongDocumentRow(question, record.nonblank("context", None), record, Counter())
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:

@@ -356,7 +356,7 @@ def sentence_record(record: Record, *, split: str, joiner: str) -> Parsed:
         facts[sentence_id(identity, index)] = None
     question = Question(
         id=identifier,
-        text=record.worded("question"),
+        text=record.nonblank("question"),
         answers=gold_answers(record, split),
         evidence=tuple(evidence),
         supporting_facts=tuple(facts),

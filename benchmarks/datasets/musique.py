@@ -39,14 +39,13 @@ CARD = DatasetCard(
     cluster="evidence group",
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     same_questions={f"full:{split}": (f"musique/ans:{split}",) for split in ("train", "dev", "test")},
-    notes="The hub's repository holds the authors' train and dev files of ans, unchanged; full and test come from the "
-    "authors' archive alone. Sizes are those of ans; "
-    "full holds twice as many. In full an answerable question and its unanswerable twin share an id: the "
-    "answerable one keeps it, the twin gets ~unanswerable behind it. As in the official script, answer and support "
-    "scores leave the twins out (they load without answers and evidence; the native ones are in the metadata); "
-    "group_answer_f1 and group_support_f1 score both together. The test split is released without gold: its "
-    "questions load without answers and cannot be scored; in full its twins are distinguished by order, the second of "
-    "an id gets ~2 behind it.",
+    notes="The hub's repository contains the authors' train and dev files of ans, unchanged; full and test exist only in the "
+    "authors' archive. Sizes are those of ans; full has twice as many. In full, an answerable question and its unanswerable "
+    "counterpart share an id; the counterpart's id gets the suffix ~unanswerable. As in the official script, answer and "
+    "support scores exclude the counterparts: they load without answers and evidence, and the original ones are in the "
+    "metadata. group_answer_f1 and group_support_f1 score both together. The test split is released without gold: its "
+    "questions load without answers and cannot be scored. In the test split of full, the second question of an id gets the "
+    "suffix ~2.",
 )
 
 FOLDERS = ("musique",)
@@ -128,7 +127,7 @@ def _parser(reference: DataReference, *, pooled: bool) -> Callable[[Record], Par
             metadata[PARAGRAPHS] = _named([passage.id for passage in passages], numbers, supporting)
         question = Question(
             id=identifier,
-            text=record.worded("question"),
+            text=record.nonblank("question"),
             answers=answers,
             aliases={answers[0]: aliases} if answers and aliases else {},
             evidence=evidence,

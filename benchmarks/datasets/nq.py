@@ -147,7 +147,7 @@ def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
 
 def _csv(record: Record, split: str) -> Parsed:
     answers = tuple(_literal(record))
-    text = record.worded("question")
+    text = record.nonblank("question")
     return Parsed(Question(_hashed(text), text, _gold(record, split, answers, "answers")), record)
 
 
@@ -174,7 +174,7 @@ def _literal(record: Record) -> list[str]:
 
 def _open(record: Record, split: str) -> Parsed:
     name = "answer" if "answer" in record.fields else "answers"
-    own, text = _own_id(record), record.worded("question")
+    own, text = _own_id(record), record.nonblank("question")
     return Parsed(Question(own or _hashed(text), text, _answers(record, split, name)), record, own != "")
 
 
@@ -200,7 +200,7 @@ def _kilt(record: Record, split: str) -> Parsed:
         provenance += [part.expect(entry, f"provenance[{j}]", dict) for j, entry in enumerate(_list(part, "provenance"))]
     question = Question(
         identifier,
-        record.worded("input"),
+        record.nonblank("input"),
         _gold(record, split, tuple(answers), "output"),
         metadata={"provenance": tuple(provenance)} if provenance else {},
     )
@@ -218,7 +218,7 @@ def _reader(record: Record, split: str) -> Parsed:
                 positives[passage.id] = _native_id(part), passage.title
     # The authors list positives first; in the order of their hashes nothing tells them from the rest.
     candidates = PassageIds(sorted({passage.id for passage in passages}))
-    text = record.worded("question")
+    text = record.nonblank("question")
     question = Question(_hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates)
     return Parsed(question, record, False, passages, positives, len(passages) - len(candidates))
 
@@ -253,7 +253,7 @@ def _with_contexts(record: Record, split: str) -> Parsed:
     if record.has("nq_annotated_gold"):
         metadata["nq_annotated_gold"] = record.field("nq_annotated_gold", dict)
     candidates = PassageIds(dict.fromkeys(passage.id for passage in passages))
-    own, text = _own_id(record), record.worded("question")
+    own, text = _own_id(record), record.nonblank("question")
     question = Question(
         own or _hashed(text), text, _answers(record, split, "answers"), evidence=tuple(positives), candidates=candidates, metadata=metadata
     )
@@ -340,13 +340,12 @@ CARD = DatasetCard(
     cluster="question",
     settings=("corpus", "oracle", "distractor", "closed_book"),
     subset_settings={"open": ("closed_book", "corpus", "oracle", "distractor"), "kilt": ("corpus", "closed_book")},
-    notes="What NQ-open calls dev (the hub: validation) is what DPR and nearly every paper call test: the same 3,610 "
-    "questions, here test in both. NQ-open's train holds DPR's train and dev together, so train on dpr if dev is to "
-    "be new. CLaRa evaluates 6,489 questions of its own selection, which it publishes as rows of its own alone. The "
-    "questions bring passages only in DPR's reader files and in files with ctxs; everywhere else the option corpus "
-    "names what is searched: DPR's psgs_w100.tsv (Wikipedia of 2018-12-20, 21,015,324 passages) or Atlas' "
-    "Wikipedia-2021. Only KILT has ids; elsewhere a question's id is a hash of its text. KILT's test split is released "
-    "without answers.",
+    notes="The 3,610 questions that NQ-open calls dev (the hub: validation) are called test by DPR and nearly every paper; here, "
+    "they are the split test of both. NQ-open's train contains DPR's train and dev: train on dpr if dev must stay unseen. "
+    "CLaRa evaluates 6,489 questions of its own selection, published only in its own rows. Questions have passages only in "
+    "DPR's reader files and in files with ctxs; for the others, the option corpus names the corpus to search: DPR's "
+    "psgs_w100.tsv (Wikipedia of 2018-12-20, 21,015,324 passages) or Atlas' Wikipedia-2021. Only KILT has ids; otherwise "
+    "the id is a hash of the question's text. KILT's test split is released without answers.",
 )
 
 FOLDERS = ("nq", "nq_open", "nq-open", "natural_questions", "natural-questions", "naturalquestions", "kilt_nq")

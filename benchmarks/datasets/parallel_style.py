@@ -42,8 +42,9 @@ CARD = DatasetCard(
     metrics=("recall@5", "mrr@10", "recall@1"),
     cluster="question",
     settings=("distractor", "corpus"),
-    notes="There are no gold answers: only ranking metrics can be scored. `Benchmark.extra['pairs']` holds the texts of "
-    "the other versions; dataset styled with rewriter: own asks the same over candidates of mixed versions.",
+    notes="Only ranking metrics can be scored, because there are no gold answers. `Benchmark.extra['pairs']` contains the texts "
+    "of the other versions. The dataset styled with `rewriter: own` uses the same questions with candidates of mixed "
+    "versions.",
 )
 
 FOLDERS = ("parallel_style", "sark_style", "bible")

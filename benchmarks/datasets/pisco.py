@@ -30,8 +30,8 @@ CARD = DatasetCard(
     metrics=("cover_em", "f1"),
     cluster="question",
     settings=("distractor", "closed_book"),
-    notes="Hub revision not pinned yet. The gold answer is the teacher's text: there is no other. Rows have no ids of "
-    "their own: the place in the file is the id.",
+    notes="Hub revision not pinned yet. The gold answer is the teacher's text, the only one available. A row's id is its position "
+    "in the file.",
 )
 
 FOLDERS = ("pisco", "pisco_finetuning_data")
@@ -67,5 +67,5 @@ def read_rows(reference: DataReference, config: RowsConfig, skipped: list[Skippe
 
 def _row(record: Record, identifier: str) -> StageRow:
     refuse_other_dataset(record, "pisco")
-    question, answer = record.worded("query"), record.worded("mistral_label")
+    question, answer = record.nonblank("query"), record.nonblank("mistral_label")
     return StageRow(identifier, "answer", documents(record, "docs"), ((question, (answer,)),))

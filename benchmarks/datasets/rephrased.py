@@ -33,8 +33,8 @@ CARD = DatasetCard(
     splits=dict.fromkeys(("train", "validation", "dev", "test")),
     metrics=("rouge(type=rouge1)", "rouge(type=rougeL)", "entity_preservation"),
     settings=("distractor", "gold_only"),
-    notes="The paper takes 4,000 documents of pretraining (seen) and positives of the question sets (unseen); the "
-    "released script takes 2,000 and the rest. Which documents are taken is drawn by the seed.",
+    notes="The paper uses 4,000 documents of pretraining (seen) and positives of the question sets (unseen); the released script "
+    "uses 2,000 and the remaining ones. Documents are sampled by the seed.",
 )
 
 

@@ -48,9 +48,9 @@ CARD = DatasetCard(
     metrics=("recall@5", "mrr@10"),
     cluster="evidence group",
     settings=("distractor", "corpus"),
-    notes="A line of the file has `set`, `id`, `title`, `informal` and `gold`. The id of a MuSiQue passage is its line in "
-    "passages.jsonl of HippoRAG's files, from 0; other ids are QUESTION#POSITION, the position in the question's context, from 0. "
-    "A line that does not fit its source is an error.",
+    notes="A line of the file has `set`, `id`, `title`, `informal` and `gold`. The id of a MuSiQue passage is its line number in "
+    "passages.jsonl of HippoRAG's files, from 0; other ids are QUESTION#POSITION, the position in the question's context, "
+    "from 0. A line that does not match its source is an error.",
 )
 
 FOLDERS = ("recorded",)
@@ -130,7 +130,7 @@ def _rewriting(record: Record, reference: DataReference, source: _Source) -> Rew
         raise record.problem(f"the title is {record.text('title')!r}, and that of the passage {passage.title!r}", "title")
     if record.field("gold", bool) != evidence:
         raise record.problem(f"gold is {str(not evidence).lower()}, but the source says {str(evidence).lower()}", "gold")
-    return Rewriting(ANY, passage, STYLE, restyled(passage, record.worded("informal", None)), BY)
+    return Rewriting(ANY, passage, STYLE, restyled(passage, record.nonblank("informal", None)), BY)
 
 
 def _hipporag(config: RewrittenConfig) -> _Source:
@@ -149,7 +149,7 @@ def _hipporag(config: RewrittenConfig) -> _Source:
         ids.add(identifier, record)
         return Question(
             identifier,
-            record.worded("question"),
+            record.nonblank("question"),
             (answer,),
             {answer: record.texts("aliases", ())} if record.has("aliases") else {},
             evidence=evidence,
@@ -204,7 +204,7 @@ def _require_file(path: Path) -> None:
 
 
 def _passage(record: Record) -> Passage:
-    title, text = record.text("title"), record.worded("text", None)
+    title, text = record.text("title"), record.nonblank("text", None)
     return Passage(passage_id(title, text), title, text)
 
 

@@ -39,9 +39,9 @@ CARD = DatasetCard(
     metrics=("em", "f1", "has_answer@5"),
     cluster="question",
     settings=("distractor", "oracle"),
-    notes="The repository holds one sample of placeholders and no data. Rows with labels have no gold answer: their "
-    "positives are the passages labeled 1. The order from best to worst is in the metadata and never in the "
-    "candidates, which are put into an order drawn from the question's id.",
+    notes="The repository contains one placeholder sample and no data. Rows with labels have no gold answer; their positives are "
+    "the passages labeled 1. The order from best to worst is only in the metadata: the candidates are shuffled with the "
+    "question's id as seed.",
 )
 
 FOLDERS = ("sark", "sark_style")

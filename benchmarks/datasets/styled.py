@@ -32,10 +32,9 @@ CARD = DatasetCard(
     splits=dict.fromkeys(("train", "validation", "dev", "test")),
     metrics=("em", "f1", "has_answer@5"),
     settings=("distractor", "oracle", "gold_only"),
-    notes="Exactly round(r × N) of N candidates stay formal; which ones is drawn from seed and question id, so that "
-    "every method meets the same texts. Texts come from a file of style pairs (written with a language model, or "
-    "imported), from the base itself, or from rules, which are for use offline and say nothing about how well a "
-    "language model would have rewritten.",
+    notes="Exactly round(r × N) of N candidates stay formal. They are sampled by seed and question id, so all methods see the "
+    "same texts. Texts come from a file of style pairs (written with a language model, or imported), from the base dataset "
+    "itself, or from rules. Rules work offline and do not show how a language model would rewrite.",
 )
 
 

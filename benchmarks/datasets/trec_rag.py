@@ -41,7 +41,7 @@ CARD = DatasetCard(
     metrics=("ndcg@20", "ndcg@100", "recall@100", "judged@20"),
     cluster="question",
     settings=("corpus", "closed_book"),
-    notes="No gold answers. Topics that the qrels do not judge are asked, and are unscorable for metrics of ranking.",
+    notes="There are no gold answers. Topics without judgments are asked, but ranking metrics cannot score them.",
 )
 
 NOTES = {

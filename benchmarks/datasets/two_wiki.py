@@ -33,9 +33,8 @@ CARD = DatasetCard(
     metrics=("f1(rules=hotpotqa)", "em", "sp_em", "sp_f1", "evidence_em", "evidence_f1", "joint_em(rules=2wiki)", "joint_f1(rules=2wiki)"),
     cluster="evidence group",
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
-    notes="Answer aliases come from the authors' id_aliases.json beside the file; without it, as on the hub, the "
-    "answer alone counts. The test split is released without gold: its questions load without answers and cannot be "
-    "scored.",
+    notes="Answer aliases come from the authors' id_aliases.json in the same folder; without it, as on the hub, only the answer "
+    "itself is accepted. The test split is released without gold: its questions load without answers and cannot be scored.",
 )
 
 FOLDERS = ("2wikimultihopqa", "2wiki", "2wikimultihop", "2wikimqa")

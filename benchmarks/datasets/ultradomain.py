@@ -80,13 +80,13 @@ CARD = DatasetCard(
     cluster="document",
     settings=("document", "corpus", "closed_book"),
     subset_settings=dict.fromkeys(QUERIES, ("corpus", "closed_book")),
-    notes="The authors have no splits: all is a domain's whole file. train and test are "
-    f"ARK's: the first {TRAINED} records of fin and of legal, and the whole file of every other domain, of which ARK "
-    "tests biology, fiction, music, technology and philosophy on the first 100 (limit: 100). Pairwise win rates are "
-    "the other official measure and need a judge. A document is known by its text; its passages have 512 words (ARK "
-    "overlaps them by 12: chunk_overlap). extra['reading'] holds the instructions by which ARK has every "
-    "domain read: those of LongBench's qasper. Domains with -queries are LightRAG's layout: DOMAIN_query.jsonl beside "
-    "DOMAIN_unique_contexts.json, no gold, compared by a judge alone.",
+    notes="The authors have no splits; `all` is a domain's whole file. train and test are ARK's: "
+    f"the first {TRAINED} records of fin and of legal for training, and the whole file of every other domain for testing; ARK "
+    "tests biology, fiction, music, technology and philosophy on the first 100 (limit: 100). "
+    "Pairwise win rates, the other official measure, need a judge. A document is identified by its text; its passages have 512 words (ARK "
+    "overlaps them by 12: chunk_overlap). extra['reading'] contains ARK's reading instructions for all domains: those of "
+    "LongBench's qasper. Domains with the suffix -queries have LightRAG's layout: DOMAIN_query.jsonl and "
+    "DOMAIN_unique_contexts.json, without gold, so they are compared only by a judge.",
 )
 
 FOLDERS = ("ultradomain",)
@@ -117,7 +117,7 @@ def _parse(supplied: Record, domain: str) -> LongDocumentRow:
     refuse_other_dataset(supplied, "ultradomain")
     record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
-    text, context = record.worded("input"), record.worded("context", None)
+    text, context = record.nonblank("input"), record.nonblank("context", None)
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))
@@ -188,5 +188,5 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
 
 def _query(record: Record) -> Question:
     refuse_other_dataset(record, "ultradomain")
-    text = record.worded("query")
+    text = record.nonblank("query")
     return Question(id=content_id("u", text), text=text, answers=())

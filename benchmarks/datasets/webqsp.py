@@ -36,10 +36,10 @@ CARD = DatasetCard(
     metrics=graph_qa.METRICS,
     cluster="evidence group",
     settings=graph_qa.SETTINGS,
-    notes="Sizes are those of RoG's rows, which papers on graph retrieval evaluate; the official release has 3,098 "
-    "training and 1,639 test questions, no validation split and no graphs. A question's answers are those of all its "
-    "parses; the authors' script (webqsp_f1, official layout alone) takes the best parse instead and leaves out "
-    "questions without a good and complete parse. Questions without answers are kept and cannot be scored.",
+    notes="Sizes are those of RoG's rows, which papers on graph retrieval evaluate; the official release has 3,098 training and "
+    "1,639 test questions, no validation split and no graphs. A question's answers are those of all its parses. The "
+    "authors' script (webqsp_f1, only for the official layout) uses the best parse instead and excludes questions without a "
+    "good and complete parse. Questions without answers are included but cannot be scored.",
 )
 
 _FILES: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -95,7 +95,7 @@ def official(record: Record) -> GraphRow:
     topics = topics_by_id(record, "topic_entity") or topics
     question = Question(
         id=record.text("QuestionId"),
-        text=record.worded("RawQuestion"),
+        text=record.nonblank("RawQuestion"),
         answers=tuple(answers.elements()),
         answer_set=True,
         type=f"{hops}hop" if hops else "",
@@ -134,7 +134,7 @@ def tog(record: Record) -> GraphRow:
     topics = topics_by_id(record, "topic_entity")
     question = Question(
         id=record.text("QuestionId"),
-        text=record.worded("RawQuestion"),
+        text=record.nonblank("RawQuestion"),
         answers=answers,
         answer_set=True,
         topic_entities=topics_once(topics.values(), counts),

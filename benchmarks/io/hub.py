@@ -39,7 +39,7 @@ _TRUE = {"1", "on", "yes", "true"}
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class ReportedFile:
     """Size and hashes that the hub reports for a file.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Listing:
     """Files of a repository at a commit; `whole` is false if only the cached files are known."""
 
     commit: str
-    files: Mapping[str, Stated]
+    files: Mapping[str, ReportedFile]
     whole: bool = True
 
 
@@ -272,7 +272,7 @@ def _listing(repository: str, revision: str) -> _Listing:
     commit = _remembered_commit(repository, revision) if known else _current_commit(repository, revision)
     record = _folder(repository) / "ragmeter" / f"{commit}.json"
     if record.is_file():
-        return _Listing(commit, {n: Stated(**stated) for n, stated in json.loads(record.read_text("utf-8")).items()})
+        return _Listing(commit, {n: ReportedFile(**reported) for n, reported in json.loads(record.read_text("utf-8")).items()})
     if offline():
         return _Listing(commit, _cached_files(repository, commit, revision), whole=False)
     files = _listed_files(repository, commit)
@@ -288,13 +288,13 @@ def _current_commit(repository: str, revision: str) -> str:
     return commit
 
 
-def _listed_files(repository: str, commit: str) -> dict[str, Stated]:
+def _listed_files(repository: str, commit: str) -> dict[str, ReportedFile]:
     api = _api()
 
-    def listed() -> dict[str, Stated]:
+    def listed() -> dict[str, ReportedFile]:
         entries = api.list_repo_tree(repository, recursive=True, revision=commit, repo_type="dataset")
         return {
-            entry.path: Stated(entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id)
+            entry.path: ReportedFile(entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id)
             for entry in entries
             if hasattr(entry, "blob_id")
         }
@@ -312,7 +312,7 @@ def _remembered_commit(repository: str, revision: str) -> str:
     return reference.read_text("utf-8").strip()
 
 
-def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stated]:
+def _cached_files(repository: str, commit: str, revision: str) -> dict[str, ReportedFile]:
     """Return the cached files of a commit that other tools downloaded; a blob's name is its hash."""
     snapshot = _folder(repository) / "snapshots" / commit
     files = {}
@@ -320,7 +320,7 @@ def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stat
         if path.is_file():
             blob = path.resolve().name
             large = bool(re.fullmatch(r"[0-9a-f]{64}", blob))
-            files[path.relative_to(snapshot).as_posix()] = Stated(path.stat().st_size, blob if large else None, "" if large else blob)
+            files[path.relative_to(snapshot).as_posix()] = ReportedFile(path.stat().st_size, blob if large else None, "" if large else blob)
     if not files:
         raise _not_cached(f"{repository} at revision {revision}", repository)
     return files
@@ -335,14 +335,14 @@ def _not_cached(what: str, repository: str) -> UserError:
     )
 
 
-def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
+def _file(repository: str, commit: str, name: str, reported: ReportedFile) -> Path:
     path = _folder(repository) / "snapshots" / commit / name
     fresh = not path.exists()
     if fresh:
         if offline():
             raise _not_cached(f"{name} of {repository} at {commit}", repository)
-        path = _download(repository, commit, name, stated)
-    wrong = _difference(path, stated)
+        path = _download(repository, commit, name, reported)
+    wrong = _difference(path, reported)
     if wrong:
         if fresh:
             # Nothing else may take a bad download for the file.
@@ -359,7 +359,7 @@ def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
     return path
 
 
-def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
+def _download(repository: str, commit: str, name: str, reported: ReportedFile) -> Path:
     library = _library()
 
     def downloaded() -> str:
@@ -371,16 +371,16 @@ def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
     return Path(ask(downloaded, Wanted(repository, commit, endpoint(), name)))
 
 
-def _difference(path: Path, stated: Stated) -> str | None:
+def _difference(path: Path, reported: ReportedFile) -> str | None:
     """Describe how a file differs from the hub's size and hash; None if it does not differ."""
-    if stated.sha256 is not None:
+    if reported.sha256 is not None:
         result = file_sha256(path)
-        return None if result == stated.sha256 else f"its SHA-256 is {result}, stated is {stated.sha256}"
-    if not _COMMIT.fullmatch(stated.git):
+        return None if result == reported.sha256 else f"its SHA-256 is {result}, stated is {reported.sha256}"
+    if not _COMMIT.fullmatch(reported.git):
         # A cache without links (Windows) that another tool filled: nothing is stated that could be compared.
         return None
     result = _git_hash(path)
-    return None if result == stated.git else f"its git hash is {result}, stated is {stated.git}"
+    return None if result == reported.git else f"its git hash is {result}, stated is {reported.git}"
 
 
 def _git_hash(path: Path) -> str:
@@ -391,9 +391,9 @@ def _git_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _check_room(repository: str, commit: str, wanted: Mapping[str, Stated]) -> None:
+def _check_room(repository: str, commit: str, wanted: Mapping[str, ReportedFile]) -> None:
     snapshot = _folder(repository) / "snapshots" / commit
-    needed = sum(stated.size for name, stated in wanted.items() if not (snapshot / name).exists())
+    needed = sum(reported.size for name, reported in wanted.items() if not (snapshot / name).exists())
     folder = next(parent for parent in (snapshot, *snapshot.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
     if needed > free:
@@ -444,7 +444,7 @@ def stated_sizes(repository: str, revision: str | None = None) -> dict[str, dict
         revision: As in `hub.fetch`.
 
     Returns:
-        Number of rows by configuration and split in the hub's terms (`distractor`, `validation`); empty if none are stated.
+        Number of rows by configuration and split in the hub's terms (`distractor`, `validation`); empty if none are reported.
 
     Raises:
         UserError: The README is missing or cannot be parsed by `datasets`; also as in `fetch`.

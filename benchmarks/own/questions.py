@@ -24,7 +24,7 @@ _SPAN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class GoldSpan:
     """Gold span of a document as given in a record; `end` or `text` may be missing."""
 
     document: str | None
@@ -34,7 +34,7 @@ class Stated:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedQuestion:
     """Parsed content of one question record, before gold evidence is resolved.
 
     Attributes:
@@ -56,7 +56,7 @@ class Asked:
     passages: tuple[tuple[str, str, str | None], ...] = ()
     supporting: tuple[int, ...] = ()
     evidence: tuple[str | int, ...] = ()
-    spans: tuple[Stated, ...] = ()
+    spans: tuple[GoldSpan, ...] = ()
     type: str = ""
     answerable: bool = True
     synthetic: str = ""
@@ -77,7 +77,7 @@ class Reader:
         self._fields = fields
         self._separator = separator
 
-    def read(self, record: Record) -> Asked:
+    def read(self, record: Record) -> ParsedQuestion:
         """Parse a record.
 
         Raises:
@@ -91,7 +91,7 @@ class Reader:
         flags = self._all(record, "supporting")
         if flags and len(flags) != len(passages):
             raise record.problem(f"{len(flags)} passages are marked, {len(passages)} are there", self._path("supporting"))
-        return Asked(
+        return ParsedQuestion(
             self._one(record, "id") or None,
             self._question(record),
             record,
@@ -230,24 +230,24 @@ class Reader:
             elif value is not None and (text := self._text(record, value, "evidence")):
                 yield text
 
-    def _spans(self, record: Record) -> Iterator[Stated]:
+    def _spans(self, record: Record) -> Iterator[GoldSpan]:
         for value in self._all(record, "spans"):
             item = record.expect(value, self._path("spans"), dict)
             held = {key: next((item[name] for name in names if item.get(name) is not None), None) for key, names in _SPAN.items()}
             document = None if held["document"] is None else self._text(record, held["document"], "spans")
-            yield self._stated(record, document, held["start"], held["end"], held["text"], "spans")
+            yield self._gold_span(record, document, held["start"], held["end"], held["text"], "spans")
         starts, ends = self._all(record, "start"), self._all(record, "end")
         names = [name for name in self._evidence(record) if isinstance(name, str)]
         if starts not in ([], [""]):
             if len(names) != 1 or len(starts) != 1:
                 raise record.problem("a span needs one document in the field of evidence", self._path("evidence"))
-            yield self._stated(record, names[0], starts[0], ends[0] if ends else None, None, "start")
+            yield self._gold_span(record, names[0], starts[0], ends[0] if ends else None, None, "start")
             return
         for value in self._several(record, "quotes"):
             if quote := record.expect(value, self._path("quotes"), str).strip():
-                yield Stated(None, text=quote)
+                yield GoldSpan(None, text=quote)
 
-    def _stated(self, record: Record, document: str | None, start: Any, end: Any, text: Any, role: str) -> Stated:
+    def _gold_span(self, record: Record, document: str | None, start: Any, end: Any, text: Any, role: str) -> GoldSpan:
         path = self._path(role)
         numbers = []
         for value in (start, end):
@@ -263,4 +263,4 @@ class Reader:
             last = first + len(text)
         if text is None and (first is None or last is None or not 0 <= first < last):
             raise record.problem(f"a span from {first} to {last} holds nothing", path, "start and end, or the text itself")
-        return Stated(document, first, last, text)
+        return GoldSpan(document, first, last, text)

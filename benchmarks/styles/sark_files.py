@@ -257,7 +257,7 @@ def _lacks(question: str, what: str, remedy: str) -> UserError:
 
 def _labeled(record: Record, titled: bool) -> StyleRow:
     record.require(*_FIELDS[LABELS])
-    text = record.worded("query")
+    text = record.nonblank("query")
     label = record.field("label", int)
     if label not in (0, 1):
         raise record.problem(f"the label is {label}", "label", "0 or 1")
@@ -268,7 +268,7 @@ def _labeled(record: Record, titled: bool) -> StyleRow:
 
 def _ranked(record: Record, titled: bool) -> StyleRow:
     record.require(*_FIELDS[RANKED])
-    text = record.worded("question")
+    text = record.nonblank("question")
     return StyleRow(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), position=record.position)
 
 

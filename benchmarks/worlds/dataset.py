@@ -60,10 +60,10 @@ CARD = DatasetCard(
         "long": ("document", "corpus", "gold_only", "closed_book"),
         "graph": ("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
     },
-    notes="Seeds below 10,000 are for training, 10,000 to 19,999 for validation, 100,000 and above for testing; names "
-    "of held-out worlds are combinations of words that no training world has, a share of the words is new, and their "
-    "styles come from rewriting rules that share nothing with those of training. Ten relations are in no world for "
-    "training or validation; `relations: unseen` asks test worlds about those alone.",
+    notes="Seeds below 10,000 are for training, 10,000 to 19,999 for validation, 100,000 and above for testing. Held-out worlds "
+    "have names that no training world has, some unseen words, and styles from rewriting rules that share nothing with "
+    "those of training. Ten relations occur in no world for training or validation; `relations: unseen` asks test worlds "
+    "only about these.",
 )
 
 

@@ -135,7 +135,7 @@ class _Words:
         match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", _folded(text))
         return self._verdict(match[1]) if match else None
 
-    def said(self, text: str) -> str | None:
+    def leading_verdict(self, text: str) -> str | None:
         """Return the verdict that a text begins with, unless what follows qualifies or contradicts it."""
         match = self._first.match(_folded(text))
         if match is None:
@@ -153,14 +153,14 @@ class _Words:
         """Return whether a text begins with a verdict, qualified or not."""
         return self._first.match(_folded(text)) is not None
 
-    def stated(self, clause: str) -> str | None:
+    def sentence_verdict(self, clause: str) -> str | None:
         """Return the verdict that a sentence states: "So this is a Match, since both name Lyon."."""
         plain = _folded(clause)
         match = None if "?" in plain else self._mention.search(plain)
         if match is None:
             return None
         before = plain[: match.start()]
-        return self.said(clause[match.start() :]) if _STATES.search(before) and not _UNSURE.search(before) else None
+        return self.leading_verdict(clause[match.start() :]) if _STATES.search(before) and not _UNSURE.search(before) else None
 
     def mentioned(self, text: str) -> bool:
         """Return whether a text has one of the verdicts in it."""
@@ -196,17 +196,17 @@ class _Statements:
             objects = list(_mended(self._raw))
             if not objects:
                 return set()
-        stated = {verdict for result in objects for verdict in self._of_object(result)}
-        stated |= {None} if self._corrected() else set()
+        verdicts = {verdict for result in objects for verdict in self._of_object(result)}
+        verdicts |= {None} if self._corrected() else set()
         if not objects:
-            stated |= set(self._marked())
+            verdicts |= set(self._marked())
         alone = [line for line in self._lines if self._words.phrase(line)]
-        if stated:
+        if verdicts:
             ends = {self._lines[0], self._lines[-1]} if self._lines else set()
-            return stated | {self._words.phrase(line) for line in alone if line in ends}
-        begins = {self._words.said(self._text)} if self._words.begins(self._text) else set()
-        stated = set(self._labeled_lines()) or set(self._sentences())
-        return begins | (stated or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
+            return verdicts | {self._words.phrase(line) for line in alone if line in ends}
+        begins = {self._words.leading_verdict(self._text)} if self._words.begins(self._text) else set()
+        verdicts = set(self._labeled_lines()) or set(self._sentences())
+        return begins | (verdicts or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
 
     def _corrected(self) -> bool:
         """Return whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts are on both sides."""
@@ -233,7 +233,7 @@ class _Statements:
     def _value(self, value: Any) -> str | None:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        return self._words.said(value) if isinstance(value, str) else None
+        return self._words.leading_verdict(value) if isinstance(value, str) else None
 
     def _marked(self) -> Iterator[str | None]:
         """Return what is in tags, boxes and after a label; a label without a word of a verdict is talk."""
@@ -242,7 +242,7 @@ class _Statements:
         result += [match[1] for match in _LABELED.finditer(self._text)]
         for value in filter(self._words.mentioned, result):
             plain = _MARKDOWN.sub("", value)
-            yield self._words.said(plain) or self._words.stated(plain)
+            yield self._words.leading_verdict(plain) or self._words.sentence_verdict(plain)
 
     def _labeled_lines(self) -> Iterator[str]:
         """Return what lines say after a label in any language."""
@@ -255,7 +255,7 @@ class _Statements:
 
     def _sentences(self) -> Iterator[str]:
         for clause in self._clauses:
-            verdict = self._words.stated(clause)
+            verdict = self._words.sentence_verdict(clause)
             if verdict is not None:
                 yield verdict
 

@@ -71,13 +71,13 @@ def rog_accuracy(batch: Batch) -> Scores:
 
 @register("rog_hit", source=_ROG, group="graph", needs=("answer",))
 def rog_hit(batch: Batch) -> Scores:
-    """Score 1 if any gold answer occurs in the prediction, else 0. Otherwise as rog_accuracy."""
+    """Score 1 if any gold answer occurs in the prediction, else 0. "Occur" is defined in rog_accuracy."""
     return _rog(batch)[1]
 
 
 @register("rog_hit1", source=_ROG, group="graph", needs=("answer",))
 def rog_hit1(batch: Batch) -> Scores:
-    """Score 1 if any gold answer occurs in the first line of the prediction, else 0. Otherwise as rog_accuracy."""
+    """Score 1 if any gold answer occurs in the first line of the prediction, else 0. "Occur" is defined in rog_accuracy."""
     return _rog(batch)[2]
 
 
@@ -91,29 +91,31 @@ def rog_recall(batch: Batch) -> Scores:
 def rog_precision(batch: Batch) -> Scores:
     """Compute RoG's precision: the number of gold answers that occur in the prediction / the number of its lines.
 
-    It exceeds 1 if a line names several answers. Blank lines count, except at the beginning and end. Otherwise as rog_accuracy.
+    It exceeds 1 if a line names several answers. Blank lines count, except at the beginning and end. "Occur" is defined in rog_accuracy.
     """
     return _rog(batch)[3]
 
 
 @register("rog_f1", source=_ROG, group="graph", needs=("answer",), high=None)
 def rog_f1(batch: Batch) -> Scores:
-    """Compute the harmonic mean of rog_precision and rog_recall, 0 if both are 0; it exceeds 1 if precision does. Otherwise as
-    rog_accuracy.
+    """Compute the harmonic mean of rog_precision and rog_recall, 0 if both are 0; it exceeds 1 if precision does.
+
+    Matching is defined in rog_accuracy.
     """
     return _rog(batch)[4]
 
 
 @register("strict_hit1", source=_STRICT, group="graph", needs=("answer",))
 def strict_hit1(batch: Batch) -> Scores:
-    """Score 1 if any gold answer occurs in the first line of the prediction, else 0. Otherwise as strict_recall."""
+    """Score 1 if any gold answer occurs in the first line of the prediction, else 0. Matching is defined in strict_recall."""
     return _strict(batch)[3]
 
 
 @register("strict_precision", source=_STRICT, group="graph", needs=("answer",))
 def strict_precision(batch: Batch) -> Scores:
-    """Compute strict precision: the number of gold answers found, each in a line of its own / the number of distinct lines; 0
-    without lines. Otherwise as strict_recall.
+    """Compute strict precision: the number of gold answers found, each in a line of its own / the number of distinct lines.
+
+    It is 0 without lines. Matching is defined in strict_recall.
     """
     matched, lines, _, _ = _strict(batch)
     return matched / np.maximum(lines, 1)
@@ -134,7 +136,7 @@ def strict_recall(batch: Batch) -> Scores:
 
 @register("strict_f1", source=_STRICT, group="graph", needs=("answer",))
 def strict_f1(batch: Batch) -> Scores:
-    """Compute the harmonic mean of strict_precision and strict_recall, 0 if both are 0. Otherwise as strict_recall."""
+    """Compute the harmonic mean of strict_precision and strict_recall, 0 if both are 0. Matching is defined in strict_recall."""
     matched, lines, golds, _ = _strict(batch)
     return 2 * matched / (lines + golds)
 
@@ -174,7 +176,7 @@ def webqsp_f1(batch: Batch) -> Scores:
 
 @register("webqsp_accuracy", source=_WEBQSP, group="graph", needs=("answer",))
 def webqsp_accuracy(batch: Batch) -> Scores:
-    """Score 1 if webqsp_f1 is 1, so that the prediction is exactly the answers of one parse, else 0. Otherwise as webqsp_f1."""
+    """Score 1 if webqsp_f1 is 1, so that the prediction is exactly the answers of one parse, else 0; unscorable as in webqsp_f1."""
     f1 = _parses(batch)[0]
     return np.where(np.isnan(f1), np.nan, f1 == 1.0)
 

@@ -42,7 +42,7 @@ _register_joint = partial(
 
 @register("sp_em", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_em(batch: Batch) -> Scores:
-    """Score 1 if the claimed sentences are exactly the supporting facts, else 0.
+    """Score 1 if the claimed sentences (`notes["support"]`) are exactly the supporting facts, else 0.
 
     Both are sets of (passage, sentence number); the id of a whole passage claims no sentence. Without a claim the score is 0. A
     question without gold supporting facts is unscorable.
@@ -52,25 +52,25 @@ def sp_em(batch: Batch) -> Scores:
 
 @register("sp_precision", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_precision(batch: Batch) -> Scores:
-    """Compute precision of the claimed sentences against the supporting facts; 0 without a claim. Otherwise as sp_em."""
+    """Compute precision of the claimed sentences against the supporting facts; 0 without a claim, unscorable as in sp_em."""
     return sentence_parts(batch)[1]
 
 
 @register("sp_recall", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_recall(batch: Batch) -> Scores:
-    """Compute recall of the supporting facts among the claimed sentences. Otherwise as sp_em."""
+    """Compute recall of the supporting facts among the claimed sentences, unscorable as in sp_em."""
     return sentence_parts(batch)[2]
 
 
 @register("sp_f1", version=2, source=_HOTPOTQA, group="support", needs=("support",))
 def sp_f1(batch: Batch) -> Scores:
-    """Compute the harmonic mean of sp_precision and sp_recall, 0 if both are 0. Otherwise as sp_em."""
+    """Compute F1 of the claimed sentences against the supporting facts, 0 if both are disjoint; unscorable as in sp_em."""
     return sentence_parts(batch)[3]
 
 
 @register("support_em", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_em(batch: Batch) -> Scores:
-    """Score 1 if the claimed paragraphs are exactly the supporting ones, else 0.
+    """Score 1 if the claimed paragraphs (`notes["support"]`) are exactly the supporting ones, else 0.
 
     A claimed sentence claims its paragraph. Without a claim the score is 0. A question without positives, or an unanswerable
     one, is unscorable.
@@ -80,7 +80,7 @@ def support_em(batch: Batch) -> Scores:
 
 @register("support_f1", version=2, source=_MUSIQUE, group="support", needs=("support",))
 def support_f1(batch: Batch) -> Scores:
-    """Compute F1 of the claimed paragraphs against the supporting ones, as sets. Otherwise as support_em."""
+    """Compute F1 of the claimed paragraphs against the supporting ones, as sets; unscorable as in support_em."""
     return paragraph_parts(batch)[3]
 
 
@@ -101,7 +101,7 @@ def group_answer_f1(batch: Batch) -> Scores:
 def group_support_f1(batch: Batch) -> Scores:
     """Compute support_f1 of a pair's answerable question if both questions are classified correctly as answerable or not, else 0.
 
-    Otherwise as group_answer_f1.
+    Classification, pairs and unscorable questions are as in group_answer_f1.
     """
     return _of_groups(batch, paragraph_parts(batch)[3])
 
@@ -118,7 +118,7 @@ def sufficiency(batch: Batch) -> Scores:
 
 @register("evidence_em", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_em(batch: Batch) -> Scores:
-    """Score 1 if the claimed triples are exactly the gold ones, else 0.
+    """Score 1 if the claimed knowledge triples (`notes["triples"]`) are exactly the gold ones, else 0.
 
     Heads, relations and tails are compared after lower-casing, deleting ASCII punctuation and collapsing white space (articles
     stay). Repeated claims count once. Aliases of a gold head or tail are accepted (without entity ids, only those of the
@@ -129,19 +129,19 @@ def evidence_em(batch: Batch) -> Scores:
 
 @register("evidence_precision", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_precision(batch: Batch) -> Scores:
-    """Compute precision of the claimed triples, 0 without a claim. Otherwise as evidence_em."""
+    """Compute precision of the claimed knowledge triples, 0 without a claim. Triples are compared as in evidence_em."""
     return triple_parts(batch)[1]
 
 
 @register("evidence_recall", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_recall(batch: Batch) -> Scores:
-    """Compute recall of the gold triples, at most 1. Otherwise as evidence_em."""
+    """Compute the share of gold knowledge triples that are claimed, at most 1. Triples are compared as in evidence_em."""
     return triple_parts(batch)[2]
 
 
 @register("evidence_f1", version=2, source=_TWO_WIKI, group="triples", needs=("triples",))
 def evidence_f1(batch: Batch) -> Scores:
-    """Compute the harmonic mean of evidence_precision and evidence_recall, 0 if both are 0. Otherwise as evidence_em."""
+    """Compute F1 of the claimed knowledge triples, 0 if precision and recall are 0. Triples are compared as in evidence_em."""
     return triple_parts(batch)[3]
 
 

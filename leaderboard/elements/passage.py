@@ -42,7 +42,7 @@ class PassageText:
         """Return whether the passage contains an accepted answer."""
         return bool(self.answers)
 
-    def drawn(self, key: str) -> Node:
+    def render(self, key: str) -> Node:
         """Render the text as elements; long parts are folded and open on demand.
 
         Args:

@@ -277,7 +277,7 @@ _AREA = 40.0, 900.0
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark whose area is a number of questions; `shown` is its hover text."""
+    """Mark whose area shows a number of questions (`count`); `shown` is its hover text."""
 
     x: float
     y: float
@@ -289,13 +289,13 @@ class Mark:
 def bubbles(
     marks: Sequence[Mark], x_title: str, y_title: str, label: str, table: tuple[Sequence[str], Sequence[Sequence[Any]]]
 ) -> Picture | None:
-    """Return marks over two axes of one range, with the diagonal; None without any.
+    """Draw a scatter plot whose marks have the area of their question count, with equal axes and their diagonal.
 
     Args:
-        marks: In the order in which they are drawn.
-        x_title, y_title: Of the axes.
-        label: What it shows, for readers who cannot see it.
-        table: As in `Picture`.
+        marks: In drawing order; the result is None if there are none.
+        x_title, y_title: Titles of the axes.
+        label: Description for screen readers.
+        table: Headers and rows of the data, as in `Picture`.
     """
     if not marks:
         return None

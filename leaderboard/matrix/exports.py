@@ -10,7 +10,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN
 from leaderboard.elements.nodes import Node, Order, text_rows
 from leaderboard.matrix import overall
-from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Drawn, columns_of, default_order, drawn, labels, wanted_of
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, VisibleRows, columns_of, default_order, labels, visible_rows, wanted_of
 from leaderboard.matrix.table import SOURCES, Shown, draw_matrix, gaps, legend_lines
 from results.boards import systems as column_figures
 from results.boards.board import groups
@@ -45,14 +45,14 @@ class Export:
 
     Attributes:
         shown: The matrix.
-        drawn: All rows, in display order.
+        visible: All rows, in display order.
         order: The sort order.
         title: Title of the matrix.
         papers: Whether cells show published figures.
     """
 
     shown: Shown
-    drawn: Drawn
+    visible: VisibleRows
     order: Order
     title: str
     papers: bool = True
@@ -60,12 +60,12 @@ class Export:
     @property
     def rows(self) -> tuple[System, ...]:
         """Return the rows in display order."""
-        return (*self.drawn.pinned, *self.drawn.rows, *self.drawn.controls)
+        return (*self.visible.pinned, *self.visible.rows, *self.visible.controls)
 
     @property
     def tree(self) -> Node:
         """Return the table without interactive elements."""
-        return draw_matrix(self.shown, self.drawn, self.order, live=False, papers=self.papers)
+        return draw_matrix(self.shown, self.visible, self.order, live=False, papers=self.papers)
 
 
 def csv(export: Export) -> str:
@@ -207,7 +207,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     names = labels(folded.groups, ALL_SETTINGS if len({runs[0].setting for runs in folded.groups}) > 1 else "")
     shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
     order = default_order(board)
-    return Export(shown, drawn(board, order, (), (), "", 0, page=len(rows) or 1), order, title)
+    return Export(shown, visible_rows(board, order, (), (), "", 0, page=len(rows) or 1), order, title)
 
 
 def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:

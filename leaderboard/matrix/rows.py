@@ -281,7 +281,7 @@ FIXED = ("method", "mean", "tokens", "seconds", "cost", "parameters")
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class VisibleRows:
     """Rows of the matrix on the current page.
 
     Attributes:
@@ -360,7 +360,9 @@ def cost_of(board: Matrix, row: System, column: str) -> float | None:
     return None if math.isnan(result) else result
 
 
-def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE) -> Drawn:
+def visible_rows(
+    board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE
+) -> VisibleRows:
     """Select the visible rows of a matrix; values and ranks do not change.
 
     Args:
@@ -379,4 +381,5 @@ def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collecti
     left = [row for row in rows if row not in top and row.key not in out and matches(row, words)]
     able = [row for row in left if not row.control]
     start = min(max(first, 0), max(len(able) - 1, 0)) // page * page
-    return Drawn(tuple(top), tuple(able[start : start + page]), tuple(row for row in left if row.control), start, len(able), tuple(out))
+    controls = tuple(row for row in left if row.control)
+    return VisibleRows(tuple(top), tuple(able[start : start + page]), controls, start, len(able), tuple(out))

@@ -11,7 +11,7 @@ from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell, standing_sign
 from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.whiskers import MEAN, Axis, axes
-from leaderboard.matrix.rows import Drawn, best_first, cost_of
+from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, WHOLE, System
@@ -210,7 +210,7 @@ class _Layout:
     axes: Mapping[str, Axis]
 
 
-def _layout(shown: Shown, rows: Drawn, *, live: bool, papers: bool) -> _Layout:
+def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _Layout:
     board = shown.board
     spent = {name: [cost_of(board, row, name) for row in board.rows] for name in ("tokens", "seconds", "cost")}
     times = [value for value in spent["seconds"] if value is not None]
@@ -238,7 +238,7 @@ def unstated(board: Matrix) -> list[str]:
     return [*sentences, "all measured here"]
 
 
-def draw_matrix(shown: Shown, rows: Drawn, order: Order, *, live: bool = True, papers: bool = False) -> Node:
+def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = True, papers: bool = False) -> Node:
     """Draw the overview matrix as a table.
 
     Args:
@@ -288,7 +288,7 @@ def legend(shown: Shown) -> Node:
     return el("div", *(el("p", f"{line[0].upper()}{line[1:]}.", cls="note") for line in legend_lines(shown)))
 
 
-def heads_of(shown: Shown, rows: Drawn, order: Order) -> Node:
+def heads_of(shown: Shown, rows: VisibleRows, order: Order) -> Node:
     """Build the head row for another sort order, for a static table."""
     return el("tr", *_heads(shown, order, _layout(shown, rows, live=False, papers=False)))
 
@@ -482,7 +482,7 @@ def _sources(row: System) -> list[Node]:
     return marks
 
 
-def pager(rows: Drawn, page: int) -> Node | None:
+def pager(rows: VisibleRows, page: int) -> Node | None:
     """Build the controls for paging; None if all rows are visible."""
     last = rows.first + len(rows.rows)
     parts: list[Node] = []

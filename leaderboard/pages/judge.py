@@ -41,10 +41,10 @@ def render(at: Source) -> None:
 
 def _trust(at: Source, result: JudgeCard) -> None:
     show(judge_view.card(result), "card")
-    habits = judge_view.habits(result)
-    if habits is not None:
-        show(el("h2", "Habits", cls="section"), "habits-title")
-        show(habits, "habits")
+    biases = judge_view.biases(result)
+    if biases is not None:
+        show(el("h2", "Consistency and biases", cls="section"), "biases-title")
+        show(biases, "biases")
     show(el("h2", "Agreement", cls="section"), "agreement-title")
     show(judge_view.agreement(result), "agreement")
     runs = [run for group in read.run_groups(at, None) for run in group]
@@ -118,7 +118,7 @@ def _battles(at: Source, judge: str) -> None:
     _placed(chosen, [board for board in boards if board is not chosen], criterion)
     show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
     show(battles.rates(chosen, criterion), "matrix")
-    show(battles.eyes(chosen, criterion), "eyes")
+    show(battles.basis_note(chosen, criterion), "basis")
     show(el("p", f"{chosen.questions:,} questions. {battles.MATRIX_NOTE}", cls="note"), "matrix-note")
     _strengths(chosen, criterion)
 
@@ -127,7 +127,7 @@ def _placed(chosen: BattleBoard, others: Sequence[BattleBoard], criterion: str) 
     """Controls of the board in view, and below them those of the judge's other boards."""
     show(el("h2", f"{_CONTROLS[:-1]}, by {criterion}?", cls="section"), "controls-title")
     here = battles.controls(chosen, criterion)
-    there = battles.elsewhere([(f"{_on(board)} · seed {board.seed}", board) for board in others], criterion)
+    there = battles.controls_on_other_boards([(f"{_on(board)} · seed {board.seed}", board) for board in others], criterion)
     if here is None and there is None:
         _no_controls()
         return
@@ -135,7 +135,7 @@ def _placed(chosen: BattleBoard, others: Sequence[BattleBoard], criterion: str) 
     if here is not None:
         show(here, "controls-here")
     if there is not None:
-        show(there, "controls-elsewhere")
+        show(there, "controls-other-boards")
     show(el("p", battles.CONTROLS_NOTE, cls="note"), "controls-note")
 
 

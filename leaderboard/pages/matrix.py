@@ -12,7 +12,7 @@ from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
-from leaderboard.matrix.rows import PAGE, best_first, default_order, drawn, sort_columns
+from leaderboard.matrix.rows import PAGE, best_first, default_order, sort_columns, visible_rows
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
 from leaderboard.views import verdict
@@ -96,8 +96,8 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     order = _order(board)
     pinned, hidden = _keys("pin"), _keys("hide")
     state.settle("first", state.read("first"))
-    part = drawn(board, order, pinned, hidden, words, state.number("first"))
-    whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
+    part = visible_rows(board, order, pinned, hidden, words, state.number("first"))
+    whole = visible_rows(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, whole, order, _title(query.experiment, shown), papers)
     with bar[2]:
         offer(

@@ -116,7 +116,7 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
         metric = state.select("Measured by", "over", metrics, first, show=formats.metric_label)
     results = provenance.results_of(store_of(at), [point.run for point in points], [metric])
     values = {result.run.run: result.values for result in results}
-    shown = timeline.drawn(points, values, metric, definitions, name)
+    shown = timeline.chart_points(points, values, metric, definitions, name)
     if len(shown) > 1:
         axis = f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}"
         label = "The metric over the method's runs and revisions; its values are in the table"

@@ -60,7 +60,7 @@ def render(at: Source) -> None:
     sent = _submissions(at)
     if sent:
         show(el("h2", "Submissions", cls="section"), "sent-title")
-        show(submission.sent(sent), "sent")
+        show(submission.submissions_table(sent), "sent")
     if intake.has_owner():
         _owner(at, sent)
 

@@ -33,9 +33,9 @@ CONTROL_TIP = "Sees the gold; included to check the judge"
 _PLACED = (Head("Belongs", "relative to its rivals"), Head("Placed"), Head("Found", wide=True))
 
 
-def eyes(board: BattleBoard, criterion: str) -> Node:
+def basis_note(board: BattleBoard, criterion: str) -> Node:
     """Explain whose preferences the stars of a table refer to: the judge's or people's."""
-    return el("p", f"Marks: {board.eyes(criterion)}.", cls="note")
+    return el("p", f"Marks: {board.basis(criterion)}.", cls="note")
 
 
 def criteria(board: BattleBoard) -> list[str]:
@@ -65,10 +65,10 @@ def rates(board: BattleBoard, criterion: str) -> Node:
     """Build the win rates: a matrix, or a list if all methods were compared only with one."""
     rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
     common = set.intersection(*rivals) if len(rivals) > 1 else set()
-    return against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
+    return rates_against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
 
 
-def against(board: BattleBoard, criterion: str, rival: str) -> Node:
+def rates_against(board: BattleBoard, criterion: str, rival: str) -> Node:
     """Build the win rates of all methods against one, with wins, ties and losses."""
     known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     heads = [
@@ -176,7 +176,7 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
     )
 
 
-def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
+def controls_on_other_boards(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
     """Build the folded control checks of the judge's other boards; None if no control was judged there.
 
     Args:
@@ -199,9 +199,9 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
                 el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
                 el("span", f"{wrong:,} of {len(results):,} placed wrongly", cls="aside"),
             ),
-            plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "elsewhere-scroll"),
+            plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "others-scroll"),
             cls="evidence",
-            key="elsewhere",
+            key="other-boards",
         ),
         cls="stack",
     )

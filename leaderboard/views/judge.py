@@ -1,4 +1,4 @@
-"""A judge as page elements: its card, its habits, whom it agrees with, and how it places the controls."""
+"""A judge as page elements: its card, its biases, whom it agrees with, and how it places the controls."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ def card(result: JudgeCard) -> Node:
     return el("section", el("h2", str(about["id"])), el("p", *prose(str(about["definition"]))), facts(rows), cls="stack")
 
 
-def habits(result: JudgeCard) -> Node | None:
+def biases(result: JudgeCard) -> Node | None:
     """Build the table of the judge's consistency and biases (repetition, position, length); None if no question was judged twice."""
-    lines = list(_habits(result))
+    lines = list(_biases(result))
     if not lines:
         return None
     heads = [
         Head("By"),
-        Head("Habit", wide=True),
+        Head("Bias", wide=True),
         Head("Share", "× 100 [95 %]", "Intervals resample questions, not single verdicts", number=True),
-        Head("Without it", "× 100", "Value for a judge without this habit", number=True),
+        Head("Without it", "× 100", "Value for a judge without this bias", number=True),
         Head("Verdicts", "counted", number=True),
     ]
-    return plain_table("Habits of the judge", heads, lines, "habits-scroll")
+    return plain_table("Consistency and biases of the judge", heads, lines, "biases-scroll")
 
 
-def _habits(result: JudgeCard) -> Iterator[Line]:
+def _biases(result: JudgeCard) -> Iterator[Line]:
     for by, item in result.repetitions.items():
         if item.pairs:
             yield Line(by, ["changes its verdict when asked again", interval(item.differing), "0", f"{item.pairs:,}"])

@@ -133,7 +133,7 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
         el(
             "li",
             el("div", el("strong", *_title(passage.title or "untitled", golds)), badge("gold", "gold"), cls="passage-head"),
-            passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).drawn(f"text-{row.question}-{number}"),
+            passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).render(f"text-{row.question}-{number}"),
             cls="passage is-gold",
         )
         for number, passage in enumerate(passages.values())
@@ -201,7 +201,7 @@ def _missed(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage]
             yield el("li", el("div", *head, cls="passage-line"), cls="passage is-gold")
             continue
         at = f"{answer.run}-{row.question}-missed-{number}"
-        text = passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).drawn(f"text-{at}")
+        text = passage_text(passage.text, passage.sentences, golds, gold_sentences(row, passage.id)).render(f"text-{at}")
         yield el("li", el("details", el("summary", *head), text, key=at), cls="passage is-gold")
 
 
@@ -234,7 +234,7 @@ def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
         el("span", "not in the corpus", cls="badge", title="No passage matches this text") if item.get("matched") == [] else None,
         el("span", f"{item['score']:.4g}".replace("-", "−"), cls="score", title="The system's own score") if "score" in item else None,
     ]
-    text = passage_text(item["text"], (), ()).drawn(f"context-{at}")
+    text = passage_text(item["text"], (), ()).render(f"context-{at}")
     url = el("p", item["url"], cls="aside") if item.get("url") else None
     return el("li", el("details", el("summary", *head), url, text, key=f"shown-{at}"), cls="passage")
 
@@ -305,7 +305,7 @@ def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, gold
     cls = "passage is-gold" if gold else "passage"
     if not item.title and text.text and text.length <= _BEGINNING:
         return el("li", el("div", *head, cls="passage-line"), cls=cls)  # a triple is all said in its line
-    shown = text.drawn(f"text-{at}") if text.text else el("p", "The store does not hold this passage.", cls="aside")
+    shown = text.render(f"text-{at}") if text.text else el("p", "The store does not hold this passage.", cls="aside")
     opens = el("details", el("summary", *head), shown, open=gold or opened, key=f"passage-{at}")
     return el("li", opens, cls=cls)
 

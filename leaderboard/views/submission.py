@@ -189,7 +189,7 @@ _STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "wit
 """Style of a status."""
 
 
-def sent(items: Sequence[Submitted]) -> Node:
+def submissions_table(items: Sequence[Submitted]) -> Node:
     """Build the list of submissions with status and reason, newest first."""
     heads = [
         Head("Method"),

@@ -10,9 +10,8 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
 from leaderboard.elements.outcomes import outcome_badge
-from leaderboard.elements.pictures import Point as Drawn
+from leaderboard.elements.pictures import Point as ChartPoint
 from leaderboard.elements.pictures import point_of
-from results.gate.history import Decided
 from results.gate.timeline import Point, outcome_of
 from results.statistics.core import Estimate
 
@@ -82,12 +81,6 @@ def _gate(point: Point, metric: str) -> Node | str:
     )
 
 
-def _change(decided: Decided | None, scale: formats.Scale) -> Cell | str:
-    if decided is None:
-        return formats.NOTHING
-    return Cell(scale.difference(decided.value), scale.differences(decided.low, decided.high))
-
-
 def _since_anchor(since: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | str:
     if since is None:
         return formats.NOTHING
@@ -95,7 +88,7 @@ def _since_anchor(since: Mapping[str, Any] | None, scale: formats.Scale) -> Cell
     return Cell(scale.difference(change["value"]), scale.differences(change["low"], change["high"]))
 
 
-def drawn(points: Sequence[Point], values: Values, metric: str, definitions: Definitions, name: str) -> list[Drawn]:
+def chart_points(points: Sequence[Point], values: Values, metric: str, definitions: Definitions, name: str) -> list[ChartPoint]:
     """Convert a timeline to chart points; a new curve begins where the questions changed."""
     scale, results, series = scale_of(metric, definitions), [], name
     for point in points:

@@ -341,7 +341,7 @@ def _recalls(document: Document, model: Any, prompts: Prompts, k: int) -> list[f
     needs=needs,
 )
 class ArkTraining:
-    """The training of ARK.
+    """Training of ARK.
 
     Args:
         config: Options.

@@ -283,7 +283,7 @@ def answer_rows(tuned: SystemTuned, data: Sequence[Example]) -> list[Row]:
     needs=tuned_needs,
 )
 class ReaderTraining(TunedTraining):
-    """The training of the fine-tuned reader."""
+    """Training of the fine-tuned reader."""
 
     stages = (READER,)
 

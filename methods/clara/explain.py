@@ -27,7 +27,7 @@ from methods.flow import each
 from methods.registry import Explanation, Table, numbers, register_explainer, shortened
 from methods.retrieval.ranking import Scope
 
-# For a question's documents `ragmeter method explain clara --set retell=true` shows it; as a table it is the experiment
+# For a question's documents `ragmeter method explain clara --set paraphrase=true` shows it; as a table it is the experiment
 # `clara/table17`: dataset `rephrased`, and `clara_reader` with `task: paraphrase`.
 #
 # Source: paper, table 17; one document at a time, the longest reply 128 tokens.
@@ -51,7 +51,7 @@ class Rephrased:
     wording: int
 
 
-def retell(
+def paraphrase_from_memory(
     clara: Any, documents: Sequence[str], *, seed: int = 0, max_new_tokens: int = MAX_NEW_TOKENS, batch_size: int = 16
 ) -> list[Rephrased]:
     """Generate paraphrases of documents from their memory vectors.
@@ -152,7 +152,7 @@ class ClaraExplainConfig(QueryOptions):
     shown: int = Field(20, ge=1, description="documents in the table")
     top: int = Field(TOP, ge=1, description="words considered per memory token; paper 50")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
-    retell: bool = Field(False, description="paraphrase the retrieved documents from their memory only (paper, table 19)")
+    paraphrase: bool = Field(False, description="paraphrase the retrieved documents from their memory only (paper, table 19)")
 
     @model_validator(mode="before")
     @classmethod
@@ -202,13 +202,13 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
         _positions(request, set(added)),
         *([_documents(shown[:k], topics(model.clara, [p.full_text for p in shown[:k]], "compressor", config.top))] if shown else []),
     )
-    if config.retell and shown:
+    if config.paraphrase and shown:
         tables += (_rephrased([p.full_text for p in shown[:k]], model.clara),)
     return Explanation(_summary(question, ranking.ids, answer.text, k, added), tables)
 
 
 def _rephrased(documents: Sequence[str], clara: Any) -> Table:
-    rows = tuple((rank, item.document, item.text) for rank, item in enumerate(retell(clara, documents), 1))
+    rows = tuple((rank, item.document, item.text) for rank, item in enumerate(paraphrase_from_memory(clara, documents), 1))
     return Table("Documents paraphrased from their memory alone", ("rank", "document", "rephrased"), rows)
 
 

@@ -114,7 +114,7 @@ def messages(request: Request, background: str) -> tuple[str, str]:
     """
     bare = request.kind == "answer" and not background
     prompt = request.prompt or PROMPTS["closed_book" if bare else request.kind].load()
-    return prompt.worded(min(request.wording, prompt.wordings - 1)).pair(background=background, question=request.question)
+    return prompt.with_wording(min(request.wording, prompt.wordings - 1)).pair(background=background, question=request.question)
 
 
 _PROBE = "zebra"
@@ -318,7 +318,7 @@ class Answer(BaseModel):
 
 
 class Judgment(BaseModel):
-    """Reply that judges whether the document supports a question-answer pair."""
+    """Reply that judges whether the document supports a question-answer pair: Correct or Incorrect."""
 
     judgment: Literal["Correct", "Incorrect"]
 
@@ -330,7 +330,7 @@ class Rephrasing(BaseModel):
 
 
 class Preserved(BaseModel):
-    """Reply that judges whether a paraphrase preserves the content."""
+    """Reply that judges whether a paraphrase preserves the content: Yes or No."""
 
     judgment: Literal["Yes", "No"]
 

@@ -32,7 +32,7 @@ CURVE = "curve.jsonl"
     needs=needs,
 )
 class ClaraTraining:
-    """The training of CLaRa.
+    """Training of CLaRa.
 
     Args:
         config: Options of the training.

@@ -304,7 +304,7 @@ def _products(triples: NDArray[np.float32], queries: NDArray[np.float32], rows: 
     version=2,
 )
 class GprTraining(OneStageTraining):
-    """The pretraining of GPR.
+    """Pretraining of GPR.
 
     Args:
         config: Options.

@@ -129,7 +129,7 @@ def recorded_queries(path: Path) -> dict[str, dict[str, tuple[str, ...]]]:
     first: dict[tuple[str, str], str] = {}
 
     def parse(record: Record) -> None:
-        identifier, size = record.worded("id"), record.text("size")
+        identifier, size = record.nonblank("id"), record.text("size")
         if size not in SIZES:
             raise record.problem(f"field 'size' is {size!r}", "size", "large or small")
         if (other := first.setdefault((identifier, size), record.position)) != record.position:

@@ -347,7 +347,7 @@ _held: Counter[int] = Counter()
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def marked_waiting() -> Iterator[None]:
     """Context manager that marks a program as waiting while it waits for another program's identical call."""
     program = id(trace())
     _held[program] += 1

@@ -26,7 +26,7 @@ from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
-from methods.models.batch import MOST_REQUESTS, BatchEndpoint, held
+from methods.models.batch import MOST_REQUESTS, BatchEndpoint, marked_waiting
 from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages, token_ids, token_message
 from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
@@ -498,7 +498,7 @@ class ChatModel:
             return await self._ask(call, shape, raw)
         flying = f"{call.key}/raw" if raw else call.key
         while (flight := cache.flights.get(flying)) is not None:
-            with held():
+            with marked_waiting():
                 reply: Reply | None = await asyncio.shield(flight)
             if reply is not None:  # None: it was cancelled, and this one takes its place
                 self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))

@@ -19,19 +19,18 @@ from methods.questions.writing import KEPT, Written
 
 COLUMNS = ("id", "question", "answer", "source", "quotes", "type", "answerable", "synthetic")
 """Columns of the table, with names that the dataset `files` recognizes."""
-ALIKE = 0.8
+NEAR_DUPLICATE = 0.8
 """Similarity above which questions are near-duplicates, as in `data check`."""
 
 
-def without_duplicates(questions: Sequence[Written], alike: float = ALIKE) -> list[Written]:
+def without_duplicates(questions: Sequence[Written], threshold: float = NEAR_DUPLICATE) -> list[Written]:
     """Mark questions that nearly duplicate an earlier one; the first is kept."""
     kept = [number for number, item in enumerate(questions) if item.status == KEPT]
     texts = [questions[number].question for number in kept]
-    pairs = [
-        tuple(sorted((kept[pair.first], kept[pair.second]))) for pair in near_duplicates(texts, texts, alike) if pair.first != pair.second
-    ]
+    near = (pair for pair in near_duplicates(texts, texts, threshold) if pair.first != pair.second)
+    pairs = {tuple(sorted((kept[pair.first], kept[pair.second]))) for pair in near}
     removed: set[int] = set()
-    for first, second in sorted(set(pairs)):
+    for first, second in sorted(pairs):
         if first not in removed:
             removed.add(second)
     return [replace(item, status="duplicate") if number in removed else item for number, item in enumerate(questions)]

@@ -114,7 +114,7 @@ class _Lost(Exception):
 
 
 class Writer:
-    """Generator and checker of questions.
+    """Generator of questions about passages, which also checks each question; both with a language model.
 
     Args:
         config: Options with the model and limits.

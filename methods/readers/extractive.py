@@ -177,7 +177,7 @@ class _Sentence:
     "extractive", kind="reader", version=2, summary="the best span of the best sentences by rules, without a language model", work=free
 )
 class Extractive:
-    """Reader role: answers by rules.
+    """Reader role: answers with the best span or sentence of the passages, selected by rules without a model.
 
     Args:
         config: Options.

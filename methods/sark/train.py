@@ -276,7 +276,7 @@ class RowSource(Protocol):
     needs=needs,
 )
 class SarkTraining(OneStageTraining):
-    """The training of SARK.
+    """Training of SARK.
 
     Args:
         config: Options.

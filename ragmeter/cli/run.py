@@ -141,10 +141,10 @@ def run(
     if dry_run:
         from ragmeter.plan.plan import plan_of
         from ragmeter.plan.show import plan_json, show_plan
-        from ragmeter.runner.spending import limits_of, options_of, require_prices
+        from ragmeter.runner.spending import merged_limits, options_of, require_prices
 
         chosen = revisions.resolve(limited(chosen, limit), common.store, talk=common.talk, entering=False)
-        chosen = replace(chosen, limits=limits_of(chosen, limits))
+        chosen = replace(chosen, limits=merged_limits(chosen, limits))
         require_prices(options_of(chosen, common.store), chosen.limits)
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))

@@ -58,7 +58,7 @@ def check_split(
         Finding(_LOADS, GREEN if same else RED, "" if same else "the second differs"),
         verify.files_verified(benchmark, position),
         *filter(None, [verify.against_repository(benchmark, partial=partial)]),
-        *([verify.against(now, known.get(str(position.reference)))] if known is not None and now else ()),
+        *([verify.against_record(now, known.get(str(position.reference)))] if known is not None and now else ()),
         *verify.examine(benchmark, partial=partial),
         *_contract(benchmark, generated=position.state == MADE),
     ]

@@ -82,20 +82,20 @@ class Shape:
         return Lengths(self.key, number, *of, reading=self.reading, **further)
 
 
-def stated(
+def estimated(
     reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
 ) -> Shape:
     """Estimate number and lengths of questions and passages of missing data, from their card and typical values."""
     base = base_of(reference, config)
     source = reference if base is None else base[0]
-    usual, questions = typical(source), stated_questions(source)
+    usual, questions = typical(source), expected_questions(source)
     documents = getattr(config, "documents", None)
     questions = documents if isinstance(documents, int) else questions
     if questions is not None and limit is not None:
         questions = min(questions, limit)
     if usual is None:
         return Shape(reference, questions if questions is not None else limit, "unknown", absent=absent)
-    count, whole = _stated_candidates(usual, setting)
+    count, whole = _typical_candidates(usual, setting)
     filler = Passage("", "", "x" * (CHARACTERS * usual.passage))
     query = Sample("x" * (CHARACTERS * usual.question), (filler,) * count, "x" * (CHARACTERS * usual.answer), count)
     of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
@@ -105,7 +105,7 @@ def stated(
     return Shape(reference, questions, "stated", (query,), corpus, float(usual.passage), whole, reading, None, absent, own=of_questions)
 
 
-def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bool]:
+def _typical_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bool]:
     """Return how many passages a question may use, and whether these are all of a corpus."""
     if setting is None:
         return (usual.candidates or SEARCHED), usual.candidates == 0
@@ -123,7 +123,7 @@ def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bo
     return min(setting.n or usual.candidates, usual.candidates), False
 
 
-def stated_questions(reference: DataReference) -> int | None:
+def expected_questions(reference: DataReference) -> int | None:
     """Return the number of questions of all splits according to the card, else a typical number."""
     stated = registry.resolve(reference)[1].card.splits_of(reference.subset)
     known = [stated.get(split) for split in (reference.split or "").split("+")]
@@ -146,7 +146,7 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     if all(position.state != LOCAL for position in positions):
         return None
     # A layout of the file may have a number of its own.
-    stated = benchmark.extra["expected"] if "expected" in benchmark.extra else stated_questions(source)
+    stated = benchmark.extra["expected"] if "expected" in benchmark.extra else expected_questions(source)
     return stated if stated is not None and held < NEARLY_ALL * stated else None
 
 
@@ -169,15 +169,15 @@ def shape_of(
 def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, *, full: bool) -> Shape:
     absent = tuple(absences(reference, config))
     if absent:
-        return stated(reference, config, setting, limit, absent)
+        return estimated(reference, config, setting, limit, absent)
     if not full and getattr(config, "corpus", None) is not None:
         # Building millions of passages is not part of a plan.
-        return stated(reference, config, setting, limit, ())
+        return estimated(reference, config, setting, limit, ())
     try:
         with patch.dict(os.environ, {OFFLINE_VARIABLES[0]: "1"}):  # loaders may not ask the network
             return _full(reference, config, setting, limit) if full else _quick(reference, config, setting, limit)
     except UserError as error:
-        return stated(reference, config, setting, limit, (error,))
+        return estimated(reference, config, setting, limit, (error,))
 
 
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
@@ -220,7 +220,7 @@ def _first_rows(reference: DataReference, config: DatasetConfig) -> Shape:
         result = replace(result, samples=tuple(shown), questions=len(rows))
     if len(rows) < ROWS:
         return replace(result, whole_number=whole_of(reference, config, benchmark, result.questions or 0))
-    number = stated(reference, config, None, None, ()).questions
+    number = estimated(reference, config, None, None, ()).questions
     corpus = None if number is None else round(number * len(benchmark.corpus) / len(rows))
     return replace(result, questions=number, origin="sampled", corpus=corpus)
 

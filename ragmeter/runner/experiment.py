@@ -25,7 +25,7 @@ from ragmeter.runner.loop import Interrupted, Outcome, execute, resume_command, 
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
-from ragmeter.runner.spending import limits_of, options_of, require_prices
+from ragmeter.runner.spending import merged_limits, options_of, require_prices
 from ragmeter.runner.tasks import Task, TaskState, choose, estimate, reach, states, tasks_of
 from ragmeter.show.console import err
 from ragmeter.trainings import TrainingPlan
@@ -105,7 +105,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
         Interrupted: The user interrupted it; everything finished is in the store.
     """
     experiment = limited(experiment, how.limit)
-    limits = limits_of(experiment, how.limits)
+    limits = merged_limits(experiment, how.limits)
     require_prices(options_of(experiment, store), limits)
     resume = f"`{_resume(experiment, store, how)}`"
     with opened(how) as executor, smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):

@@ -15,9 +15,9 @@ from ragmeter.runner.preflight import to_train
 from results.store.store import Store
 
 
-def limits_of(experiment: Experiment, stated: Limits) -> Limits:
+def merged_limits(experiment: Experiment, overrides: Limits) -> Limits:
     """Return the spending limits of an execution: the command's take precedence over the file's."""
-    return experiment.limits.model_copy(update=stated.model_dump(exclude_none=True))
+    return experiment.limits.model_copy(update=overrides.model_dump(exclude_none=True))
 
 
 def options_of(experiment: Experiment, store: Store) -> list[Any]:

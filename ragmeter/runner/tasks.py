@@ -89,7 +89,7 @@ class Task:
     @cached_property
     def description(self) -> dict[str, Any]:
         """Return the description of the method: its parts and options as JSON."""
-        return self.method.composition.describe(self.reading) | self.method.stated
+        return self.method.composition.describe(self.reading) | self.method.declared_revision
 
     def execution(self, token: str, replies: str) -> Task:
         """Return this task as one of its executions."""

@@ -297,22 +297,22 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
     for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
         console.print(Text(note, style="yellow"))
-    notes = [LEGEND, *([RANKS] if board.strengths else ()), *_eyes(board, criteria[:1] if many else criteria)]
+    notes = [LEGEND, *([RANKS] if board.strengths else ()), *_basis_notes(board, criteria[:1] if many else criteria)]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge win-rates --json`"] if many else []
     for note in notes:
         console.print(Text(note, style="dim"))
     console.print()
 
 
-def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
+def _basis_notes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     """Return whose marks those of a board are, and the shares that people would give."""
     from results.judging.battles import THIS_JUDGE_ONLY
 
     notes = []
-    for eyes in dict.fromkeys(map(board.eyes, criteria)):
-        by = ", ".join(criterion for criterion in criteria if board.eyes(criterion) == eyes)
-        more = ": label pairs by `ragmeter judge labels export --pairs`" if eyes == THIS_JUDGE_ONLY else ""
-        notes.append(f"marks by {by} hold {eyes}{more}" if eyes == THIS_JUDGE_ONLY else f"marks by {by}: {eyes}")
+    for basis in dict.fromkeys(map(board.basis, criteria)):
+        by = ", ".join(criterion for criterion in criteria if board.basis(criterion) == basis)
+        more = ": label pairs by `ragmeter judge labels export --pairs`" if basis == THIS_JUDGE_ONLY else ""
+        notes.append(f"marks by {by} hold {basis}{more}" if basis == THIS_JUDGE_ONLY else f"marks by {by}: {basis}")
     for item in board.pairings:
         if item.people is not None and item.criterion in criteria:
             known = item.people.corrected

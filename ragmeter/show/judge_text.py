@@ -1,4 +1,4 @@
-"""A judge's card as text in a terminal: what judging took, its habits, and how far it agrees with others and with people."""
+"""A judge's card as text in a terminal: what judging took, its biases, and how far it agrees with others and with people."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
         out.print()
         listing(("calls", "not scored because"), [(f"{n:,}", reason) for reason, n in work.unscored.items()], empty="")
     out.print()
-    listing(("habit", "by", "× 100", "n", ""), list(_habits(card)), empty="no request was repeated")
+    listing(("bias", "by", "× 100", "n", ""), list(_biases(card)), empty="no request was repeated")
     out.print()
     others = [agreement_row(f"with {name}", by, item) for by, judges in card.with_judges.items() for name, item in judges.items()]
     people = [agreement_row(f"with {name} (person)", by, item) for by, each in card.with_people.items() for name, item in each.items()]
@@ -58,7 +58,7 @@ def agreement_row(who: str, by: str, item: Agreement) -> tuple[str, ...]:
     return by, who, shown_share(item.raw), shown_share(item.corrected), str(item.raw.n)
 
 
-def _habits(card: JudgeCard) -> Iterable[tuple[str, ...]]:
+def _biases(card: JudgeCard) -> Iterable[tuple[str, ...]]:
     for by, item in card.repetitions.items():
         if item.pairs:
             yield "differs when asked again", by, shown_share(item.differing), f"{item.pairs:,}", ""

@@ -59,7 +59,7 @@ class ManyGates:
 
     @property
     def outcome(self) -> Outcome:
-        """Return the overall outcome (`outcome_of`); cells with `must_hold` must pass."""
+        """Return the worst outcome of the cells; it can be a pass if a cell without `must_hold` is inconclusive (`outcome_of`)."""
         outcomes = [cell.gate.outcome for cell in self.cells]
         return outcome_of(outcomes, [cell.gate.outcome for cell in self.cells if cell.must_hold])
 

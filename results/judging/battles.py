@@ -131,7 +131,7 @@ class BattleBoard:
     controls: dict[str, str] = field(default_factory=dict)
     corrected: frozenset[str] = frozenset()
 
-    def eyes(self, criterion: str) -> str:
+    def basis(self, criterion: str) -> str:
         """Return whose preferences the stars of a criterion refer to: this judge's, or people's."""
         if self.rule:
             return "by these rules"
@@ -161,7 +161,7 @@ class BattleBoard:
                 criterion: [{"method": name, "elo": strength.elo, **asdict(strength)} for name, strength in rows]
                 for criterion, rows in self.strengths.items()
             },
-            "eyes": {criterion: self.eyes(criterion) for criterion in dict.fromkeys(pairing.criterion for pairing in self.pairings)},
+            "basis": {criterion: self.basis(criterion) for criterion in dict.fromkeys(pairing.criterion for pairing in self.pairings)},
             "strengths_corrected_by_people": sorted(self.corrected),
         }
         return dict(plain(value))

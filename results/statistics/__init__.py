@@ -5,7 +5,7 @@ mean and of its denominator, and every result has the number of questions that i
 (a document, a world) are analyzed together (`clusters`). Start with `difference.py`: the difference of two methods,
 with all sources of randomness. `tested.py` is its test and interval, `sums.py` and `betting.py` compute their inputs,
 `intervals.py` the results as plain values; each other file answers one question. Judging has its own: `battles.py` (win
-rates), `bradley_terry.py` (strengths), `judges.py` (agreement, habits), `prediction_powered.py` (means with labels).
+rates), `bradley_terry.py` (strengths), `judges.py` (agreement, biases), `prediction_powered.py` (means with labels).
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def _alpha_interval(sums: Floats) -> Floats:
     return _corrected((n - 1) * within, np.where(between > 1e-12 * n * square, between, 0.0))
 
 
-# Habits of a judge, each with its denominator: consistency over repetitions, position bias, length bias.
+# Consistency and biases of a judge, each with its denominator: consistency over repetitions, position bias, length bias.
 # Intervals resample questions (or the documents they share), not single verdicts: ten verdicts on one question are
 # not ten independent observations.
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.registry import DataReference, held
+from benchmarks.registry import DataReference, included_splits
 from benchmarks.styles import FORMAL, STYLED
 
 SAME_QUESTIONS = {"sark": "nq"}
@@ -82,7 +82,7 @@ def style_of_name(dataset: str) -> StyledRun:
         base, *parts = variant_of(dataset) or [""]
     except UserError:
         return StyledRun(dataset)  # of a program of the user's own
-    same = (str(query), *sorted(held(query) - {str(query)}))
+    same = (str(query), *sorted(included_splits(query) - {str(query)}))
     if not base:
         return StyledRun(dataset, split=query.split, same_questions=same)
     keys = [part.partition("=") for part in parts]
@@ -161,7 +161,7 @@ def _holds(value: DataReference, query: DataReference, same: frozenset[str] | No
     alike = value.name == query.name and (not value.subset or not query.subset or value.subset == query.subset)
     if alike and (value.split is None or set(value.split.split("+")) & set((query.split or "").split("+"))):
         return True
-    return query.split is not None and not held(value, query).isdisjoint(held(query, value) if same is None else same)
+    return query.split is not None and not included_splits(value, query).isdisjoint(included_splits(query, value) if same is None else same)
 
 
 def without_options(dataset: str) -> str:

@@ -8,7 +8,7 @@ from benchmarks import verify
 from benchmarks.corpus import Corpus
 from benchmarks.registry import SkippedRecord, load
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, against_repository, stated_of
+from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, against_repository, reported_size
 from ragmeter.conformance import check_benchmark, check_settings
 from tests.support.errors import raises
 
@@ -154,16 +154,16 @@ def test_what_was_recorded_is_recognized_and_a_changed_file_is_red(world, tmp_pa
     verify.write_records(records, {"a": known})
     verify.write_records(records, {"b": known})
     assert verify.read_records(records) == {"a": known, "b": known}
-    assert verify.against(known, verify.read_records(records)["a"]).status == GREEN
+    assert verify.against_record(known, verify.read_records(records)["a"]).status == GREEN
     path.write_text("2")
-    finding = verify.against(verify.record(world, [path]), known)
+    finding = verify.against_record(verify.record(world, [path]), known)
     assert finding.status == RED
     assert "f.json" in finding.detail
     assert known.files["f.json"] in finding.detail
     fewer = verify.record(world.limited(5), [])
-    assert "f.json: it is nothing" in verify.against(fewer, known).detail
-    assert "questions" in verify.against(replace(fewer, files=known.files), known).detail
-    assert verify.against(known, None).status == YELLOW
+    assert "f.json: it is nothing" in verify.against_record(fewer, known).detail
+    assert "questions" in verify.against_record(replace(fewer, files=known.files), known).detail
+    assert verify.against_record(known, None).status == YELLOW
 
 
 def test_a_file_that_is_no_record_is_an_error(tmp_path):
@@ -209,7 +209,7 @@ TWO = {"a": {"train": 1}, "b": {"train": 2}}
     ],
 )
 def test_a_stated_size_is_found_by_the_files_names_where_they_are_plain(sizes, files, name):
-    result = stated_of(sizes, files)
+    result = reported_size(sizes, files)
     assert (result and result[0]) == name
     if result:
         config, split = name.split("/")

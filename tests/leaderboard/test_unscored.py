@@ -14,7 +14,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export, still_matrix
-from leaderboard.matrix.rows import Order, drawn
+from leaderboard.matrix.rows import Order, visible_rows
 from leaderboard.matrix.table import draw_matrix, gaps
 from leaderboard.views.board import Order as BoardOrder
 from leaderboard.views.board import draw_board
@@ -81,7 +81,7 @@ def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) 
     board, order = export.shown.board, Order("method", False)
     responses = {cell.run.method: gaps(cell) for cell in board.cells.values() if cell.unscored}
     assert responses == {"dense": "5 % unscored", "bm25": "100 % unscored"}
-    tree = draw_matrix(export.shown, drawn(board, order, [], [], "", 0), order)
+    tree = draw_matrix(export.shown, visible_rows(board, order, [], [], "", 0), order)
     for method in ("dense", "bm25"):
         cells = [" ".join(cell.texts()) for cell in line(tree, method).find(tag="td")]
         assert sum("unscored" in text for text in cells) == 1

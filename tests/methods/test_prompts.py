@@ -71,7 +71,7 @@ def test_white_space_of_a_template_follows_its_rule_and_values_keep_theirs(text:
 def test_wordings_replace_the_part_above() -> None:
     prompt = parse("system\nS\n---\nuser\nTell $a\n---\nor\nSay $a", "x")
     assert prompt.wordings == 2
-    assert [prompt.worded(number).pair(a=1) for number in (0, 1)] == [("S", "Tell 1"), ("S", "Say 1")]
+    assert [prompt.with_wording(number).pair(a=1) for number in (0, 1)] == [("S", "Tell 1"), ("S", "Say 1")]
 
 
 def test_options_are_read_and_are_part_of_the_hash() -> None:

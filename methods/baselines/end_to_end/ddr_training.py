@@ -35,7 +35,7 @@ YES, NO = "YES", "NO"
 
 
 class DdrTrainingConfig(TuningConfig):
-    """Options of the training."""
+    """Options of RAG-DDR's training."""
 
     temperatures: tuple[float, ...] = Field(
         (0.5, 0.6, 0.7, 0.8, 0.9), min_length=1, description="temperatures at which replies are sampled; paper: .5 to .9"
@@ -101,7 +101,7 @@ def _costs(config: DdrTrainingConfig) -> list[StageCost]:
     needs=tuned_needs,
 )
 class DdrTraining(TunedTraining):
-    """The training of RAG-DDR."""
+    """Training of RAG-DDR: DPO of the reader, then of the refiner of passages."""
 
     stages = (READER, REFINER)
 

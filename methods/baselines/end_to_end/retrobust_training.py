@@ -29,7 +29,7 @@ KINDS = ("first", "low", "random")
 
 
 class RetRobustTrainingConfig(TuningConfig):
-    """Options of the training."""
+    """Options of RetRobust's training."""
 
     k: int = Field(1, ge=1, description="contexts per question; paper: 1")
     train: StepOptions = StepOptions.model_validate({"epochs": 5, "batch_size": 4, "learning_rate": 2e-4, "warm_up": 0.03})
@@ -66,7 +66,7 @@ def contexts(example: Example, others: Sequence[Passage], k: int, seed: int) -> 
     needs=tuned_needs,
 )
 class RetRobustTraining(TunedTraining):
-    """The training of RetRobust."""
+    """Training of RetRobust: a reader that withstands unhelpful contexts."""
 
     stages = (READER,)
 

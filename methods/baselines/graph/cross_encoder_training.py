@@ -151,7 +151,7 @@ STAGE = "reranker"
 
 
 class GraphCrossEncoderTrainingConfig(ContrastConfig):
-    """Options of the training."""
+    """Options of the triple cross-encoder's training."""
 
     data: tuple[str, ...] = Field(
         ("worlds/graph:train",), min_length=1, description="references of questions with graphs and reasoning triples"
@@ -192,7 +192,7 @@ def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageW
     needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
 class GraphCrossEncoderTraining(OneStageTraining):
-    """The training of the cross-encoder."""
+    """Training of a cross-encoder that scores triples for a question."""
 
     stage = STAGE
 

@@ -57,10 +57,10 @@ class QuestionGraph:
 
 
 class Names:
-    """Distinct names in a triple corpus.
+    """Builder of question graphs from a triple corpus; their nodes are distinct lower-cased entity names.
 
     Args:
-        triples: The triples.
+        triples: The corpus.
     """
 
     def __init__(self, triples: Triples) -> None:

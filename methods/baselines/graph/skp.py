@@ -498,7 +498,7 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
 class SkpTraining(OneStageTraining):
-    """The pretraining of SKP."""
+    """Pretraining of SKP."""
 
     stage = STAGE
 

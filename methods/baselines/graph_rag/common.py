@@ -417,7 +417,16 @@ class SystemIndex(ABC):
         return Group(rows, GraphIndex(texts, reads, self.encoder, sentences=self._reads is None))
 
     def ranking(self, query: Query, group: Group, order: Sequence[int], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """Convert an order of a group's chunks to a ranking of the passages that the question may use, with scores by rank."""
+        """Convert an order of a group's chunks to a ranking of the passages that the question may use.
+
+        Args:
+            query: The question.
+            group: The chunks.
+            order: Positions of chunks in the group, best first.
+            k: Maximum number of passages; their scores are 1 / rank.
+            note: Value of the system's key in the ranking's notes.
+            usage: Cost of the ranking.
+        """
         rows = group.rows[np.fromiter(dict.fromkeys(order), np.int64)] if len(order) else group.rows[:0]
         if self.config.scope == "corpus" and query.candidates is not None:
             rows = rows[np.isin(rows, self.rows_for(query))]

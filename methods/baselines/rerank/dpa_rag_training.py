@@ -60,7 +60,7 @@ class RerankerOptions(StepOptions):
 
 
 class DpaRagTrainingConfig(TuningConfig):
-    """Options of the training."""
+    """Options of DPA-RAG's training."""
 
     encoder: str = Field("BAAI/bge-reranker-large", description="folder or hub id of the reranker's encoder")
     encoder_revision: str | None = Field(None, description="revision of a hub id")
@@ -243,7 +243,7 @@ def _costs(config: DpaRagTrainingConfig) -> list[StageCost]:
     needs=lambda config: tuned_needs(config, (config.encoder, config.encoder_revision)),
 )
 class DpaRagTraining(TunedTraining):
-    """The training of DPA-RAG."""
+    """Training of DPA-RAG: the reranker, then the reader in two stages."""
 
     stages = (RERANKER, PREALIGNED, READER)
 

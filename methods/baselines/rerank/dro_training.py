@@ -44,7 +44,7 @@ Bundle = tuple[Row, ...]
 
 
 class DroTrainingConfig(TuningConfig):
-    """Options of the training."""
+    """Options of DRO's training."""
 
     samples: int = Field(8, ge=2, description="orders sampled per question; paper: 8, code: 16")
     rounds: int = Field(5, ge=1, description="rounds of sampling and training; paper: 5")
@@ -123,7 +123,7 @@ def _costs(config: DroTrainingConfig) -> list[StageCost]:
     needs=tuned_needs,
 )
 class DroTraining(TunedTraining):
-    """The training of DRO."""
+    """Training of DRO: warm-up of the selector, then selector and reader in alternation."""
 
     stages = (WARM_UP, SELECTOR, READER)
 

@@ -47,7 +47,7 @@ model = AutoPeftModelForSequenceClassification.from_pretrained("{PATH}", num_lab
 
 
 class RankLlamaTrainingConfig(PairLengths, ContrastConfig):
-    """Options of the training."""
+    """Options of RankLLaMA's training."""
 
     base: str = Field(BASE, description="folder or hub id of the causal language model to adapt")
     lora: LoraOptions = LoraOptions.model_validate({"r": 32, "alpha": 64})
@@ -91,7 +91,7 @@ def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
     needs=needs_of,
 )
 class RankLlamaTraining(OneStageTraining):
-    """The training of RankLLaMA."""
+    """Training of RankLLaMA: an adapter and a score head, with one positive against sampled negatives."""
 
     stage = STAGE
 

@@ -46,14 +46,14 @@ def test_of_very_many_golds_some_are_looked_for() -> None:
 
 
 def test_an_answer_in_a_passage_without_sentences_is_marked_wherever_it_stands() -> None:
-    drawn = passage_text("In new  york, not in New Yorkshire; New York.", (), ("New York",)).drawn("k")
+    drawn = passage_text("In new  york, not in New Yorkshire; New York.", (), ("New York",)).render("k")
     assert answers(drawn) == ["new  york", "New York"]
     assert joined(drawn) == "In new  york, not in New Yorkshire; New York."
     assert all(mark.attributes["title"] == "gold answer" for mark in drawn.find(tag="mark"))
 
 
 def test_an_answer_within_a_gold_sentence_is_marked_within_it() -> None:
-    drawn = passage_text("", ("It is old. ", "Its charter is of 1506.", "Yes, 1506!"), ("1506",), {1}).drawn("k")
+    drawn = passage_text("", ("It is old. ", "Its charter is of 1506.", "Yes, 1506!"), ("1506",), {1}).render("k")
     (sentence,) = (mark for mark in drawn.find(tag="mark") if not mark.classes)
     assert joined(sentence) == "Its charter is of 1506."
     assert answers(sentence) == ["1506"]
@@ -63,7 +63,7 @@ def test_an_answer_within_a_gold_sentence_is_marked_within_it() -> None:
 
 def test_a_long_text_shows_its_first_answer_and_folds_the_rest() -> None:
     text = f"{FILLER * 200}The charter is of 1506. {FILLER * 200}In 1506 it was new."
-    drawn = passage_text(text, (), ("1506",)).drawn("k")
+    drawn = passage_text(text, (), ("1506",)).render("k")
     seen = visible(drawn)
     assert "The charter is of 1506." in seen
     assert len(seen) < 2 * WHOLE
@@ -77,19 +77,19 @@ def test_a_long_text_shows_its_first_answer_and_folds_the_rest() -> None:
 
 
 def test_a_long_text_with_its_answer_at_the_start_is_folded_at_its_end_alone() -> None:
-    drawn = passage_text(f"1506 was {FILLER * 200}", (), ("1506",)).drawn("k")
+    drawn = passage_text(f"1506 was {FILLER * 200}", (), ("1506",)).render("k")
     assert visible(drawn).startswith("1506 was")
     (after,) = drawn.find(tag="details")
     assert "characters more" in joined(next(after.find(tag="summary")))
 
 
 def test_a_gold_sentence_deep_in_a_passage_is_seen() -> None:
-    drawn = passage_text("", [FILLER] * 300 + ["She died there."] + [FILLER] * 300, (), {300}).drawn("k")
+    drawn = passage_text("", [FILLER] * 300 + ["She died there."] + [FILLER] * 300, (), {300}).render("k")
     assert "She died there." in visible(drawn)
 
 
 def test_what_a_browser_is_sent_is_bounded_and_says_so() -> None:
-    drawn = passage_text("1506 and " + "x" * 10 * MOST, (), ("1506",)).drawn("k")
+    drawn = passage_text("1506 and " + "x" * 10 * MOST, (), ("1506",)).render("k")
     assert len(joined(drawn)) < MOST + 200
     assert f"{9 * MOST + 9:,} characters that are not shown" in joined(drawn)
 
@@ -114,7 +114,7 @@ TEXTS = st.lists(WORDS, max_size=14).map("".join)
 def test_nothing_is_lost_and_every_answer_is_marked(text: str, sentences: list[str], golds: list[str], gold: set[int]) -> None:
     wanted = informative_golds(golds)
     read = passage_text(text, sentences, wanted, gold)
-    drawn = read.drawn("k")
+    drawn = read.render("k")
     reported = "".join(joined(part) for part in drawn.find(tag="p")) if drawn.tag == "div" else joined(drawn)
     assert reported == read.text
     assert "".join(answers(drawn)) == "".join(read.text[start:end] for start, end in positions(read.text, wanted))

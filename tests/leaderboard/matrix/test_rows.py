@@ -18,11 +18,11 @@ from leaderboard.matrix.rows import (
     choices,
     columns_of,
     default_order,
-    drawn,
     matches,
     ordered,
     own_metrics,
     sort_columns,
+    visible_rows,
 )
 from results.boards.matrix import Cell, Column, Matrix
 from results.boards.primary import Primary
@@ -178,12 +178,12 @@ def names(rows: tuple[System, ...]) -> list[str]:
 def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
     key: Callable[[str], str] = key_of
     made = board(VALUES)
-    plain = drawn(made, Order("a", True), [], [], "", 0)
+    plain = visible_rows(made, Order("a", True), [], [], "", 0)
     assert (names(plain.pinned), names(plain.rows), names(plain.controls)) == ([], ["small", "huge", "bm25", "mute"], ["gold"])
-    pinned = drawn(made, Order("a", True), [key("mute"), "no such row", key("bm25")], [key("huge")], "small", 0)
+    pinned = visible_rows(made, Order("a", True), [key("mute"), "no such row", key("bm25")], [key("huge")], "small", 0)
     assert (names(pinned.pinned), names(pinned.rows)) == (["mute", "bm25"], ["small"])
     assert pinned.hidden_keys == (key("huge"),)
-    both = drawn(made, Order("a", True), [key("huge")], [key("huge")], "", 0)
+    both = visible_rows(made, Order("a", True), [key("huge")], [key("huge")], "", 0)
     assert names(both.pinned) == ["huge"]  # what is pinned is not hidden
 
 
@@ -191,7 +191,7 @@ def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
     ("first", "expected"), [(0, ["small", "huge"]), (3, ["bm25", "mute"]), (99, ["bm25", "mute"]), (-5, ["small", "huge"])]
 )
 def test_pages_are_whole_and_no_number_leads_outside(first: int, expected: list[str]) -> None:
-    result = drawn(board(VALUES), Order("a", True), [], [], "", first, page=2)
+    result = visible_rows(board(VALUES), Order("a", True), [], [], "", first, page=2)
     assert names(result.rows) == expected
     assert result.total == 4
     assert result.first in (0, 2)

@@ -19,7 +19,7 @@ from leaderboard.elements.formats import MAIN, PERCENT, board_key
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.matrix import exports, overall
 from leaderboard.matrix.exports import CSV_COLUMNS, Export
-from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, wanted_of
+from leaderboard.matrix.rows import OWN, Order, columns_of, labels, visible_rows, wanted_of
 from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager
 from results.boards import systems as column_figures
 from results.boards.board import groups
@@ -63,13 +63,13 @@ def shown(several: Path) -> Shown:
 
 @pytest.fixture(scope="module")
 def tree(shown: Shown) -> Node:
-    return draw_matrix(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False))
+    return draw_matrix(shown, visible_rows(shown.board, Order("method", False), [], [], "", 0), Order("method", False))
 
 
 @pytest.fixture(scope="module")
 def export(shown: Shown) -> Export:
     order = Order("method", False)
-    return Export(shown, drawn(shown.board, order, [], [], "", 0), order, "Several <b>benchmarks</b>")
+    return Export(shown, visible_rows(shown.board, order, [], [], "", 0), order, "Several <b>benchmarks</b>")
 
 
 def lines(tree: Node) -> dict[str, Node]:
@@ -141,8 +141,8 @@ def test_badges_say_where_figures_come_from(tree: Node) -> None:
 def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path) -> None:
     shown = made(several, "recall@5#v2")
     order = Order("method", False)
-    response = lines(draw_matrix(shown, drawn(shown.board, order, [], [], "", 0), order, papers=True))
-    hidden = lines(draw_matrix(shown, drawn(shown.board, order, [], [], "", 0), order))
+    response = lines(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order, papers=True))
+    hidden = lines(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order))
     row = next(row for row in shown.board.rows if row.name == "bm25")
     compared = 0
     for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
@@ -158,7 +158,7 @@ def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path
 
 def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
     order = Order(shown.board.columns[0].key, True)
-    head = next(draw_matrix(shown, drawn(shown.board, order, [], [], "", 0), order).find(tag="thead"))
+    head = next(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order).find(tag="thead"))
     (active,) = [node for node in head.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
     assert active.attributes["sort"] == "descending"
     sorter, opener = active.find(tag="button")
@@ -171,7 +171,7 @@ def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
 
 def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> None:
     keys = [row.key for row in shown.board.rows]
-    part = drawn(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
+    part = visible_rows(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
     result = draw_matrix(shown, part, Order("method", False))
     actions = [node.action for node in result.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
     assert {"pin": ""} in actions  # unpins the only one
@@ -186,7 +186,7 @@ def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> No
 def test_a_pager_leads_to_every_page(shown: Shown) -> None:
     seen, first = [], 0
     while True:
-        part = drawn(shown.board, Order("method", False), [], [], "", first, page=4)
+        part = visible_rows(shown.board, Order("method", False), [], [], "", first, page=4)
         seen += [row.name for row in part.rows]
         turning = pager(part, 4)
         assert turning is not None
@@ -211,7 +211,7 @@ def test_legend_names_correction_and_clusters_in_three_lines(shown: Shown) -> No
 
 def test_cells_open_their_questions_and_only_on_a_page(shown: Shown, tree: Node, export: Export) -> None:
     order = Order("method", False)
-    cell = next(cell for cell in shown.board.line(drawn(shown.board, order, [], [], "", 0).rows[0]) if cell is not None)
+    cell = next(cell for cell in shown.board.line(visible_rows(shown.board, order, [], [], "", 0).rows[0]) if cell is not None)
     opened = [node.action for node in tree.find(tag="td") if node.action]
     assert {"runs": cell.run.run, "board": board_key(cell.run), "metric": "em#v1"} in opened
     assert len(opened) == len(shown.board.cells)

@@ -1,4 +1,4 @@
-"""The judges page: win rates, strengths, habits and agreement are what the results say; names stay text."""
+"""The judges page: win rates, strengths, biases and agreement are what the results say; names stay text."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoar
     tables = [
         battle_view.matrix(with_controls, "overall"),
         battle_view.strengths(rows, with_controls.controls),
-        battle_view.against(star, "overall", "dense"),
+        battle_view.rates_against(star, "overall", "dense"),
     ]
     marked = []
     for table in tables:
@@ -372,18 +372,18 @@ def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_c
         with_controls,
         pairings=tuple(pairing for pairing in with_controls.pairings if {pairing.method, pairing.opponent} == {"gold answer", "dense"}),
     )
-    tree = battle_view.elsewhere([("there", right)], "overall")
+    tree = battle_view.controls_on_other_boards([("there", right)], "overall")
     assert tree is not None
     assert words(next(tree.find(tag="summary"))) == "Controls on 1 other board 0 of 1 placed wrongly"
     assert "evidence against the judge" not in words(tree)
-    tree = battle_view.elsewhere([("there", right), ("yonder", with_controls)], "overall")
+    tree = battle_view.controls_on_other_boards([("there", right), ("yonder", with_controls)], "overall")
     assert tree is not None
     assert words(next(tree.find(tag="summary"))) == "Controls on 2 other boards 1 of 2 placed wrongly"
     (warning,) = tree.find(tag="p")
     assert words(warning).startswith("⚑ overall ranks bm25 significantly above gold answer (the gold answer), on yonder")
     verdict, reason = cells(tree, "there")[2:]
     assert (verdict, reason[0]) == (["where it belongs"], "significantly above dense")
-    assert battle_view.elsewhere([("there", replace(right, controls={}))], "overall") is None
+    assert battle_view.controls_on_other_boards([("there", replace(right, controls={}))], "overall") is None
 
 
 def test_the_page_of_a_pair_judge_checks_the_controls(app: Start, controlled: Path, judged: Path) -> None:

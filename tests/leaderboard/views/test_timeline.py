@@ -63,7 +63,7 @@ def test_the_table_and_the_chart_say_the_same(aged: Path) -> None:
     points, definitions = found(store), queries.definitions(store)
     values = values_of(store, points)
     table = timeline.table(points, values, F1, definitions)
-    drawn = timeline.drawn(points, values, F1, definitions, "x")
+    drawn = timeline.chart_points(points, values, F1, definitions, "x")
     text = words(table)
     assert len(drawn) == len(points) == 2
     for point, item in zip(points, drawn, strict=True):
@@ -79,7 +79,7 @@ def test_the_table_and_the_chart_say_the_same(aged: Path) -> None:
 def test_a_run_without_the_metric_has_a_row_and_no_point(aged: Path) -> None:
     store = Store(aged)
     points, definitions = found(store), queries.definitions(store)
-    assert timeline.drawn(points, {}, F1, definitions, "x") == []
+    assert timeline.chart_points(points, {}, F1, definitions, "x") == []
     assert all(point.revision in words(timeline.table(points, {}, F1, definitions)) for point in points)
 
 
@@ -89,7 +89,7 @@ def test_changed_questions_are_marked_and_begin_a_new_curve(aged: Path) -> None:
     points = [first, replace(second, changed_data=True)]
     definitions, values = queries.definitions(store), values_of(store, points)
     assert "other questions" in words(timeline.table(points, values, F1, definitions))
-    assert len({item.series for item in timeline.drawn(points, values, F1, definitions, "x")}) == 2
+    assert len({item.series for item in timeline.chart_points(points, values, F1, definitions, "x")}) == 2
 
 
 def test_the_mark_on_boards_is_the_worst_of_the_newest_outcomes(aged: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from methods.api import Services
 from methods.clara import explain as picture
-from methods.clara.explain import ClaraExplainConfig, States, Topics, explain, retell, topics
+from methods.clara.explain import ClaraExplainConfig, States, Topics, explain, paraphrase_from_memory, topics
 from methods.clara.model import Clara
 from methods.clara.prompts import PARAPHRASES
 from methods.registry import shortened
@@ -97,25 +97,25 @@ def test_a_question_without_candidates_is_explained_over_the_whole_corpus(tiny_c
 
 def test_documents_are_reconstructed_from_their_own_memory(clara: Clara, ground: Any) -> None:
     texts = [passage.full_text for passage in ground.corpus[:6]]
-    together = retell(clara, texts, seed=1, max_new_tokens=5, batch_size=4)
+    together = paraphrase_from_memory(clara, texts, seed=1, max_new_tokens=5, batch_size=4)
     assert [item.document for item in together] == texts
     assert all(0 <= item.wording < PARAPHRASES for item in together)
     assert len({item.wording for item in together}) > 1
-    (alone,) = retell(clara, texts[2:3], seed=1, max_new_tokens=5)
+    (alone,) = paraphrase_from_memory(clara, texts[2:3], seed=1, max_new_tokens=5)
     assert alone == together[2]
     assert len({item.text for item in together}) > 1
-    assert retell(clara, []) == []
+    assert paraphrase_from_memory(clara, []) == []
 
 
 @pytest.mark.slow
 def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_clara: str, ground: Any) -> None:
     question = next(question for question in ground.questions if question.candidates is not None)
     options = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}
-    query = ClaraExplainConfig.model_validate({**options, "retell": True})
+    query = ClaraExplainConfig.model_validate({**options, "paraphrase": True})
     *tables, rephrased = explain(question, ground.corpus, query, Services(device="cpu")).tables
     assert [row[0] for row in rephrased.rows] == [1, 2]
     clara = Clara.load(Path(tiny_clara), "cpu")
-    assert [row[2] for row in rephrased.rows] == [item.text for item in retell(clara, [str(r[1]) for r in rephrased.rows])]
+    assert [row[2] for row in rephrased.rows] == [item.text for item in paraphrase_from_memory(clara, [str(r[1]) for r in rephrased.rows])]
     plain = explain(question, ground.corpus, ClaraExplainConfig.model_validate(options), Services(device="cpu"))
     assert [table.rows for table in plain.tables] == [table.rows for table in tables]
 

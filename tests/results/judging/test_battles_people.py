@@ -46,9 +46,9 @@ def label(store: Store, runs: dict[str, Any], folder: Path, number: int) -> None
 
 def test_marks_without_labels_hold_for_this_judge_only(store: Store, runs: dict[str, Any]) -> None:
     board = board_of(store, runs, "last")
-    assert (board.eyes("overall"), overall_of(board, "mine").won, board.corrected) == (THIS_JUDGE_ONLY, True, frozenset())
+    assert (board.basis("overall"), overall_of(board, "mine").won, board.corrected) == (THIS_JUDGE_ONLY, True, frozenset())
     assert overall_of(board, "mine").people is None
-    assert board.to_json()["eyes"]["overall"] == THIS_JUDGE_ONLY
+    assert board.to_json()["basis"]["overall"] == THIS_JUDGE_ONLY
 
 
 def test_labels_correct_a_judge_that_favors_a_method(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_labels_correct_a_judge_that_favors_a_method(store: Store, runs: dict[st
     assert pairing.people is not None
     assert pairing.people.corrected.value == pytest.approx(0.5, abs=0.08)
     assert pairing.people.corrected.n >= 40
-    assert (pairing.corrected_by_people, pairing.won, board.eyes("overall")) == (True, None, "corrected by people's labels")
+    assert (pairing.corrected_by_people, pairing.won, board.basis("overall")) == (True, None, "corrected by people's labels")
     strengths = dict(board.strengths["overall"])
     assert "overall" in board.corrected
     assert all(strength.logit.low < 0 < strength.logit.high for strength in strengths.values())
@@ -71,7 +71,7 @@ def test_too_few_labels_are_shown_and_change_no_mark(store: Store, runs: dict[st
     before = [pairing.won for pairing in board_of(store, runs, "last").pairings]
     board = board_of(store, runs, "last")
     assert any(pairing.people is not None and not pairing.corrected_by_people for pairing in board.pairings)
-    assert (board.eyes("overall"), [pairing.won for pairing in board.pairings]) == (THIS_JUDGE_ONLY, before)
+    assert (board.basis("overall"), [pairing.won for pairing in board.pairings]) == (THIS_JUDGE_ONLY, before)
     assert board.corrected == frozenset()
 
 

@@ -72,7 +72,8 @@ _UNSURE = re.compile(r"\b(?:not|no|neither|nor|never|if|whether|unless|would|cou
 _GOES_ON = re.compile(r"\s*(?:$|[^\w\s/|?]|\n|(?:because|since|as|given|for|due)\b)")
 _SAME_SENTENCE = re.compile(
     r"\s*[,，、](?!\s*(?:because|since|as|given|for|both|the|it|this|they|all)\b)"
-    r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|nearly|may ?be|perhaps|possibly|not|none|nein|non|no|yes|true|false|\d)\b"
+    r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|"
+    r"nearly|may ?be|perhaps|possibly|not|none|nein|non|no|yes|true|false|\d)\b"
     r"|[^\w\n.!]*[❌❎✖✗✘]"
 )
 _CORRECTS = re.compile(

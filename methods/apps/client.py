@@ -170,7 +170,7 @@ def _document(body: bytes, kind: str) -> Any:
 
 
 def require_no_error(document: Any, what: str, advice: Literal["retry", "fail"]) -> None:
-    """Check that a document states no error, beside which its answer may be partial or an excuse.
+    """Check that a document states no error, because its answer may then be partial or an excuse.
 
     Raises:
         Fault: Its field `error` is a text or an object.

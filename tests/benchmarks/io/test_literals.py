@@ -35,9 +35,7 @@ def test_texts_that_python_would_join_are_refused(text: str) -> None:
     assert printed_by_numpy(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["[sic]", "[12 Angry Men]", "[it's]", "Lyon", "array", "[", "{1: 2}", "(1, 2)", "[x] and [y]", "'a' 'b'"]
-)
+@pytest.mark.parametrize("text", ["[sic]", "[12 Angry Men]", "[it's]", "Lyon", "array", "[", "{1: 2}", "(1, 2)", "[x] and [y]", "'a' 'b'"])
 def test_other_text_is_no_list(text: str) -> None:
     assert listed(text) is None
 

@@ -319,9 +319,9 @@ class Record:
         """Parse a field's text as a list (`literals.listed`); None if the text is not a list.
 
         Raises:
-            BadRecord: NumPy printed the list, so Python would read several texts as one.
+            BadRecord: The text holds texts that cannot be read as a list (`literals.listed`).
         """
-        if not text.lstrip().startswith(("[", "array(")):
+        if not text.lstrip().startswith(("[", "array(", "(", "{")):
             return None
         try:
             return listed(text)

@@ -42,6 +42,10 @@ EACH, OR, OPTIONS = "each", "or", "options"
 OURS, PUBLISHED = "ours", "published"
 """Values of an option `prompt`: the shipped template, or the one that the authors published."""
 _DIVIDER = re.compile(r"\n---[ \t]*\n")
+_ROLE_LINE = r"[ \t#*]*(?:system|user|assistant)[ \t]*:?[ \t*]*\n"
+_MISWRITTEN = re.compile(rf"\s*(?:-{{2,}}[ \t]*\n)?{_ROLE_LINE}", re.IGNORECASE)
+_MISDIVIDED = re.compile(rf"\n(?:-{{2,}}|={{3,}}|\*{{3,}}|_{{3,}})[ \t]*\n{_ROLE_LINE}", re.IGNORECASE)
+"""Patterns of role lines and dividers in another form, which would be sent to the model as text."""
 _FORMAT = "begin each part with a line system, user, assistant or text"
 
 
@@ -302,6 +306,14 @@ def parse(text: str, where: str) -> Prompt:
     """
     blocks = _DIVIDER.split(text)
     heads = [_head(block) for block in blocks]
+    for head, block in zip(heads, blocks, strict=True):
+        if wrong := _MISDIVIDED.search(block) or (_MISWRITTEN.match(block) if head is None else None):
+            raise UserError(
+                f"the prompt template has the role line {wrong[0].strip()!r}",
+                code="bad-role-line",
+                where=where,
+                try_this="write the role in lower case without punctuation, and a line --- between parts",
+            )
     if not any(heads):
         if len(blocks) > 2:
             raise UserError(

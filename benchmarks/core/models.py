@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 
 class FrozenModel(BaseModel):
     """Immutable pydantic model that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _no_number_from_boolean(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        result = validate(value)
+        if isinstance(value, bool) and isinstance(result, int | float) and not isinstance(result, bool):
+            raise ValueError(f"must be a number, not {str(value).lower()} (YAML reads yes, no, on and off as true and false)")
+        return result
 
 
 class RetiredOptions(FrozenModel):

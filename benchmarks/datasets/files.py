@@ -472,6 +472,8 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
         caveats.append(
             f"{number:,} answers contain '|' and count as one answer each; if it stands between several answers, set separator: '|'"
         )
+    if number := loading.counts.pop("placeholder_answers", 0):
+        caveats.append(f"{number:,} answers are a word for a missing value, such as nan; if there is no answer, leave the field empty")
     if loading.of_documents:
         caveats.append(
             "gold evidence names whole documents: ranking metrics count documents by default (level=documents), without it their passages"

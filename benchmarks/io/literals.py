@@ -14,9 +14,11 @@ from itertools import pairwise
 from typing import Any
 
 NUMPY = "the list is written as NumPy prints it, without commas between its items"
+UNREADABLE = "the list cannot be read: it is cut off, or a quote or comma is missing"
 LIST = 'a list such as ["a", "b"] (in pandas: column.map(list), then to_json)'
 
 _QUOTES = re.compile(r"""['"]\s*['"]""")
+_TEXTS = re.compile(r"""\s*\[\s*['"]\w""")
 _ARRAY = re.compile(r"\[?\s*(?:array\(|np\.\w+\()")
 _VALUES = {tokenize.STRING, tokenize.NUMBER}
 _WORDS = {"...", "None", "True", "False", "nan"}
@@ -28,7 +30,7 @@ def listed(text: str) -> list[Any] | None:
     """Parse a text as a list; None if it is not one.
 
     Raises:
-        ValueError: NumPy printed the list.
+        ValueError: NumPy printed the list, it cannot be read, or texts are in a tuple, set or object instead.
     """
     if printed_by_numpy(text):
         raise ValueError(NUMPY)
@@ -37,7 +39,11 @@ def listed(text: str) -> list[Any] | None:
             value = read(text.strip())
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
+        if isinstance(value, tuple | set | dict) and any(isinstance(item, str) for item in value):
+            raise ValueError(f"a {type(value).__name__} is written as text")
         return value if isinstance(value, list) else None
+    if _TEXTS.match(text):
+        raise ValueError(UNREADABLE)
     return None
 
 

@@ -72,9 +72,13 @@ _UNSURE = re.compile(r"\b(?:not|no|neither|nor|never|if|whether|unless|would|cou
 _GOES_ON = re.compile(r"\s*(?:$|[^\w\s/|?]|\n|(?:because|since|as|given|for|due)\b)")
 _SAME_SENTENCE = re.compile(
     r"\s*[,，、](?!\s*(?:because|since|as|given|for|both|the|it|this|they|all)\b)"
-    r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|nearly|may ?be|perhaps|possibly|not|no|yes|true|false|\d)\b"
+    r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|"
+    r"nearly|may ?be|perhaps|possibly|not|none|nein|non|no|yes|true|false|\d)\b"
+    r"|[^\w\n.!]*[❌❎✖✗✘]"
 )
-_CORRECTS = re.compile(r"^\W*(?:wait|actually|correction|on (?:reflection|second thought))\b", re.MULTILINE | re.IGNORECASE)
+_CORRECTS = re.compile(
+    r"^\W*(?:(?:but|however|hmm+|oh|no)\W+)*(?:wait|actually|correction|on (?:reflection|second thought))\b", re.MULTILINE | re.IGNORECASE
+)
 _TAKES_BACK = re.compile(r"[^\w]*(?:but|however|although|though|except|yet|actually|wait|on (?:reflection|second thought)|correction)\b")
 
 
@@ -262,7 +266,7 @@ class _Statements:
 
 _SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)\b|\b(first|second)(?:[\s_-]+(?:answer|response))?\b"
 _NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
-_ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>.*)", re.DOTALL)
+_ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>(?!\W*\d).*)", re.DOTALL)
 _WINS = re.compile(
     r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b"
     r"(?: answer| one| response)?\s*(?:$|[.,:;!)(–—-]|because|since|as\b|for\b|in\b|overall)|[.,:;!(–—]|-\s|(?:because|since|as)\b)"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from methods.models.limits import Signal
 
 Stream = Literal["sse", "lines"]
 _EXCERPT = 160
+_FAILED = re.compile(r"^event: ?error\b", re.MULTILINE)
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 _ADVICE = {
     401: "the app refuses the credentials: check headers and their environment variables",
@@ -150,21 +152,32 @@ def _document(body: bytes, kind: str) -> Any:
         Fault: The reply is an HTML page, or invalid JSON despite its content type.
     """
     begins = body[:200].lstrip().lower()
-    if "html" in kind.lower() or begins.startswith(_HTML):
-        raise Fault(
-            f"the reply is an HTML page, not an answer: {excerpt(body)!r} (is url the app's API? it may be a login page)",
-            "fail",
-            misdirected=True,
-        )
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
+        if "html" in kind.lower() or begins.startswith(_HTML):
+            raise Fault(
+                f"the reply is an HTML page, not an answer: {excerpt(body)!r} (is url the app's API? it may be a login page)",
+                "fail",
+                misdirected=True,
+            ) from None
         if "json" in kind.lower() or begins[:1] in (b"{", b"["):
-            raise Fault(f"the reply is broken JSON: {excerpt(body)!r}", "retry") from None
+            raise Fault(f"the reply is broken JSON: {excerpt(body)!r}" if begins else "the reply is empty", "retry") from None
     try:
-        return body.decode("utf-8")
+        return body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Fault(f"the reply is neither JSON nor a text in UTF-8 (content type {kind or 'not stated'})", "fail") from None
+
+
+def require_no_error(document: Any, what: str, advice: Literal["retry", "fail"]) -> None:
+    """Check that a document states no error, because its answer may then be partial or an excuse.
+
+    Raises:
+        Fault: Its field `error` is a text or an object.
+    """
+    error = document.get("error") if isinstance(document, Mapping) else None
+    if error and isinstance(error, str | Mapping):
+        raise Fault(f"the {what} reports an error: {excerpt(json.dumps(error, ensure_ascii=False))}", advice)
 
 
 def _events(body: bytes, stream: Stream) -> list[Any]:
@@ -173,13 +186,18 @@ def _events(body: bytes, stream: Stream) -> list[Any]:
     Raises:
         Fault: There are no events, or one is malformed or reports an error.
     """
-    text = body.decode("utf-8", "replace")
     if body[:200].lstrip().lower().startswith(_HTML):
         _document(body, "html")
+    try:
+        text = body.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise Fault(f"the stream is not a text in UTF-8: {excerpt(body)!r}", "fail") from None
     if stream == "lines":
-        chunks = [line for line in text.splitlines() if line.strip()]
+        chunks = [line for line in text.split("\n") if line.strip()]
     else:
-        blocks = text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n")
+        blocks = text.split("\n\n")
+        if failed := next((block for block in blocks if _FAILED.search(block)), None):
+            raise Fault(f"the stream reports an error: {excerpt(failed)}", "retry")
         joined = ("\n".join(line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")) for block in blocks)
         chunks = [chunk for chunk in joined if chunk.strip() and chunk.strip() != "[DONE]"]
     try:
@@ -187,8 +205,9 @@ def _events(body: bytes, stream: Stream) -> list[Any]:
     except (ValueError, RecursionError):
         raise Fault(f"an event of the stream is not JSON: {excerpt(next(filter(_broken, chunks), ''))!r}", "retry") from None
     for event in events:
-        if isinstance(event, Mapping) and event.get("error"):
-            raise Fault(f"the stream reports an error: {excerpt(json.dumps(event['error'], ensure_ascii=False))}", "retry")
+        require_no_error(event, "stream", "retry")
+        if isinstance(event, Mapping) and event.get("type") == "error":
+            raise Fault(f"the stream reports an error: {excerpt(json.dumps(event, ensure_ascii=False))}", "retry")
     if not events:
         raise Fault(f"the stream has no events: {excerpt(body)!r} (stream: {stream})", "retry")
     return events

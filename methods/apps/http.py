@@ -27,7 +27,7 @@ from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Indexed, Prediction, Services, reason
-from methods.apps.client import HOPELESS, Client, Stream
+from methods.apps.client import HOPELESS, Client, Stream, require_no_error
 from methods.apps.paths import Path, shape
 from methods.apps.reply import BadReply, ReplyPlaces, answer_of, fields_of
 from methods.apps.template import KNOWN, fill, placeholders, with_variables
@@ -284,6 +284,7 @@ class Http:
                 answer = _streamed(events, config)
                 document = reduce(merged, events)
             else:
+                require_no_error(document, "reply", "fail")
                 answer = answer_of(document, config.answer)
             return Prediction(query.id, answer, **fields_of(document, config, answer))
         except BadReply as error:

@@ -108,6 +108,8 @@ def answer_of(document: Any, place: str) -> str:
     value = values[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadReply(f"the answer at {place!r} must be a text, not {shape(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadReply(f"the answer at {place!r} is {value}, which is not a value of JSON")
     text = value if isinstance(value, str) else str(value)
     if not text.strip():
         raise BadReply(f"the answer at {place!r} is empty")

@@ -23,6 +23,8 @@ CUT = ("length", "max_tokens")
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)", re.MULTILINE)
 _INLINE = re.compile(r"`[^`\n]+`|\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|'<[^'\n]{1,300}>'")
 _LINE_START = re.compile(r"^[^\S\n]*(?=[<\[◁])", re.MULTILINE)
+_ATTACHED = re.compile(r"[^\W_]<|[.?!]<")
+"""Pattern of a tag that follows a word without a space, which sentences about tags do not have."""
 _CONTENT = re.compile(r"\S")
 _JSON = re.compile(r"\s*(?:\{|\[\s*[\"{\[])")
 _TOKENS = re.compile(r"\s*(?:(?:<\|[\w.-]{1,40}\|>|<s>|<bos>)\s*)*")
@@ -158,7 +160,7 @@ class _Tags:
                     return Split(_joined([*thoughts, text[mark.end() :]]), "", open=True)
                 break  # no closing tag follows
             following = bisect_right(outside, close.start(), key=re.Match.start)
-            if begins or text.find("\n", mark.start(), close.start()) >= 0:
+            if begins or _ATTACHED.match(text, mark.start() - 1) or text.find("\n", mark.start(), close.start()) >= 0:
                 if not leading:
                     answers.append(text[position : mark.start()])
                 thoughts.append(text[mark.end() : close.start()])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -87,6 +88,8 @@ def short_answer(text: str, shown: Shown = _nothing) -> str:
 
 
 _ROUNDS = 8
+_BLANK = string.whitespace + "\u00a0\u3000\u200b\u200e\u200f\u2060\ufeff"
+"""White space, and characters of no width that mean nothing at the ends of a text."""
 _MOST_MARKS = 32
 _ENDS = (
     r"<\|(?:im_end|eot_id|end|return|endoftext|end_of_text|eom_id|end_of_turn|end_of_sentence)\|>|</s>|<end_of_turn>|<eos>"
@@ -99,7 +102,7 @@ _TOKENS = (
 _END, _TOKEN, _FIRST_TOKENS = re.compile(_ENDS), re.compile(_TOKENS), re.compile(rf"(?:\s*(?:{_TOKENS}))*")
 _NEXT_TURN = re.compile(r"^[ \t]*(?:question|user|human|passages?)[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _FENCE = re.compile(r"(?:```|~~~)[\w+-]{0,20}")
-_OTHERS = "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|回答|答え|답변|정답"
+_OTHERS = "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|回答|答え|답변|정답|الإجابة|الجواب"
 _SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:the[ \t]+)?"
 _LABEL = rf"(?:the[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output|{_OTHERS}"
 _STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer[ \t]+is"
@@ -148,6 +151,8 @@ _JOINED = re.compile(r"(?:[,;]|\s[–—-])\Z")
 _LED = re.compile(r"\[(\d{1,3})\]\s+(?=\S)")
 _LITERAL = re.compile(r"\{\s*'[\w ]{1,40}'\s*:\s*'([^'\n]*)'\s*\}")
 """Pattern of a Python dictionary literal."""
+_CUT = re.compile(r"""\{\s*"(?:final_|short_)?answer"\s*:\s*"((?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)""", re.IGNORECASE)
+"""Pattern of the beginning of a JSON object that is broken or cut off after its answer began."""
 _ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
 
 
@@ -174,7 +179,7 @@ def _one_turn(text: str) -> str:
     first = _FIRST_TOKENS.match(text)
     text = text[first.end() if first else 0 :]
     end = _END.search(text)
-    text = _TOKEN.sub("", text if end is None else text[: end.start()]).strip()
+    text = _TOKEN.sub("", text if end is None else text[: end.start()]).strip(_BLANK)
     following = _NEXT_TURN.search(text)
     return text[: following.start()].strip() if following and text[: following.start()].strip() else text
 
@@ -196,7 +201,7 @@ def _unwrapped(text: str) -> str:
         return inside[: closing.start()].strip() if closing else inside.strip()
     if text[:3] in ("```", "~~~"):
         return _unfenced(text)
-    if text[:1] in ("{", "[") and text[-1:] in ("}", "]"):
+    if text[:1] == "{" or (text[:1] == "[" and text[-1:] == "]"):
         return _field(text)
     return _cell(text) if text[:1] == "|" else text
 
@@ -235,20 +240,28 @@ def _unfenced(text: str) -> str:
 
 
 def _field(text: str) -> str:
-    """Return the value of a JSON object with one field, or its field `answer`; other texts are unchanged."""
+    """Return the answer in a JSON object: its only field, or its field `answer`, possibly nested; other texts are unchanged."""
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        quoted = _LITERAL.fullmatch(text)
-        return quoted[1] if quoted else text
+        if quoted := _LITERAL.fullmatch(text):
+            return quoted[1]
+        return json.loads(f'"{cut[1]}"', strict=False) if (cut := _CUT.match(text)) else text
     if not isinstance(value, dict):
         return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
-    named = [value[name] for name in value if name.lower() in _ANSWER_FIELDS]
-    value = named[0] if len(named) == 1 else next(iter(value.values())) if len(value) == 1 else None
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    known: tuple[str, ...] = _ANSWER_FIELDS
+    for _ in range(_ROUNDS):
+        named = [value[name] for name in value if name.lower() in known]
+        if len(named) != 1 and len(value) != 1:
+            return text
+        value = named[0] if len(named) == 1 else next(iter(value.values()))
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if not isinstance(value, dict):
+            break
+        known = (*_ANSWER_FIELDS, "text", "value")
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "yes", False: "no"}[value]
     return str(value).strip() if isinstance(value, str | int | float) else text
 
 
@@ -330,6 +343,7 @@ def _listed(text: str) -> list[int]:
 
 def _bare(text: str) -> str:
     """Remove quotes around an answer and its final period, unless it belongs to an abbreviation ("Jr.", "U.S.")."""
+    text = text.strip(_BLANK)
     closing = _QUOTES.get(text[:1], "")
     if closing and len(text) > 1 and text[-1] in closing and not any(mark in text[1:-1] for mark in closing):
         text = text[1:-1].strip()

@@ -396,6 +396,8 @@ def _number(name: str, value: Any, *, signed: bool = False) -> float:
         raise wrong(name, "a number", value)
     if value < 0 and not signed:
         raise wrong(name, "a number from 0 on", value)
+    if not math.isfinite(value):
+        raise wrong(name, "a finite number", value)
     return float(value)
 
 

@@ -27,6 +27,8 @@ def refused(text: str) -> UserError:
     [
         ("limit: 5", "limit: 0", "limit: 1 or more (only the first questions), or leave limit out"),
         ("limit: 5", "limit: -5", "limit: 1 or more"),
+        ("k: 3", "k: yes", "k: …"),
+        ("limit: 5", "limit: on", "limit: …"),
         ("k: 3", "k: 0", "k: 1 or more (passages given to the reader), or leave k out"),
         ("metrics: [f1, em]", "metrics: []", "name at least 1"),
         ("metrics: [f1, em]", "metrics: f1", "metrics: [f1], or leave metrics out"),

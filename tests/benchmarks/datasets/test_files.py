@@ -180,6 +180,11 @@ def test_answers_with_an_unnamed_separator_are_counted_and_reported(tmp_path: Pa
     assert divided.extra["caveats"] == ()
 
 
+def test_words_for_missing_values_among_the_answers_are_reported(tmp_path: Path) -> None:
+    whole = read(write(tmp_path / "q.csv", "question,answer\nWho?,nan\nWhere?,Lyon\nWhat?,#N/A\n"))
+    assert any(note.startswith("2 answers are a word for a missing value") for note in whole.extra["caveats"])
+
+
 def test_ids_that_pandas_wrote_as_floats_still_match(tmp_path: Path) -> None:
     documents = write(tmp_path / "d.csv", "id,text\n1,one\n2,two\n")
     questions = write(tmp_path / "q.csv", "question,doc_id\nWhich?,2.0\nWhat?,1.0\n")

@@ -35,13 +35,16 @@ def test_texts_that_python_would_join_are_refused(text: str) -> None:
     assert printed_by_numpy(text)
 
 
-@pytest.mark.parametrize("text", ["[sic]", "[12 Angry Men]", "[it's]", "Lyon", "array", "", "[", "{'a': 1}", "[x] and [y]", "'a' 'b'"])
+@pytest.mark.parametrize("text", ["[sic]", "[12 Angry Men]", "[it's]", "Lyon", "array", "[", "{1: 2}", "(1, 2)", "[x] and [y]", "'a' 'b'"])
 def test_other_text_is_no_list(text: str) -> None:
     assert listed(text) is None
 
 
-@pytest.mark.parametrize("text", ["['Ann' 'Bo']", "array(['Ann', 'Bo'], dtype=object)"])
-def test_loaders_refuse_answers_that_numpy_printed(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["['Ann' 'Bo']", "array(['Ann', 'Bo'], dtype=object)", '["Ann"', "['Ann', 'Bo", "('Ann', 'Bo')", "{'Ann', 'Bo'}", '{"text": ["Ann"]}'],
+)
+def test_loaders_refuse_answers_in_text_that_is_no_readable_list(text: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     for reference, field in (("nq/open:test", "answer"), ("flashrag:test", "golden_answers")):
         path.write_text(json.dumps({"id": "1", "question": "who", field: text}))

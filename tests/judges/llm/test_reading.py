@@ -74,6 +74,7 @@ def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "no verdict of") for text in ("It is not a Match.", "Is it a Match? Yes.")),
         *((text, "no verdict of") for text in ("The answer is partially correct.", "I would classify this as Mismatch.", "Verdict: N/A")),
         ("Sure! I compared both carefully and there is a lot to say.", "no verdict of"),
+        *((text, "qualified") for text in ("Match: nein", "Match: none", "Match ❌", '{"verdict": "Match"}\nBut on reflection, Mismatch.')),
         *(
             (text, "qualified")
             for text in ("Match?", "Match: no", "Match Point", "Exact Match: yes", "Verdict: not Match", "The verdict is not Match.")
@@ -242,6 +243,7 @@ def test_reply_without_verdicts_is_unread_with_a_reason(reply: str | dict[str, A
     [
         *((text, "not an offered verdict") for text in ("Answer 3", "Answer 12", "A", "Both", "Neither", "Answer 1?", "", None, True, 0)),
         *((text, "not an offered verdict") for text in ("Answer 1 is not better", "Answer 1 is worse", {"score": 1})),
+        *((text, "not an offered verdict") for text in ("1: 6, 2: 8", "1, 2", "1:2", "Answer 1.5")),
         ("Answer 1 and Answer 2", "more than one verdict"),
         ("Answer 1, though Answer 2 is shorter", "more than one verdict"),
         ("Answer 1 or a tie", "more than one verdict"),

@@ -115,7 +115,11 @@ def test_get_and_forms_quote_the_question() -> None:
 
 
 def test_plain_text_is_the_whole_reply() -> None:
-    assert one(lambda request: (200, "Zürich".encode(), {"content-type": "text/plain"}), answer="$").answer == "Zürich"
+    assert one(lambda request: (200, "\ufeffZürich".encode(), {"content-type": "text/plain"}), answer="$").answer == "Zürich"
+
+
+def test_json_is_read_whatever_its_content_type() -> None:
+    assert one(lambda request: (200, b'{"answer": "Lyon"}', {"content-type": "text/html"})).answer == "Lyon"
 
 
 def sse(*events: Any) -> Reply:
@@ -131,8 +135,11 @@ def test_streams_are_joined() -> None:
     delta = {"answer": "choices[0].delta.content", "stream": "sse", "contexts": "docs[].text", "body": {"messages": "{{messages}}"}}
     prediction = one(lambda request: sse({"docs": [{"text": "a"}], **piece("Ly")}, piece("on"), {"usage": {}}, "[DONE]"), **delta)
     assert (prediction.answer, prediction.contexts) == ("Lyon", (Shown("a"),))
-    lines = b'{"answer": "Ly"}\n{"answer": "Lyon"}\n'
-    assert one(lambda request: (200, lines, {}), stream="lines", pieces=False).answer == "Lyon"
+    lines = '\ufeff{"answer": "Ly\u2028"}\r\n{"answer": "on"}\r\n'.encode()
+    assert one(lambda request: (200, lines, {}), stream="lines").answer == "Ly\u2028on"
+    assert one(lambda request: (200, lines, {}), stream="lines", pieces=False).answer == "on"
+    marked = "\ufeff".encode() + sse(piece("Ly"), piece("on"))[1].removeprefix(b": ping\n\n").replace(b"event: message\n", b"")
+    assert one(lambda request: (200, marked, {}), **delta | {"contexts": None}).answer == "Lyon"
     failed = one(lambda request: sse({"choices": []}), **delta)
     assert "finds nothing in any of 1 events" in failed.notes[FAILED]
     assert "overloaded" in one(lambda request: sse(piece("Ly"), {"error": "overloaded"}), attempts=1, **delta).notes[FAILED]
@@ -183,6 +190,16 @@ def test_chat_endpoints_with_citations(preset: str, reply: Any, shown: Any, cite
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "missing answer": ({"text": "Lyon"}, {}, "the reply is an object with the keys text"),
     "error in place of an answer": ({"error": {"message": "no index"}}, {}, "no index"),
+    "error beside an answer": (GOOD | {"error": "rate limit"}, {}, "rate limit"),
+    "error as an event": (
+        (200, b'data: {"answer": "Ly"}\n\nevent: error\ndata: {"code": 5}\n\n', {}),
+        {"stream": "sse", "attempts": 1},
+        "code",
+    ),
+    "error as a type": ((200, b'{"answer": "Ly"}\n{"type": "error"}\n', {}), {"stream": "lines", "attempts": 1}, "reports an error"),
+    "stream in Latin-1": ((200, b'{"answer": "Orl\xe9ans"}\n', {}), {"stream": "lines"}, "not a text in UTF-8"),
+    "no content": ((204, b"", {"content-type": "application/json"}), {"attempts": 1}, "the reply is empty"),
+    "answer that is no number": ((200, b'{"answer": NaN}', {}), {}, "is nan"),
     "answer of another type": ({"answer": ["Lyon"]}, {}, "must be a text, not a list of 1"),
     "empty answer": ({"answer": "  "}, {}, "is empty"),
     "missing contexts": (GOOD, {"contexts": "docs[].text"}, "'docs[].text' finds nothing"),

@@ -95,6 +95,7 @@ ANSWERED = {
         ]
     ),
     "notes of its own": body("<scratchpad>Paris?</scratchpad>\nLyon"),
+    "a thought within a line": body("Paris?<think>hm</think>Lyon"),
     "tokens": body("<|thinking|>hm<|/thinking|>Lyon"),
     "attributes": body('<Reasoning effort="low">hm</Reasoning>\nLyon'),
     "an empty thought": body("<think>\n\n</think>\n\nLyon", message={"reasoning_content": "hm"}),

@@ -196,9 +196,11 @@ def test_retriever_results_of_dpr_are_rankings_of_the_corpus(tmp_path: Path) -> 
     assert [len(item.evidence) for item in result.report.predictions] == [3, 1, 2]
     assert result.report.scores["mrr@10#v2"].tolist() == [1 / 3, 1, 1 / 2]
     assert not any(name.startswith(("em", "f1")) for name in result.report.scores)
-    predictions.write_text(json.dumps([rows[0] | {"ctxs": [ctx(0, 1) | {"title": "Nowhere"}]}, *rows[1:]]))
-    report = checked("dpr", "nq/dpr:test", contexts_file(tmp_path), predictions, Store(tmp_path / "store"), "corpus").report
-    assert [finding.code for finding in report.of("error")] == ["unknown_evidence"]
+    wrong = ((ctx(0, 1) | {"title": "Nowhere"}, "unknown_evidence"), (ctx(0, "nan"), "wrong_type"), (ctx(0, float("-inf")), "wrong_type"))
+    for context, code in wrong:
+        predictions.write_text(json.dumps([rows[0] | {"ctxs": [context]}, *rows[1:]]))
+        report = checked("dpr", "nq/dpr:test", contexts_file(tmp_path), predictions, Store(tmp_path / "store"), "corpus").report
+        assert code in [finding.code for finding in report.of("error")]
 
 
 def test_answers_come_by_id_or_from_dprs_reader(tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ def encoder(folder: Path, kind: str, pooling: str) -> None:
     from tokenizers.processors import TemplateProcessing
 
     tokens = tokenizer(chat=False)
+    if pooling == "cls":
+        tokens.add_special_tokens({"mask_token": "<mask>"})
     ends = [(token, tokens.convert_tokens_to_ids(token)) for token in ("<s>", "</s>")]
     tokens.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends)
     torch.manual_seed(0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import runpy
-import socket
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -89,40 +88,27 @@ def build(tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def in_two(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """Runs a program's text here and in a group of two processes; its last argument is a path of each run's own, which is returned.
-
-    Without torch's launcher, which imports as much as a process of the group does.
-    """
+    """Runs a program's text in one process and in a group of two; its last argument is a path of each run's own, which is returned."""
 
     def run(text: str, *value: str) -> tuple[Path, Path]:
         program, item, two = tmp_path / "program.py", tmp_path / "of1", tmp_path / "of2"
         program.write_text(text)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", [str(program), *value, str(item)])
-            patch.setenv("RANK", "0")
-            runpy.run_path(str(program), run_name="__main__")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        group |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-        command = [sys.executable, str(program), *value, str(two)]
-        started = [
-            subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank},
-            )
-            for rank in "01"
-        ]
-        for process in started:
-            printed, _ = process.communicate()
-            if process.returncode:
-                for other in started:
-                    other.kill()
-                    other.communicate()
-                pytest.fail(printed[-3000:])
+        command = [sys.executable, "-m", "tests.support.processes", str(program), *value, str(item), str(two)]
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+            start_new_session=True,
+        ) as started:
+            try:
+                printed, _ = started.communicate()
+            finally:
+                if started.returncode is None:
+                    os.killpg(started.pid, signal.SIGKILL)
+        if started.returncode:
+            pytest.fail(printed[-3000:])
         return item, two
 
     return run

@@ -535,8 +535,11 @@ class SkpRun:
         # Masked language models come without BERT's pooler, which nothing here reads but which is saved, too.
         torch.manual_seed(config.seed)
         options = EncoderConfig.model_validate({"pooling": "cls", "max_length": config.length})
-        with without_load_report():
-            return sentence_transformer(options, config.base, config.revision, str(self.process.device))
+        with loading("masked language model", config.base), without_load_report():
+            encoder = sentence_transformer(options, config.base, config.revision, str(self.process.device))
+            if encoder.tokenizer.mask_token_id is None:
+                raise ValueError("its tokenizer has no mask token")
+        return encoder
 
     def prepared(self, identity: str) -> PreparedRun:
         """Build the training loop, ready to run."""

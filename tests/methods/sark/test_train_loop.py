@@ -144,6 +144,7 @@ def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1500)
 def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, in_two: Callable[..., Any]) -> None:
     """In a process group the parts of a batch are shared out, and λ, gradient and figures are those of the whole."""
     program = f"""

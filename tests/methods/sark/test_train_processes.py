@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ragmeter import scripted
-
 torch = pytest.importorskip("torch")
 
 PROGRAM = """
@@ -49,13 +47,12 @@ Path(f"{folder}-{rank}.json").write_text(json.dumps([progress.resumed, figures])
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1500)
 def test_two_processes_train_what_one_does_after_failed_calls_and_an_interruption(
-    base: str, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+    base: str, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]]
 ) -> None:
     from safetensors.torch import load_file
 
-    # What the program replaces here is put back.
-    monkeypatch.setattr(scripted.WorldTruth, "reply", scripted.WorldTruth.reply)
     world = {"worlds": 1, "questions": 6, "entities": 60, "mix": {"single": 1.0}}
     llm = {"by": "llm", "llm": {"scripted": "worlds/multihop:train", "options": world}}
     options = {

@@ -21,17 +21,17 @@ TEN = (
     "ark/table4",
     "gpr/figure2",
     "sark/table3",
-    "clara/table18",
+    "clara/figure7",
     "clara/released",
     "compress/released",
     "rerank/released",
-    "end_to_end/tuned",
+    "end_to_end/scripted",
 )
 """One of each kind; `make experiments-small` runs all tiny profiles."""
 USED = ["bge", "bge-reranker", "distilbert", "llama", "llama3", "qwen2.5", "qwen3", "qwen3-embedding", "rank-r1", "rankllama", "zephyr"]
 """Random checkpoints that these need."""
 TRAINED = {"ark": ("ark/table4", ["stage1", "stage2", "stage3"]), "gpr": ("gpr/figure2", ["towers"])}
-TRAINED |= {"sark": ("sark/table3", ["reranker"]), "clara": ("clara/table18", ["scp", "instruction", "joint"])}
+TRAINED |= {"sark": ("sark/table3", ["reranker"]), "clara": ("clara/figure7", ["scp", "instruction", "joint"])}
 """Of each approach an experiment of the ten that trains it by its `paper` options, and the stages."""
 
 

@@ -196,6 +196,17 @@ def test_a_base_without_an_encoder_is_refused(graph: Any, tiny_models: ModuleTyp
         train(options(str(folder)), tmp_path)
 
 
+def test_a_base_without_a_mask_token_is_refused(graph: Any, tiny_models: ModuleType, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = tiny_models.save(tmp_path / "base", "bert", tiny_models.masked_language_model("Bert"))
+    tokens = AutoTokenizer.from_pretrained(folder)
+    tokens.mask_token = None
+    tokens.save_pretrained(folder)
+    with raises("load-failed"):
+        train(options(str(folder)), tmp_path)
+
+
 def test_test_graphs_are_refused_unless_asked_for(tmp_path: Path, data_folder: Path) -> None:
     config = options("minilm", graph=["webqsp:test"])
     with raises("test-graph"):

@@ -11,25 +11,22 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
+from leaderboard.elements.marks import ALPHA, is_better, row_marks, significance
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
-from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of, shorten_name
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.boards.tables import bracketed
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
-from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AS_STATED, OURS
 
-ALPHA = 0.05
 FINISHED = "finished"
 PLACES = (
     f"Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). {SIGNS}. No significant difference "
     "is not the same as equal."
 )
-ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
 """A rank, and what tests leave open of it, as far as that was asked for."""
 _PLAIN = {
@@ -249,15 +246,7 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
     marks = []
     if row.control:
         marks.append(badge("control", "control", "Sees the gold; shown for scale, never ranked"))
-    elif run.method == board.reference:
-        marks.append(badge("reference", "reference", "All differences are from this method"))
-    if run.origin in ORIGINS:
-        marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
-    marks += gate_marks([run])
-    if theirs := not_rescored(run, board.metrics):
-        marks.append(badge(NOT_RESCORED, "failed", theirs))
-    if run.positive_control:
-        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
+    marks += row_marks([run], reference=run.method == board.reference and not row.control, metrics=board.metrics)
     if row.contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(row.contaminated)))
     if doubts := implausible(run):
@@ -349,11 +338,10 @@ def _difference_cell(row: Row, board: Board, metric: str, definitions: Mapping[s
 
 def _mark(cell: Cell, board: Board, metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Node | None:
     """Return ▲ or ▼ where the corrected test rejects; its words go to screen readers."""
-    if cell.difference is None or formats.missing(cell.p_holm) or cell.p_holm >= ALPHA:  # type: ignore[operator]
+    if cell.difference is None:
         return None
-    better = (cell.difference.value > 0) == higher_is_better(metric, definitions)
-    words = f"significantly {'better' if better else 'worse'} than {board.reference}, {formats.p_value(cell.p_holm)}"
-    return el("span", "▲" if better else "▼", cls="mark-better" if better else "mark-worse", role="img", label=words)
+    better = is_better(cell.difference.value, cell.p_holm, higher_is_better=higher_is_better(metric, definitions))
+    return significance(better, f" than {board.reference}, {formats.p_value(cell.p_holm)}")
 
 
 def _question_cell(row: Row, focus: str, questions: int) -> Node:

@@ -11,6 +11,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import explanation, scale_of
+from leaderboard.elements.marks import SIGNS, is_better
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, show_value
 from results.boards.compare import Apart, Diff, Number, Setting
 from results.statistics.core import Estimate
@@ -19,7 +20,6 @@ from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AnswerRow, IndexCost, Running, RunRow
 
 Definitions = Mapping[str, Mapping[str, Any]]
-ALPHA = 0.05
 _ANSWER = 300
 
 
@@ -64,8 +64,7 @@ def _number(item: Number, definitions: Definitions) -> Line:
     if apart is None:
         rest: list[Cell | Node | str] = [formats.NOTHING] * 5
     else:
-        significant = item.p_holm is not None and item.p_holm < ALPHA and apart.value != 0
-        mark = ("▲ " if (apart.value > 0) == item.higher_is_better else "▼ ") if significant else ""
+        mark = SIGNS[is_better(apart.value, item.p_holm, higher_is_better=item.higher_is_better)]
         rest = [
             Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high), apart.insufficient_data),
             formats.p_value(item.p_holm),

@@ -232,6 +232,10 @@ class Chosen:
         """Return all metric ids of the board."""
         return self.families["all"]
 
+    def label(self, metric: str) -> str:
+        """Return the label of one of the board's metrics."""
+        return formats.metric_label(metric, self.metrics)
+
     @property
     def methods(self) -> list[str]:
         """List the names of methods that can be the reference."""
@@ -488,7 +492,7 @@ def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions
         [OWN, *options],
         OWN,
         resets=_SORTED,
-        show=lambda item: "each dataset's own" if item == OWN else formats.metric_label(item),
+        show=lambda item: "each dataset's own" if item == OWN else formats.metric_label(item, options),
     )
 
 

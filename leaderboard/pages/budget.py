@@ -23,7 +23,7 @@ def render() -> None:
         return
     left, right = bar("axes", 2)
     with left:
-        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
+        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
     with right:
         axes: dict[str, Axis] = {name: name for name in budget.AXES}

@@ -126,7 +126,7 @@ def draw_board(
     if controls:
         body.append(divider(CONTROLS, len(heads)))
         body += [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in controls]
-    caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
+    caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus, board.metrics)}"
     return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
@@ -139,7 +139,8 @@ def heads_of(board: Board, focus: str, order: Order, definitions: Mapping[str, M
 def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     tip = (
-        f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of all pairs leave open (Holm-corrected, 5 %). "
+        f"Rank by {formats.metric_label(focus, board.metrics)}, and below it the ranks that tests of all pairs leave open "
+        "(Holm-corrected, 5 %). "
         f"Controls and unfinished, contaminated or inconsistent runs have no rank"
     )
     heads = [
@@ -147,7 +148,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
     ]
     for metric in board.metrics:
-        head = metric_head(metric, definitions)
+        head = metric_head(metric, definitions, board.metrics)
         flags = f" ⚑ It {'; '.join(board.flags[metric])}." if metric in board.flags else ""
         tip = f"{head.tip} Shown {scale_of(metric, definitions).unit}: mean over scorable questions, 95 % interval.{flags}"
         name = head.name + (" ⚑" if flags else "")
@@ -396,5 +397,5 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
         if row.run.method == board.reference and not row.control:
             baseline = point.value
     title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {shorten_name(board.reference or '')}")
-    label = f"{formats.metric_label(metric)} of each run with its 95 % interval; the numbers are in the table"
+    label = f"{formats.metric_label(metric, board.metrics)} of each run with its 95 % interval; the numbers are in the table"
     return forest(drawn, title, label, reference=baseline, looks=KINDS)

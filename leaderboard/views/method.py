@@ -90,7 +90,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
         contaminated: Training data that cover the test questions, by run (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
-    heads += [metric_head(metric, definitions) for metric in metrics]
+    heads += [metric_head(metric, definitions, metrics) for metric in metrics]
     heads.append(Head("Questions", "answered", number=True))
     lines = []
     for row in rows:

@@ -289,8 +289,8 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
         lines.append(Line(row.name, [position, *row.cells]))
     heads = [
         Head("Method"),
-        Head("#", tip=f"Rank by {formats.metric_label(first)}: only finished runs, no controls", number=True),
-        *(metric_head(metric, definitions) for metric in metrics),
+        Head("#", tip=f"Rank by {formats.metric_label(first, metrics)}: only finished runs, no controls", number=True),
+        *(metric_head(metric, definitions, metrics) for metric in metrics),
     ]
     return plain_table("Preview of the board with the submission", heads, lines, "preview-scroll")
 

@@ -13,6 +13,11 @@ from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show, tell
 from results.boards.board import Board
 from results.boards.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
+_LISTED = 6
+"""Maximum number of other experiments that the page links to."""
+_OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
+"""Choices that other experiments may not have."""
+
 
 def render() -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
@@ -55,6 +60,12 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     show(el("h2", "What compression keeps", cls="section"), "compression-title")
     full = read_in_full(board)
     curves = budget_curves(board, metric)
+    if not curves and (others := read.reading_experiments(chosen.at)):
+        opened = [el("button", name, cls="turn", key=f"open-{name}", action={"experiment": name, **_OTHER}) for name in others[:_LISTED]]
+        show(
+            el("p", "No run here gives passages to a reader. Experiments that do: ", *opened), "others", state.act(("experiment", *_OTHER))
+        )
+        return
     if not curves:
         show(
             message(

@@ -316,12 +316,8 @@ def _section_head(board: Board) -> Node:
     text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s."
     if board.reference is not None:
         text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
-    flags = [
-        f"⚑ {formats.metric_label(metric, board.metrics)} {'; '.join(wrong)}: it does not measure whether answers are correct."
-        for metric, wrong in board.flags.items()
-    ]
     title = board_label([row.run for row in board.rows])
-    lines = (board_table.PLACES, text, *flags, *health_text(board.health))
+    lines = (board_table.PLACES, text, *board_table.flag_notes(board), *health_text(board.health))
     return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
 
 

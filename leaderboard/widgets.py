@@ -248,9 +248,7 @@ def choose() -> Chosen | None:
     try:
         return _choose(at)
     except UserError as error:
-        steps = [error.try_this] if error.try_this else []
-        position = f"{error.where}. " if error.where else ""
-        tell(f"{error.what[:1].upper()}{error.what[1:]}", f"{position}What to do:", tuple(steps))
+        explain(error, "This store cannot be read")
         return None
 
 

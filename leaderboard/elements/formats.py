@@ -190,6 +190,11 @@ def parameters(number: int | None) -> str:
     return f"{number:,}"
 
 
+def weights(are_open: bool | None, number: int | None) -> str:
+    """Say whether a method's weights are open; empty if that is unknown or it has none."""
+    return "" if are_open is None or number == 0 else "open weights" if are_open else "closed weights"
+
+
 def published(item: Comparison, scale: Scale) -> str:
     """Format a published figure next to ours, e.g. `GPR 57.1, gap −2.0, other setting`."""
     gap = "" if item.gap is None else f", gap {scale.difference(item.gap)}"

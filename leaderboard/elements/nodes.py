@@ -160,6 +160,18 @@ def badge(text: str, kind: str = "", tip: str = "") -> Node:
     return el("span", text, cls=f"badge {kind}".strip(), tip=tip)
 
 
+def named(name: Node | str, *marks: Node | None) -> Node:
+    """Make the name of a method, followed by its labels."""
+    return el("span", el("span", name, cls="method"), *marks)
+
+
+def fold(title: str, rows: Sequence[tuple[str, Node | str]], key: str, *, opened: bool = False) -> Node:
+    """Make a closed table of names and values (`facts`) that a click on its title opens."""
+    count = f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}"
+    head = el("summary", el("span", title, cls="name"), el("span", count, cls="aside"))
+    return el("details", head, facts(rows), cls="evidence", key=key, open=opened)
+
+
 def prose(text: str) -> tuple[Node | str, ...]:
     """Split a text so that `words in backticks` become code elements; everything else stays unchanged."""
     parts = _QUOTED.split(text)

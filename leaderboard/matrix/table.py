@@ -325,8 +325,7 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
     cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout) for column in board.columns]
     if len(board.columns) > 1:
         cells.append(_mean(shown, row, layout))
-    stated = row.open_weights
-    weights = "" if stated is None or row.parameters == 0 else "open weights" if stated else "closed weights"
+    weights = formats.weights(row.open_weights, row.parameters)
     source = "" if tuple(row.origins) == (OURS,) else AS_STATED
     seconds = cost_of(board, row, "seconds")
     costs = {

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.elements.pictures import Picture, svg_file
@@ -125,11 +124,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     )
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
-    flagged = [
-        f"⚑ {formats.metric_label(metric, board.metrics)} {'; '.join(wrong)}: it does not measure whether answers are correct."
-        for metric, wrong in board.flags.items()
-    ]
-    lines = (*([board_table.PLACES] if ranked else []), text, *flagged, *health_text(board.health))
+    lines = (*([board_table.PLACES] if ranked else []), text, *board_table.flag_notes(board), *health_text(board.health))
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 

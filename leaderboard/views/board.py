@@ -116,27 +116,26 @@ def draw_board(
     printed = {key: items[0] for key, items in on_board(board).items()} if papers else {}
     rows = ordered(board, focus, order, definitions)
     positions = {run: (position, (bands or {}).get(run)) for run, position in ranks(board, focus, definitions).items()}
-    spent = [row.cost.seconds for row in rows if row.cost and not math.isnan(row.cost.seconds)]
-    milliseconds = bool(spent) and max(spent) < 1
-    heads = _heads(board, focus, order, definitions, milliseconds)
-    body: list[Node] = []
-    methods = [row for row in rows if not row.control]
-    controls = [row for row in rows if row.control]
-    body += [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in methods]
-    if controls:
-        body.append(divider(CONTROLS, len(heads)))
-        body += [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in controls]
+    milliseconds = _is_quick(board)
+    heads = _heads(board, focus, order, definitions)
+    body = [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in rows]
+    if controls := sum(row.control for row in rows):
+        body.insert(len(body) - controls, divider(CONTROLS, len(heads)))
     caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus, board.metrics)}"
     return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
 def heads_of(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
     """Build the head row of the table for another sort order."""
-    spent = [row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)]
-    return el("tr", *_heads(board, focus, order, definitions, bool(spent) and max(spent) < 1))
+    return el("tr", *_heads(board, focus, order, definitions))
 
 
-def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
+def _is_quick(board: Board) -> bool:
+    """Return whether all times are so short that seconds would be mostly zeros."""
+    return max((row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)), default=1.0) < 1
+
+
+def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     tip = (
         f"Rank by {formats.metric_label(focus, board.metrics)}, and below it the ranks that tests of all pairs leave open "
@@ -160,7 +159,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
             )
             unit = scale_of(metric, definitions).difference_unit
             heads.append(_head("difference", f"Δ {name}", unit, tip, order, best[metric], "number"))
-    time = "ms / question" if milliseconds else "s / question"
+    time = "ms / question" if _is_quick(board) else "s / question"
     shown = [name for name in _PLAIN if name != "indexing" or indexes(board)]
     return [
         *heads,
@@ -169,6 +168,14 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
             for name in shown
             for label, unit, tip in [_PLAIN[name]]
         ),
+    ]
+
+
+def flag_notes(board: Board) -> list[str]:
+    """Explain the metrics that are marked as unreliable on this board."""
+    return [
+        f"⚑ {formats.metric_label(metric, board.metrics)} {'; '.join(wrong)}: it does not measure whether answers are correct."
+        for metric, wrong in board.flags.items()
     ]
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, named, plain_table
 from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, POSSIBLE, Picture, Point, plot, point_of
 from results.boards.budget import Axis, BudgetCurve, UsageCost
 from results.statistics.core import Estimate
@@ -114,8 +114,7 @@ def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
 
 def _name_method(item: UsageCost) -> Node:
     mark = kind(item)
-    tag = badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None
-    return el("span", el("span", item.row.run.method, cls="method"), tag)
+    return named(item.row.run.method, badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None)
 
 
 def logarithmic(xs: Sequence[float]) -> bool:

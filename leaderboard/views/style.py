@@ -9,7 +9,7 @@ from shlex import quote
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.marks import SIGNS, is_better
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, named, plain_table
 from leaderboard.elements.pictures import Picture, Point, forest, point_of
 from results.boards.style import CurveTable, Gap, GapTable, MethodGaps
 from results.statistics.core import Difference, Estimate
@@ -79,7 +79,7 @@ def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, h
             scale.difference(result.from_content.value),
             signed(result.gap_where_survived, scale),
         ]
-    name = el("span", el("span", row.method, cls="method"), badge("control", "control") if control else None)
+    name = named(row.method, badge("control", "control") if control else None)
     relative = formats.NOTHING if math.isnan(gap.relative) else PERCENT.difference(gap.relative)
     formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))
     tip = formats.p_value(result.p_holm) if not math.isnan(result.p_holm) else ""

@@ -28,11 +28,7 @@ def one_line(headline: Headline) -> Node:
 
 
 def _parts(parts: Sequence[Part]) -> list[Node | str]:
-    return [part.text if part.kind == "words" else el("strong", _shown(part)) for part in parts]
-
-
-def _shown(part: Part) -> str:
-    return part.text.replace("-", "−") if part.kind == "number" else part.text
+    return [part.text if part.kind == "words" else el("strong", part.text) for part in parts]
 
 
 def facts(board: Matrix) -> list[str]:

@@ -304,6 +304,15 @@ def styled_experiments(at: Source) -> list[str]:
     return results
 
 
+@st.cache_data(show_spinner=False, max_entries=8)
+def reading_experiments(at: Source) -> list[str]:
+    """List the experiments with runs whose model gets text or memory tokens, the largest first."""
+    rows = store_of(at).database.rows("SELECT DISTINCT run FROM usage WHERE prompt_tokens + memory_tokens > 0", lenient=True)
+    spending = {run for (run,) in rows}
+    known = {run.experiment for runs in run_groups(at, None) for run in runs if run.run in spending and run.kind != "control"}
+    return [name for name in ordered_experiments(at) if name in known]
+
+
 def _has_styles(runs: Sequence[RunRow]) -> bool:
     """Return whether runs have two shares of formal candidates, or two styles and methods that differ in k."""
     by_k = len({run.description.get("k") for run in runs} - {None}) > 1

@@ -261,7 +261,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     yield _section_head(board).to_json()
     yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
     if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
-        yield el("h3", f"{formats.metric_label(focus)} with 95 % intervals").to_json()
+        yield el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals").to_json()
         yield offered(drawing, f"{board.dataset} {focus}")
     for axis, cost in _AXES.items():
         points = quality_budget(board, focus, axis, higher_is_better=better, intervals=cost_intervals(store, board, axis))
@@ -316,12 +316,8 @@ def _section_head(board: Board) -> Node:
     text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s."
     if board.reference is not None:
         text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
-    flags = [
-        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it does not measure whether answers are correct."
-        for metric, wrong in board.flags.items()
-    ]
     title = board_label([row.run for row in board.rows])
-    lines = (board_table.PLACES, text, *flags, *health_text(board.health))
+    lines = (board_table.PLACES, text, *board_table.flag_notes(board), *health_text(board.health))
     return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
 
 

@@ -232,6 +232,10 @@ class Chosen:
         """Return all metric ids of the board."""
         return self.families["all"]
 
+    def label(self, metric: str) -> str:
+        """Return the label of one of the board's metrics."""
+        return formats.metric_label(metric, self.metrics)
+
     @property
     def methods(self) -> list[str]:
         """List the names of methods that can be the reference."""
@@ -244,9 +248,7 @@ def choose() -> Chosen | None:
     try:
         return _choose(at)
     except UserError as error:
-        steps = [error.try_this] if error.try_this else []
-        position = f"{error.where}. " if error.where else ""
-        tell(f"{error.what[:1].upper()}{error.what[1:]}", f"{position}What to do:", tuple(steps))
+        explain(error, "This store cannot be read")
         return None
 
 
@@ -488,7 +490,7 @@ def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions
         [OWN, *options],
         OWN,
         resets=_SORTED,
-        show=lambda item: "each dataset's own" if item == OWN else formats.metric_label(item),
+        show=lambda item: "each dataset's own" if item == OWN else formats.metric_label(item, options),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,8 +94,16 @@ def unscored(count: int, query: int) -> str:
     return f"{shown} % unscored"
 
 
-def metric_name(identifier: str) -> tuple[str, str]:
-    """Split a metric id into display name and parameters: `f1(rules=hotpotqa)#v1` becomes `F1` and `rules=hotpotqa`."""
+def metric_name(identifier: str, among: Collection[str] = ()) -> tuple[str, str]:
+    """Split a metric id into display name and parameters: `f1(rules=hotpotqa)#v1` becomes `F1` and `rules=hotpotqa`.
+
+    Args:
+        identifier: The metric's id.
+        among: Ids of the metrics shown; the version is left out if it distinguishes none of them. Empty: it is never left out.
+    """
+    short = identifier.partition("#")[0]
+    if among and all(other == identifier or other.partition("#")[0] != short for other in among):
+        identifier = short
     match = _ID.fullmatch(identifier)
     if not match:
         return identifier, ""
@@ -106,9 +114,9 @@ def metric_name(identifier: str) -> tuple[str, str]:
     return _NAMES.get(name, name.replace("_", " ")) + (match["k"] or ""), details
 
 
-def metric_label(identifier: str) -> str:
-    """Format a metric id as one label, e.g. `F1 (rules=hotpotqa)`."""
-    name, details = metric_name(identifier)
+def metric_label(identifier: str, among: Collection[str] = ()) -> str:
+    """Format a metric id as one label, e.g. `F1 (rules=hotpotqa)`; `among` is as for `metric_name`."""
+    name, details = metric_name(identifier, among)
     return f"{name} ({details})" if details else name
 
 
@@ -180,6 +188,11 @@ def parameters(number: int | None) -> str:
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return f"{number:,}"
+
+
+def weights(are_open: bool | None, number: int | None) -> str:
+    """Say whether a method's weights are open; empty if that is unknown or it has none."""
+    return "" if are_open is None or number == 0 else "open weights" if are_open else "closed weights"
 
 
 def published(item: Comparison, scale: Scale) -> str:

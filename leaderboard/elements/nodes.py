@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -160,6 +160,18 @@ def badge(text: str, kind: str = "", tip: str = "") -> Node:
     return el("span", text, cls=f"badge {kind}".strip(), tip=tip)
 
 
+def named(name: Node | str, *marks: Node | None) -> Node:
+    """Make the name of a method, followed by its labels."""
+    return el("span", el("span", name, cls="method"), *marks)
+
+
+def fold(title: str, rows: Sequence[tuple[str, Node | str]], key: str, *, opened: bool = False) -> Node:
+    """Make a closed table of names and values (`facts`) that a click on its title opens."""
+    count = f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}"
+    head = el("summary", el("span", title, cls="name"), el("span", count, cls="aside"))
+    return el("details", head, facts(rows), cls="evidence", key=key, open=opened)
+
+
 def prose(text: str) -> tuple[Node | str, ...]:
     """Split a text so that `words in backticks` become code elements; everything else stays unchanged."""
     parts = _QUOTED.split(text)
@@ -169,7 +181,7 @@ def prose(text: str) -> tuple[Node | str, ...]:
 def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
     """Make the content of a page without data: the reason, and the commands to run next."""
     commands = [el("li", el("span", step, cls="command")) for step in steps]
-    return el("section", el("h2", title), el("p", text), el("ul", *commands) if commands else None, cls="message")
+    return el("section", el("h2", title), el("p", *prose(text)), el("ul", *commands) if commands else None, cls="message")
 
 
 def from_json(tree: str) -> Node:
@@ -314,9 +326,9 @@ def sorter(
     )
 
 
-def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Head:
-    """Make the column head of a metric."""
-    name, details = formats.metric_name(metric)
+def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]], among: Collection[str] = ()) -> Head:
+    """Make the column head of a metric; `among` holds the metrics of all columns."""
+    name, details = formats.metric_name(metric, among)
     unit = formats.scale_of(metric, definitions).unit
     return Head(name, f"{details + ' · ' if details else ''}{unit}", formats.explanation(metric, definitions), True)
 

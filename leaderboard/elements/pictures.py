@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -27,9 +30,11 @@ _NAME, _AXIS = 190, 60
 """Pixels that the names of lines, and the numbers at the y axis, take."""
 _ROW, _LEAST_ROW = 30, 16
 _BOTTOM = 330.0
-_LONGEST = 26
-_LETTER, _LETTERS_HIGH = 6.6, 14.0
-"""Pixels of a letter of a name, generously, and of a line."""
+_LONGEST = 172.0
+"""Pixels of the longest name."""
+_LETTER, _UPPER, _WIDE, _LETTERS_HIGH = 6.6, 8.6, 12.0, 14.0
+"""Pixels of a letter of a name, of a capital and of a wide one, generously, and of a line."""
+_WIDE_LETTERS = "mwMW@%—"
 _LEGEND = 4
 """Columns of a legend."""
 _MARKED = 24
@@ -350,7 +355,7 @@ def _names(points: Sequence[tuple[str, float, float]]) -> list[Drawing]:
     taken: list[tuple[float, float, float]] = []
     drawn = []
     for name, x, y in sorted(points, key=lambda point: point[2]):
-        width = _LETTER * len(name)
+        width = sum(map(_width, name))
         for left, anchor, at in ((x + 9, "start", x + 9), (x - 9 - width, "end", x - 9)):
             crossed = any(abs(y - other) < _LETTERS_HIGH and left < end and start < left + width for other, start, end in taken)
             if left >= 0 and left + width <= WIDTH and not crossed:
@@ -373,9 +378,19 @@ def _write_tick(tick: float) -> str:
     return f"{tick:,.10g}".replace("-", "−")
 
 
-def shorten_name(text: str, most: int = _LONGEST) -> str:
-    """Truncate a name that is too long for a chart."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shorten_name(text: str) -> str:
+    """Truncate a name that is too wide for the room left of a chart."""
+    ends = list(accumulate(map(_width, text)))
+    if not ends or ends[-1] <= _LONGEST:
+        return text
+    return text[: bisect_right(ends, _LONGEST - _LETTER)] + "…"
+
+
+def _width(letter: str) -> float:
+    """Return a generous estimate of a letter's pixels; fonts differ."""
+    if letter in _WIDE_LETTERS or unicodedata.east_asian_width(letter) in "WF":
+        return _WIDE
+    return 0.0 if unicodedata.combining(letter) else _UPPER if letter.isupper() else _LETTER
 
 
 def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], label: str) -> Drawing:

@@ -8,10 +8,11 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN
+from leaderboard.elements.marks import SOURCES
 from leaderboard.elements.nodes import Node, Order, text_rows
 from leaderboard.matrix import overall
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, VisibleRows, columns_of, default_order, labels, visible_rows, wanted_of
-from leaderboard.matrix.table import SOURCES, Shown, draw_matrix, gaps, legend_lines
+from leaderboard.matrix.table import Shown, draw_matrix, gaps, legend_lines
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.folded import Folded

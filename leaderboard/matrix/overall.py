@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from leaderboard.elements.formats import NOTHING, Scale
-from leaderboard.elements.nodes import Node, badge, el, grid
+from leaderboard.elements.marks import is_better, row_marks, significance
+from leaderboard.elements.nodes import Node, el, grid
 from leaderboard.matrix.table import Shown
 from results.boards.matrix import Overall
 from results.boards.tables import plus_minus, stars
@@ -67,8 +68,7 @@ def overall(shown: Shown) -> Node | None:
 
 def _line(shown: Shown, line: Overall, *, pooled: bool) -> Node:
     scale, higher = shown.scale(shown.board.columns[0]), shown.board.columns[0].higher_is_better
-    named = line.row.name == shown.board.reference
-    marks = [badge("reference", "reference", "All differences are from this method")] if named else []
+    marks = row_marks((), reference=line.row.name == shown.board.reference)
     means = [el("td", el("span", scale.value(mean), cls="value"), cls="number") for mean in line.by_task.values()]
     return el(
         "tr",
@@ -83,11 +83,7 @@ def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: 
     """Return a pooled difference with the mark and the interval that a cell of the matrix has."""
     if result is None:
         return el("td", NOTHING, cls="number")
-    mark = None
-    if stars(result.p_holm):
-        won = (result.value > 0) == higher
-        words = f"significantly {'better' if won else 'worse'} than {reference}"
-        mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
+    mark = significance(is_better(result.value, result.p_holm, higher_is_better=higher), f" than {reference}")
     half = scale.around(result.value, result.low, result.high)
     return el(
         "td",

@@ -8,18 +8,16 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
+from leaderboard.elements.marks import SOURCES, is_better, row_marks, significance
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell, standing_sign
-from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
-from results.boards.systems import POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, WHOLE, System
+from results.boards.systems import WHOLE, System
 from results.statistics.places import SIGNS, Standing
-from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AS_STATED, OURS
 
-ALPHA = 0.05
 CORRECTIONS: dict[Correction, str] = {
     "column": "Holm, within a benchmark",
     "all": "Holm, over all cells",
@@ -29,11 +27,6 @@ CORRECTED: dict[Correction, str] = {
     "column": "Holm-corrected within the benchmark, 5 %",
     "all": "Holm-corrected over all cells of the matrix, 5 %",
     "fdr": "false discovery rate of 5 % over all cells of the matrix, Benjamini–Hochberg",
-}
-SOURCES = {
-    "run": ("measured", "ours", "Run here: answers, scores and costs were measured by this harness"),
-    "submitted": ("submitted", "", "Predictions that were sent in; scored here, not run here"),
-    "verified": ("verified", "", "Sent in, and confirmed by a run made here"),
 }
 _COST_SCALES = {
     "tokens": Scale(1.0, 1, "tokens / question", "tokens"),
@@ -121,9 +114,8 @@ def gaps(cell: Cell) -> str:
 
 def better(column: Column, cell: Cell) -> bool | None:
     """Return True if a cell is significantly better than the reference, False if significantly worse, None if neither."""
-    if cell.paired is None or formats.missing(cell.paired.corrected) or cell.paired.corrected >= ALPHA:
-        return None
-    return (cell.paired.value > 0) == column.higher_is_better
+    paired = cell.paired
+    return None if paired is None else is_better(paired.value, paired.corrected, higher_is_better=column.higher_is_better)
 
 
 def explained(shown: Shown, column: Column, cell: Cell) -> str:
@@ -333,8 +325,7 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
     cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout) for column in board.columns]
     if len(board.columns) > 1:
         cells.append(_mean(shown, row, layout))
-    stated = row.open_weights
-    weights = "" if stated is None or row.parameters == 0 else "open weights" if stated else "closed weights"
+    weights = formats.weights(row.open_weights, row.parameters)
     source = "" if tuple(row.origins) == (OURS,) else AS_STATED
     seconds = cost_of(board, row, "seconds")
     costs = {
@@ -355,13 +346,8 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
 def _name(board: Matrix, row: System, layout: _Layout) -> Node:
     pinned, kept = row.key in layout.pins, [key for key in layout.pins if key != row.key]
     named = row.name == board.reference and not row.control
-    marks = [badge("reference", "reference", "All differences are from this method")] if named else []
-    marks += gate_marks(row.runs.values())
-    if row.positive_control:
-        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
+    marks = row_marks(row.runs.values(), reference=named)
     small, ours = aside(row), tuple(row.origins) == (OURS,)
-    if layout.sources and not ours:
-        marks += _sources(row)
     pin = {"pin": ",".join(kept if pinned else [*kept, row.key])}
     hide = {"hide": ",".join([*layout.hides, row.key])}
     return el(
@@ -393,12 +379,8 @@ def _opener(row: System) -> Node:
 def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> Node:
     if cell is None:
         return el("td", formats.NOTHING, cls="number")
-    scale, won = shown.scale(column), better(column, cell)
+    scale, mark = shown.scale(column), significance(better(column, cell), f" than {shown.board.reference}")
     half = scale.around(cell.value, cell.low, cell.high)
-    mark = None
-    if won is not None:
-        words = f"significantly {'better' if won else 'worse'} than {shown.board.reference}"
-        mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
     best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell) if layout.papers else None
     # A control's whole line is marked: its cells need not repeat it.
@@ -468,18 +450,6 @@ def why_no_mean(board: Matrix, row: System) -> str:
 def _other_sources(row: System) -> bool:
     """Return whether figures of a row come from elsewhere."""
     return tuple(row.origins) != (OURS,) or any(run.not_rescored for run in row.runs.values())
-
-
-def _sources(row: System) -> list[Node]:
-    marks = []
-    for origin in row.origins:
-        name, whose, tip = SOURCES[origin]
-        marks.append(badge(name, name, tip))
-        if whose:
-            marks.append(badge(whose, "", tip))
-    for theirs in filter(None, dict.fromkeys(map(not_rescored, row.runs.values()))):
-        marks.append(badge(NOT_RESCORED, "failed", theirs))
-    return marks
 
 
 def pager(rows: VisibleRows, page: int) -> Node | None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.elements.pictures import Picture, svg_file
@@ -75,9 +74,7 @@ def _benchmark() -> None:
         names = list(chosen.families)
         family = state.select("Columns", "columns", names, MAIN, show=lambda name: f"{name} metrics")
     with focus_column:
-        focus = state.select(
-            "Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("sort", "order")
-        )
+        focus = state.select("Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("sort", "order"))
     with reference_column:
         base = choose_reference(chosen.methods, default_reference(chosen))
         papers = choose_papers()
@@ -100,7 +97,7 @@ def _benchmark() -> None:
         state.act(("sort", "order"), matrix.PAGES),
     )
     show(_legend(board, ranked=bool(bands)), "legend")
-    show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
+    show(el("h2", f"{chosen.label(focus)} with 95 % intervals", cls="section"), "chart-title")
     drawing = board_table.intervals(board, rows, focus, chosen.definitions)
     draw(drawing, "chart")
     _links(board, drawing)
@@ -127,11 +124,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     )
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
-    flagged = [
-        f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it does not measure whether answers are correct."
-        for metric, wrong in board.flags.items()
-    ]
-    lines = (*([board_table.PLACES] if ranked else []), text, *flagged, *health_text(board.health))
+    lines = (*([board_table.PLACES] if ranked else []), text, *board_table.flag_notes(board), *health_text(board.health))
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 

@@ -13,6 +13,11 @@ from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show, tell
 from results.boards.board import Board
 from results.boards.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
+_LISTED = 6
+"""Maximum number of other experiments that the page links to."""
+_OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
+"""Choices that other experiments may not have."""
+
 
 def render() -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
@@ -23,7 +28,7 @@ def render() -> None:
         return
     left, right = bar("axes", 2)
     with left:
-        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
+        metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
     with right:
         axes: dict[str, Axis] = {name: name for name in budget.AXES}
@@ -55,6 +60,12 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     show(el("h2", "What compression keeps", cls="section"), "compression-title")
     full = read_in_full(board)
     curves = budget_curves(board, metric)
+    if not curves and (others := read.reading_experiments(chosen.at)):
+        opened = [el("button", name, cls="turn", key=f"open-{name}", action={"experiment": name, **_OTHER}) for name in others[:_LISTED]]
+        show(
+            el("p", "No run here gives passages to a reader. Experiments that do: ", *opened), "others", state.act(("experiment", *_OTHER))
+        )
+        return
     if not curves:
         show(
             message(

@@ -71,7 +71,7 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     with left:
         names = several("Runs", "runs", list(able), usual, least=LEAST, most=MOST, show=lambda run: labels[run], resets=("x", "y", "from"))
     with right:
-        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("from",))
+        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("from",))
     return [able[name] for name in names], metric
 
 

@@ -113,12 +113,12 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
     decided = [item.metric for point in points for item in point.decided if item.metric in metrics]
     with right:
         first = decided[0] if decided else families(metrics, definitions, ())[MAIN][0]
-        metric = state.select("Measured by", "over", metrics, first, show=formats.metric_label)
+        metric = state.select("Measured by", "over", metrics, first, show=lambda item: formats.metric_label(item, metrics))
     results = provenance.results_of(store_of(at), [point.run for point in points], [metric])
     values = {result.run.run: result.values for result in results}
     shown = timeline.chart_points(points, values, metric, definitions, name)
     if len(shown) > 1:
-        axis = f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}"
+        axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
         label = "The metric over the method's runs and revisions; its values are in the table"
         draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
     show(timeline.table(points, values, metric, definitions), "timeline")

@@ -11,7 +11,6 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from leaderboard import read, state
-from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, board_key
 from leaderboard.elements.nodes import el
 from leaderboard.views import drill, judge, question
@@ -65,7 +64,7 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow])
     with first[0]:
         words = state.search("Search", "search", placeholder="words of the question or its answer")
     with first[1]:
-        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label)
+        metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
     with first[2]:
         _style(chosen)
     with second[0]:
@@ -141,7 +140,7 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
     of_all = f" of {len(rows):,}" if len(results) < len(rows) else ""
     index = f"{position + 1:,} of {len(results):,} questions{of_all and f' (filtered{of_all})'}"
     whose = f"the first {len(names)} of {len(scored):,} methods, " if len(names) < len(scored) else ""
-    listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {formats.metric_label(metric)} of {whose}"
+    listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {chosen.label(metric)} of {whose}"
     show(el("p", el("strong", index), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place")
     show(
         question.question_list(

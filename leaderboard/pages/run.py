@@ -88,7 +88,7 @@ def _look(folder: str, active: bool) -> None:
         # The list below has changed, and it is time to look more often, or seldom.
         st.rerun(scope="app")
     if not count:
-        note = f"Nothing is running. What you start shows here by itself, within {IDLE_S:g} s."
+        note = f"Nothing is running. Runs that you start appear here within {IDLE_S:g} s."
         show(el("p", note, cls="note"), "live-none")
         return
     note = f"Updates every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."

@@ -54,7 +54,7 @@ def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:
     known = list(dict.fromkeys([table.metric for table in tables] + [table.metric for table in curves]))
     if not known:
         return ""
-    return state.select("Metric", "metric", known, known[0], show=formats.metric_label)
+    return state.select("Metric", "metric", known, known[0], show=lambda item: formats.metric_label(item, known))
 
 
 def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, named, plain_table
 from leaderboard.elements.pictures import KINDS, METHOD, Picture, Point, forest
 from results.boards.board import BEST, WORTHLESS
 from results.judging import battles
@@ -116,8 +116,7 @@ def _line(name: str, cells: Sequence[Cell | Node | str], controls: Collection[st
 
 
 def _name_method(name: str, controls: Collection[str]) -> Node:
-    mark = badge("control", "control", CONTROL_TIP) if name in controls else None
-    return el("span", el("span", name, cls="method"), mark)
+    return named(name, badge("control", "control", CONTROL_TIP) if name in controls else None)
 
 
 def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:

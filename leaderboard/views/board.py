@@ -11,25 +11,22 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
+from leaderboard.elements.marks import ALPHA, is_better, row_marks, significance
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
-from leaderboard.elements.outcomes import gate_marks
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of, shorten_name
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.boards.tables import bracketed
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
-from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AS_STATED, OURS
 
-ALPHA = 0.05
 FINISHED = "finished"
 PLACES = (
     f"Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). {SIGNS}. No significant difference "
     "is not the same as equal."
 )
-ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
 """A rank, and what tests leave open of it, as far as that was asked for."""
 _PLAIN = {
@@ -119,30 +116,30 @@ def draw_board(
     printed = {key: items[0] for key, items in on_board(board).items()} if papers else {}
     rows = ordered(board, focus, order, definitions)
     positions = {run: (position, (bands or {}).get(run)) for run, position in ranks(board, focus, definitions).items()}
-    spent = [row.cost.seconds for row in rows if row.cost and not math.isnan(row.cost.seconds)]
-    milliseconds = bool(spent) and max(spent) < 1
-    heads = _heads(board, focus, order, definitions, milliseconds)
-    body: list[Node] = []
-    methods = [row for row in rows if not row.control]
-    controls = [row for row in rows if row.control]
-    body += [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in methods]
-    if controls:
-        body.append(divider(CONTROLS, len(heads)))
-        body += [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in controls]
-    caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
+    milliseconds = _is_quick(board)
+    heads = _heads(board, focus, order, definitions)
+    body = [_line(row, board, focus, positions, definitions, milliseconds, opens, printed) for row in rows]
+    if controls := sum(row.control for row in rows):
+        body.insert(len(body) - controls, divider(CONTROLS, len(heads)))
+    caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus, board.metrics)}"
     return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
 def heads_of(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> Node:
     """Build the head row of the table for another sort order."""
-    spent = [row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)]
-    return el("tr", *_heads(board, focus, order, definitions, bool(spent) and max(spent) < 1))
+    return el("tr", *_heads(board, focus, order, definitions))
 
 
-def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
+def _is_quick(board: Board) -> bool:
+    """Return whether all times are so short that seconds would be mostly zeros."""
+    return max((row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)), default=1.0) < 1
+
+
+def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]]) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
     tip = (
-        f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of all pairs leave open (Holm-corrected, 5 %). "
+        f"Rank by {formats.metric_label(focus, board.metrics)}, and below it the ranks that tests of all pairs leave open "
+        "(Holm-corrected, 5 %). "
         f"Controls and unfinished, contaminated or inconsistent runs have no rank"
     )
     heads = [
@@ -150,7 +147,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
     ]
     for metric in board.metrics:
-        head = metric_head(metric, definitions)
+        head = metric_head(metric, definitions, board.metrics)
         flags = f" ⚑ It {'; '.join(board.flags[metric])}." if metric in board.flags else ""
         tip = f"{head.tip} Shown {scale_of(metric, definitions).unit}: mean over scorable questions, 95 % interval.{flags}"
         name = head.name + (" ⚑" if flags else "")
@@ -162,7 +159,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
             )
             unit = scale_of(metric, definitions).difference_unit
             heads.append(_head("difference", f"Δ {name}", unit, tip, order, best[metric], "number"))
-    time = "ms / question" if milliseconds else "s / question"
+    time = "ms / question" if _is_quick(board) else "s / question"
     shown = [name for name in _PLAIN if name != "indexing" or indexes(board)]
     return [
         *heads,
@@ -171,6 +168,14 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
             for name in shown
             for label, unit, tip in [_PLAIN[name]]
         ),
+    ]
+
+
+def flag_notes(board: Board) -> list[str]:
+    """Explain the metrics that are marked as unreliable on this board."""
+    return [
+        f"⚑ {formats.metric_label(metric, board.metrics)} {'; '.join(wrong)}: it does not measure whether answers are correct."
+        for metric, wrong in board.flags.items()
     ]
 
 
@@ -249,15 +254,7 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
     marks = []
     if row.control:
         marks.append(badge("control", "control", "Sees the gold; shown for scale, never ranked"))
-    elif run.method == board.reference:
-        marks.append(badge("reference", "reference", "All differences are from this method"))
-    if run.origin in ORIGINS:
-        marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
-    marks += gate_marks([run])
-    if theirs := not_rescored(run, board.metrics):
-        marks.append(badge(NOT_RESCORED, "failed", theirs))
-    if run.positive_control:
-        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
+    marks += row_marks([run], reference=run.method == board.reference and not row.control, metrics=board.metrics)
     if row.contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(row.contaminated)))
     if doubts := implausible(run):
@@ -349,11 +346,10 @@ def _difference_cell(row: Row, board: Board, metric: str, definitions: Mapping[s
 
 def _mark(cell: Cell, board: Board, metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Node | None:
     """Return ▲ or ▼ where the corrected test rejects; its words go to screen readers."""
-    if cell.difference is None or formats.missing(cell.p_holm) or cell.p_holm >= ALPHA:  # type: ignore[operator]
+    if cell.difference is None:
         return None
-    better = (cell.difference.value > 0) == higher_is_better(metric, definitions)
-    words = f"significantly {'better' if better else 'worse'} than {board.reference}, {formats.p_value(cell.p_holm)}"
-    return el("span", "▲" if better else "▼", cls="mark-better" if better else "mark-worse", role="img", label=words)
+    better = is_better(cell.difference.value, cell.p_holm, higher_is_better=higher_is_better(metric, definitions))
+    return significance(better, f" than {board.reference}, {formats.p_value(cell.p_holm)}")
 
 
 def _question_cell(row: Row, focus: str, questions: int) -> Node:
@@ -408,5 +404,5 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
         if row.run.method == board.reference and not row.control:
             baseline = point.value
     title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {shorten_name(board.reference or '')}")
-    label = f"{formats.metric_label(metric)} of each run with its 95 % interval; the numbers are in the table"
+    label = f"{formats.metric_label(metric, board.metrics)} of each run with its 95 % interval; the numbers are in the table"
     return forest(drawn, title, label, reference=baseline, looks=KINDS)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, named, plain_table
 from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, POSSIBLE, Picture, Point, plot, point_of
 from results.boards.budget import Axis, BudgetCurve, UsageCost
 from results.statistics.core import Estimate
@@ -34,7 +35,7 @@ COUNTED: dict[Axis, str] = {
     "tokens": "Prompt, completion and memory tokens",
     "delivered": "Prompt and memory tokens that the reader gets",
     "memory": "Soft tokens in place of text",
-    "seconds": "Wall time over all stages except waiting for a slot: mean, and below it p50 to p95",
+    "seconds": "Wall time over all stages except waiting for a slot: mean, and below it its 95 % interval, and p50 to p95",
     "cost": "Price of the calls; local models cost nothing",
     "parameters": "As counted here or stated on a submission's card; unknown for models behind an endpoint",
 }
@@ -57,14 +58,14 @@ def kind(item: UsageCost) -> str:
     return ON if item.front else POSSIBLE if item.possible else BEATEN
 
 
-def write_cost(x: float, axis: str) -> str:
-    """Format a cost on the given axis."""
+def write_cost(x: float, axis: str, *, milliseconds: bool = False) -> str:
+    """Format a cost on the given axis; a time in seconds, or in milliseconds."""
     if math.isnan(x):
         return formats.NOTHING
     if axis == "parameters":
         return formats.parameters(round(x))
     if axis == "seconds":
-        return formats.seconds(x)
+        return formats.seconds(x, milliseconds=milliseconds)
     if axis == "cost":
         return "0" if x == 0 else f"{x:.3g}"
     return f"{x:.3g}" if axis == RATIO else formats.count(x)
@@ -76,9 +77,10 @@ def _value(value: Estimate, scale: Scale) -> Cell:
 
 def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:
     """Build the table of quality and cost, cheapest first, with the Pareto front marked."""
+    milliseconds = axis == "seconds" and not any(row.x >= 1 for row in rows)
     heads = [
         Head("Method"),
-        Head("Cost", UNITS[axis], COUNTED[axis], number=True),
+        Head("Cost", "ms / question" if milliseconds else UNITS[axis], COUNTED[axis], number=True),
         Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
         Head(
             "Front",
@@ -90,7 +92,7 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
         Line(
             _name_method(row),
             [
-                _cost(row, axis),
+                _cost(row, axis, milliseconds=milliseconds),
                 _value(row.value, scale),
                 badge(kind(row), "reference" if row.front else "") if row.front or row.possible else "",
             ],
@@ -101,18 +103,18 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
     return plain_table("Quality and cost", heads, lines, "pareto-scroll")
 
 
-def _cost(item: UsageCost, axis: Axis) -> Cell | str:
-    text = write_cost(item.x, axis)
+def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
+    write = partial(write_cost, axis=axis, milliseconds=milliseconds)
+    text = write(item.x)
     stated = item.row.run.origin != OURS and not math.isnan(item.x)
-    between = "" if math.isnan(item.low) else f"[{write_cost(item.low, axis)}, {write_cost(item.high, axis)}]"
-    below = formats.percentiles(item.row.cost) if axis == "seconds" and item.row.cost else ""
-    return Cell(text, " ".join(filter(None, (between, below))), AS_STATED if stated else "")
+    between = "" if math.isnan(item.low) else f"[{write(item.low)}, {write(item.high)}]"
+    middle = formats.percentiles(item.row.cost, write) if axis == "seconds" else ""
+    return Cell(text, ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if stated else "")
 
 
 def _name_method(item: UsageCost) -> Node:
     mark = kind(item)
-    tag = badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None
-    return el("span", el("span", item.row.run.method, cls="method"), tag)
+    return named(item.row.run.method, badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None)
 
 
 def logarithmic(xs: Sequence[float]) -> bool:
@@ -137,7 +139,11 @@ def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
 def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
     point = point_of(kind(item), item.x, item.value, scale, item.row.run.method)
-    return replace(point, shown=f"{point.shown} at {write_cost(item.x, axis)}", x_low=item.low, x_high=item.high)
+    return replace(point, shown=f"{point.shown} at {_shown_cost(item.x, axis)}", x_low=item.low, x_high=item.high)
+
+
+def _shown_cost(x: float, axis: Axis) -> str:
+    return formats.duration(x) if axis == "seconds" else write_cost(x, axis)
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:

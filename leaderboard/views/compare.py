@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
+from leaderboard.elements.marks import is_better, significance
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
 from results.boards.compare import Comparison, Slice
 from results.statistics.core import Difference, Estimate
 from results.store.provenance import Attribution
 
-ALPHA = 0.05
 _STAGES = {
     "retrieval": "Gained by adding the evidence that retrieval missed to the candidates",
     "reranking": "Gained further by removing everything except the evidence: the cost of distractors and low ranks",
@@ -200,16 +200,7 @@ def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> No
 
 def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_better: bool) -> Node:
     """Make a cell with a difference and its interval; ▲ or ▼ marks a significant one."""
-    mark = None
-    if not formats.missing(p_holm) and p_holm < ALPHA:
-        better = (item.value > 0) == higher_is_better
-        mark = el(
-            "span",
-            "▲" if better else "▼",
-            cls="mark-better" if better else "mark-worse",
-            role="img",
-            label=f"significantly {'better' if better else 'worse'}",
-        )
+    mark = significance(is_better(item.value, p_holm, higher_is_better=higher_is_better))
     return el(
         "td",
         el("span", mark, el("span", shown.difference(item.value), cls="value"), cls="top"),

@@ -61,7 +61,7 @@ def card(dataset: DatasetFacts) -> Node:
     card = dataset.card
     rows: list[tuple[str, Node | str]] = [
         ("License", str(card.get("license", ""))),
-        ("Where from", _origin(card)),
+        ("Source", _origin(card)),
         ("Revision", str(card.get("revision") or "not pinned" if card.get("hub_id") else "")),
         ("Languages", _joined(card.get("languages"))),
         ("Metrics", _joined(formats.metric_label(str(metric)) for metric in card.get("metrics") or ())),

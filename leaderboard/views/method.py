@@ -9,8 +9,8 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
+from leaderboard.elements.marks import outcome_badge
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, metric_head, plain_table, prose, show_value
-from leaderboard.elements.outcomes import outcome_badge
 from leaderboard.elements.pictures import Picture, Point, plot
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
@@ -90,7 +90,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
         contaminated: Training data that cover the test questions, by run (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
-    heads += [metric_head(metric, definitions) for metric in metrics]
+    heads += [metric_head(metric, definitions, metrics) for metric in metrics]
     heads.append(Head("Questions", "answered", number=True))
     lines = []
     for row in rows:

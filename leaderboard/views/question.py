@@ -57,7 +57,7 @@ def answer_table(
         definitions: Metric definitions by id.
         depth: Number of ranks that were read.
     """
-    heads = [Head("Method"), Head("Answer", wide=True), *(metric_head(metric, definitions) for metric in metrics)]
+    heads = [Head("Method"), Head("Answer", wide=True), *(metric_head(metric, definitions, metrics) for metric in metrics)]
     if row.evidence:
         titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
         tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."

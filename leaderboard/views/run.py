@@ -11,7 +11,8 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import explanation, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, show_value
+from leaderboard.elements.marks import SIGNS, SOURCES, is_better
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, fold, plain_table, show_value
 from results.boards.compare import Apart, Diff, Number, Setting
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
@@ -19,7 +20,6 @@ from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AnswerRow, IndexCost, Running, RunRow
 
 Definitions = Mapping[str, Mapping[str, Any]]
-ALPHA = 0.05
 _ANSWER = 300
 
 
@@ -64,8 +64,7 @@ def _number(item: Number, definitions: Definitions) -> Line:
     if apart is None:
         rest: list[Cell | Node | str] = [formats.NOTHING] * 5
     else:
-        significant = item.p_holm is not None and item.p_holm < ALPHA and apart.value != 0
-        mark = ("▲ " if (apart.value > 0) == item.higher_is_better else "▼ ") if significant else ""
+        mark = SIGNS[is_better(apart.value, item.p_holm, higher_is_better=item.higher_is_better)]
         rest = [
             Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high), apart.insufficient_data),
             formats.p_value(item.p_holm),
@@ -298,7 +297,7 @@ def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
             ("Run", run.run if run.execution == 1 else f"{run.run} (execution {run.execution} of this fingerprint)"),
             ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != "-" else run.method),
             ("Method", f"{run.method_id} ({run.kind})"),
-            ("Origin", "; ".join(filter(None, [_ORIGINS.get(run.origin, run.origin), not_rescored(run)]))),
+            ("Origin", "; ".join(filter(None, [SOURCES[run.origin][2], not_rescored(run)]))),
             ("Dataset", run.dataset),
             (
                 "Dataset fingerprint",
@@ -316,13 +315,6 @@ def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
             *prepared,
         ]
     )
-
-
-_ORIGINS = {
-    "run": "run here",
-    "submitted": "submitted: predictions were sent in and scored here",
-    "verified": "verified: sent in, and confirmed by a run made here",
-}
 
 
 def weights(used: Sequence[Checkpoint]) -> Node | None:
@@ -348,7 +340,11 @@ def folds(run: RunRow) -> list[Node]:
         ("Machine, versions and code", run.environment, False),
         ("Card of the submission", run.card or {}, False),
     ]
-    return [_fold(title, value, number, opened=opened) for number, (title, value, opened) in enumerate(parts) if value]
+    return [
+        fold(title, [(key, show_value(inner)) for key, inner in flat(value)], f"fold-{number}", opened=opened)
+        for number, (title, value, opened) in enumerate(parts)
+        if value
+    ]
 
 
 def sources(runs: Sequence[RunRow]) -> Node:
@@ -370,11 +366,3 @@ def sources(runs: Sequence[RunRow]) -> Node:
         for run in runs
     ]
     return el("details", title, *inner, cls="evidence", key="sources")
-
-
-def _fold(title: str, value: Mapping[str, object], number: int, *, opened: bool) -> Node:
-    rows: list[tuple[str, Node | str]] = [(key, show_value(inner)) for key, inner in flat(value)]
-    head = el(
-        "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
-    )
-    return el("details", head, facts(rows), cls="evidence", key=f"fold-{number}", open=opened)

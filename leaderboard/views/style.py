@@ -8,12 +8,11 @@ from shlex import quote
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.marks import SIGNS, is_better
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, named, plain_table
 from leaderboard.elements.pictures import Picture, Point, forest, point_of
 from results.boards.style import CurveTable, Gap, GapTable, MethodGaps
 from results.statistics.core import Difference, Estimate
-
-ALPHA = 0.05
 
 
 def scale_of(factor: float) -> Scale:
@@ -71,7 +70,7 @@ def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, h
     result = gap.result
     worse, better = (result.gap.wins, result.gap.losses) if higher_is_better else (result.gap.losses, result.gap.wins)
     moved = f"{worse:,} · {better:,}"
-    mark = _marked(result.gap, result.p_holm, higher_is_better)
+    mark = SIGNS[is_better(-result.gap.value, result.p_holm, higher_is_better=higher_is_better)]
     content: list[Cell | Node | str] = [formats.NOTHING] * 4
     if gap.content_known:
         content = [
@@ -80,7 +79,7 @@ def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, h
             scale.difference(result.from_content.value),
             signed(result.gap_where_survived, scale),
         ]
-    name = el("span", el("span", row.method, cls="method"), badge("control", "control") if control else None)
+    name = named(row.method, badge("control", "control") if control else None)
     relative = formats.NOTHING if math.isnan(gap.relative) else PERCENT.difference(gap.relative)
     formal = Cell(scale.value(row.formal.value), scale.interval(row.formal.low, row.formal.high))
     tip = formats.p_value(result.p_holm) if not math.isnan(result.p_holm) else ""
@@ -88,17 +87,10 @@ def _gap_line(row: MethodGaps, gap: Gap, scale: Scale, higher_is_better: bool, h
     if held and gap.beyond is None:
         beyond = [formats.NOTHING]
     elif held and gap.beyond is not None:
-        how = _marked(gap.beyond, gap.beyond_p, higher_is_better)
+        how = SIGNS[is_better(-gap.beyond.value, gap.beyond_p, higher_is_better=higher_is_better)]
         beyond = [signed(gap.beyond, scale, better=how, tip=formats.p_value(gap.beyond_p))]
     shown = signed(result.gap, scale, better=mark, tip=tip)
     return Line(name, [gap.styled.name, formal, shown, *beyond, relative, moved, *content], "control" if control else "")
-
-
-def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
-    """Return ▼ for a significant loss, ▲ for a significant gain."""
-    if math.isnan(p) or p >= ALPHA:
-        return ""
-    return "▼ " if (item.value > 0) == higher_is_better else "▲ "
 
 
 def gaps_note(table: GapTable) -> str:

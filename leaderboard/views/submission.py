@@ -9,6 +9,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
+from leaderboard.elements.marks import row_marks
 from leaderboard.elements.nodes import (
     Cell,
     Head,
@@ -18,10 +19,12 @@ from leaderboard.elements.nodes import (
     el,
     facts,
     flat,
+    fold,
     is_web_address,
     line_of_facts,
     link,
     metric_head,
+    named,
     plain_table,
     prose,
     show_value,
@@ -31,7 +34,6 @@ from leaderboard.views.board import FINISHED
 from leaderboard.views.method import paper
 from results.boards.board import Board, Row
 from results.offered import LIMITS
-from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import RunRow
 from results.submission.review import Submitted
 from results.submission.storing import to_json
@@ -95,9 +97,9 @@ def _part(run: RunRow, key: str) -> Mapping[str, Any]:
 
 
 def _size(responses: Mapping[str, Any]) -> str:
-    number, stated = responses.get("parameters"), responses.get("open_weights")
-    weights = "" if stated is None or number == 0 else "open weights" if stated else "closed weights"
-    return ", ".join(filter(None, (formats.parameters(number) if number is not None else _NOT_STATED, weights)))
+    number = responses.get("parameters")
+    size = formats.parameters(number) if number is not None else _NOT_STATED
+    return ", ".join(filter(None, (size, formats.weights(responses.get("open_weights"), number))))
 
 
 def _training(item: Mapping[str, Any]) -> Node:
@@ -152,10 +154,7 @@ def _rest(run: RunRow, several: bool) -> Node | None:
     if not rows:
         return None
     title = f"All else that was sent for {run.dataset} · {run.setting}" if several else "All else that was sent"
-    head = el(
-        "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
-    )
-    return el("details", head, facts(rows), cls="evidence", key=f"sent-{run.run}")
+    return fold(title, rows, f"sent-{run.run}")
 
 
 Definitions = Mapping[str, Mapping[str, Any]]
@@ -289,8 +288,8 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
         lines.append(Line(row.name, [position, *row.cells]))
     heads = [
         Head("Method"),
-        Head("#", tip=f"Rank by {formats.metric_label(first)}: only finished runs, no controls", number=True),
-        *(metric_head(metric, definitions) for metric in metrics),
+        Head("#", tip=f"Rank by {formats.metric_label(first, metrics)}: only finished runs, no controls", number=True),
+        *(metric_head(metric, definitions, metrics) for metric in metrics),
     ]
     return plain_table("Preview of the board with the submission", heads, lines, "preview-scroll")
 
@@ -308,24 +307,20 @@ def _mine(name: str, worth: Worth, metrics: Sequence[str], definitions: Definiti
     marks = [badge("preview", "running", "Not stored yet")]
     if contaminated:
         marks.append(badge("contaminated", "failed", "Its training data cover these questions; not ranked"))
-    title = el("span", el("span", name, cls="method"), *marks)
     cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
-    return _Entry(title, None if contaminated else worth.get(metrics[0], {}).get("value"), cells)
+    return _Entry(named(name, *marks), None if contaminated else worth.get(metrics[0], {}).get("value"), cells)
 
 
 def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entry:
     marks = [badge("control", "control")] if row.control else []
-    if row.run.origin != "run":
-        marks.append(badge(row.run.origin, row.run.origin))
-    if theirs := not_rescored(row.run, metrics):
-        marks.append(badge(NOT_RESCORED, "failed", theirs))
+    marks += row_marks([row.run], reference=False, metrics=metrics)
     if row.run.status != FINISHED:
         marks.append(badge(row.run.status, "running" if row.run.status == "running" else "failed"))
     worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
     cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
     first = row.cells.get(metrics[0])
     key = worth[metrics[0]]["value"] if first is not None and not first.apart and row.run.may_win else None
-    return _Entry(el("span", el("span", row.run.method, cls="method"), *marks), key, cells)
+    return _Entry(named(row.run.method, *marks), key, cells)
 
 
 def _cell(worth: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | Node | str:

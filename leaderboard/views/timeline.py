@@ -8,8 +8,8 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
+from leaderboard.elements.marks import outcome_badge
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from leaderboard.elements.outcomes import outcome_badge
 from leaderboard.elements.pictures import Point as ChartPoint
 from leaderboard.elements.pictures import point_of
 from results.gate.timeline import Point, outcome_of

@@ -428,8 +428,7 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([[_csv_cell(value) for value in row] for row in rows])
+    writer.writerows([[_csv_cell(value) for value in row] for row in (columns, *rows)])
     return text.getvalue()
 
 

@@ -92,3 +92,9 @@ def test_terminal_and_pages_round_a_mean_alike_whatever_order_it_was_added_in(ei
     mean, other = math.fsum(values) / len(values), sum(value / len(values) for value in values)
     assert PERCENT.value(mean) == PERCENT.value(other) == plus_minus(mean, math.nan, math.nan)
     assert PERCENT.difference(mean) == PERCENT.difference(other)
+
+
+def test_version_of_a_metric_is_shown_only_beside_another_version() -> None:
+    shown = ("recall@5#v2", "recall@5#v1", "recall@20#v2")
+    assert [formats.metric_label(metric, shown) for metric in shown] == ["recall@5 (version 2)", "recall@5", "recall@20"]
+    assert formats.metric_label("ndcg@10(gain=linear)#v2", shown) == "nDCG@10 (gain=linear)"

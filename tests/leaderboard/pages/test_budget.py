@@ -218,10 +218,12 @@ def test_the_page_follows_its_url(app: Start, filled: Path, synthetic: ModuleTyp
     assert "US$ / question" in words(page.part("pareto"))
 
 
-def test_retrievers_alone_have_no_compression(app: Start, filled: Path) -> None:
+def test_retrievers_alone_link_to_experiments_with_compression(app: Start, filled: Path, synthetic: ModuleType) -> None:
     page = app(filled).open("budget", experiment="open corpus")
     assert not page.test.exception
-    assert "No run here gives passages" in words(page.part("compression-none"))
+    (button,) = page.part("others").find(tag="button")
+    assert button.action == {"experiment": synthetic.EXPERIMENT, "board": None, "metric": None, "cost": None}
+    assert app(filled).open("budget", experiment=synthetic.EXPERIMENT).has("compression")
     assert "s / question" in words(page.part("pareto"))
 
 

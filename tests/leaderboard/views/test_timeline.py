@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from leaderboard.elements.marks import gate_marks
 from leaderboard.elements.nodes import TAGS
-from leaderboard.elements.outcomes import gate_marks
 from leaderboard.views import timeline
 from results.gate import history as gate_history
 from results.gate.decision import ask

@@ -1,0 +1,76 @@
+"""Mark rows and values: significance against the reference, where results come from, what the gate decided."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from leaderboard.elements import formats
+from leaderboard.elements.nodes import Node, badge, el
+from results.boards.systems import POSITIVE_CONTROL, POSITIVE_CONTROL_TIP
+from results.store.doubts import NOT_RESCORED, not_rescored
+from results.store.queries import OURS, RunRow
+
+ALPHA = 0.05
+SIGNS: Final[dict[bool | None, str]] = {True: "▲ ", False: "▼ ", None: ""}
+"""Prefix of a value that is significantly better or worse than the reference."""
+SOURCES = {
+    "run": ("measured", "ours", "Run here: answers, scores and costs were measured by this harness"),
+    "submitted": ("submitted", "", "Predictions that were sent in; scored here, not run here"),
+    "verified": ("verified", "", "Sent in, and confirmed by a run made here"),
+}
+OUTCOMES = {"regressed": "failed", "inconclusive": "", "pass": "verified"}
+"""Style of an outcome; the worst first."""
+
+
+def is_better(difference: float, p: float | None, *, higher_is_better: bool) -> bool | None:
+    """Return True if a difference is a significant gain, False if it is a significant loss, None if it is neither."""
+    if p is None or formats.missing(p) or p >= ALPHA or difference == 0:
+        return None
+    return (difference > 0) == higher_is_better
+
+
+def significance(better: bool | None, against: str = "") -> Node | None:
+    """Make the mark ▲ (better) or ▼ (worse) with its words for screen readers; None if the test decided neither.
+
+    Args:
+        better: The decision (`is_better`).
+        against: End of the words, for example " than dense".
+    """
+    if better is None:
+        return None
+    word = "better" if better else "worse"
+    return el("span", SIGNS[better].strip(), cls=f"mark-{word}", role="img", label=f"significantly {word}{against}")
+
+
+def row_marks(runs: Collection[RunRow], *, reference: bool, metrics: Sequence[str] | None = None) -> list[Node]:
+    """Make the labels of a row: the reference, the gate's outcome, a positive control, and results that were not computed here.
+
+    Args:
+        runs: The row's runs.
+        reference: Whether all differences are from this row.
+        metrics: Ids of the shown metrics; None: all.
+    """
+    marks = [badge("reference", "reference", "All differences are from this method")] if reference else []
+    marks += gate_marks(runs)
+    if any(run.positive_control for run in runs):
+        marks.append(badge(POSITIVE_CONTROL, "control", POSITIVE_CONTROL_TIP))
+    origins = list(dict.fromkeys(run.origin for run in runs))
+    for name, whose, tip in (SOURCES[origin] for origin in (origins if origins != [OURS] else [])):
+        marks += [badge(name, name, tip), *([badge(whose, "", tip)] if whose else [])]
+    reasons = dict.fromkeys(not_rescored(run, metrics) for run in runs)
+    return [*marks, *(badge(NOT_RESCORED, "failed", why) for why in reasons if why)]
+
+
+def outcome_badge(outcome: str, tip: str = "") -> Node:
+    """Make the label for a gate's outcome."""
+    return badge(outcome, OUTCOMES.get(outcome, ""), tip)
+
+
+def gate_marks(runs: Iterable[RunRow]) -> list[Node]:
+    """Make the gate label of runs that were gate candidates: the worst of their newest outcomes; empty without a gate."""
+    outcomes = {run.gate for run in runs if run.gate}
+    worst = next((name for name in OUTCOMES if name in outcomes), None)
+    if worst is None:
+        return []
+    return [badge(f"gate: {worst}", OUTCOMES[worst], "The newest gate about this method; its page shows the timeline")]

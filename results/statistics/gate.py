@@ -269,10 +269,9 @@ def _needed(decision: GateDecision, tested: Differences, bar: float, level: floa
     if distance <= 0:
         return None
     needed = clusters_needed(one, distance, power=power, level=upper) or None
-    claimed = _smallest(
-        lambda count: bool(
-            decided(one.scaled(count / clusters), decision.margin, strict=decision.strict, level=level, upper=upper)[0] != "inconclusive"
-        ),
-        max(clusters + 1, needed or 0),
-    )
-    return None if needed is None else claimed
+
+    def excess(count: int) -> float:
+        outcome = decided(one.scaled(count / clusters), decision.margin, strict=decision.strict, level=level, upper=upper)[0]
+        return math.inf if outcome == "inconclusive" else 0.0
+
+    return None if needed is None else _smallest(excess, max(clusters + 1, needed))

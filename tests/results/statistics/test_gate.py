@@ -226,3 +226,11 @@ def test_impossible_questions_about_power_are_refused() -> None:
         clusters_needed(paired([0.1], [0.0]), 0.1)
     with pytest.raises(ValueError, match="between 0 and 1"):
         clusters_needed(pilot, 0.1, power=80)
+
+
+@pytest.mark.parametrize("margin", [0.005, 0.01, 0.03])
+def test_equal_scores_need_the_smallest_number_of_clusters_that_passes(margin: float) -> None:
+    needed = non_inferiority(np.ones(24), np.ones(24), margin=margin).clusters_needed
+    assert needed is not None
+    at, below = (non_inferiority(np.ones(count), np.ones(count), margin=margin).outcome for count in (needed, needed - 1))
+    assert (at, below) == ("pass", "inconclusive")

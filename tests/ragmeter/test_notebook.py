@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 
 
 def shown(notebook: Any) -> list[Any]:
-    """What each cell of code has put out: texts, and tables as a notebook draws them."""
+    """Return the output of each code cell, as text or by MIME type, without measured times."""
+
+    def text(lines: str | list[str]) -> str:
+        return re.sub(r", at [\d.,]+× its time", "", "".join(lines))
+
     return [
         [
-            "".join(output.get("text", "")) or {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+            text(output.get("text", "")) or {kind: text(lines) for kind, lines in output.get("data", {}).items()}
             for output in cell["outputs"]
         ]
         for cell in notebook["cells"]

@@ -10,11 +10,14 @@ import numpy as np
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question
-from judges.metric import TOLERANCE, Batch, Metric, QuestionGraphs, Scores, parse
+from judges.metric import Batch, Metric, QuestionGraphs, Scores, parse
 from methods.api import FAILED, Evidence, Prediction
 
 _AT_ONCE = 64
 """Questions tried together; mostly the first ones tell."""
+
+TOLERANCE = 1e-9
+"""Differences up to this are rounding, not violations."""
 
 
 def score(

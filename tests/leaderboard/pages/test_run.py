@@ -186,7 +186,7 @@ def test_a_run_of_the_url_says_where_its_numbers_come_from(app: Start, filled: P
     run = runs_of(Store(filled), synthetic.EXPERIMENT)["hybrid"]
     page = app(filled).open("runs", run=run.run)
     response = words(page.part("made"))
-    for part in (run.run, run.dataset, run.dataset_fingerprint, run.setting, "40 of 40 questions", "run here"):
+    for part in (run.run, run.dataset, run.dataset_fingerprint, run.setting, "40 of 40 questions", "Run here"):
         assert part in response
     assert "machine none" in words(page.part("fold-1"))
 

@@ -88,8 +88,12 @@ def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> N
 
 
 def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    # Other tests of the same process may leave a handler of their libraries, or the signal blocked.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     # However busy the machine is, the reply is outstanding when Ctrl-C arrives.
     held = threading.Event()
     with run_of(tmp_path, held=held) as (store, tasks, came):

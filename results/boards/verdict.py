@@ -36,6 +36,8 @@ Outcome = Literal["best", "tied", "insufficient_data", "single", "none"]
 """All others are behind; some are not significantly different; some could not be tested; one method; nothing is ranked."""
 COST_FIELDS = (("cost", "cost_usd"), ("tokens", "tokens"), ("time", "seconds"))
 """Fields of `Cost` in order; the first one that both methods have is compared."""
+LEAST_SECONDS = 0.001
+"""Minimum seconds per question that are compared: shorter ones vary more between two runs than between two methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,12 +358,16 @@ def too_few(clusters: int, kind: str, p: float) -> str:
 
 
 def cost_ratio(ours: Cost | None, theirs: Cost | None) -> CostRatio | None:
-    """Compute the cost ratio of two methods: in US dollars, else in tokens, else in seconds; None if unknown for either."""
+    """Compute the cost ratio of two methods: in US dollars, else in tokens, else in seconds; None if unknown for either.
+
+    Times below `LEAST_SECONDS` are not compared.
+    """
     if ours is None or theirs is None:
         return None
     for what, name in COST_FIELDS:
         one, other = getattr(ours, name), getattr(theirs, name)
-        if one > 0 and other > 0 and math.isfinite(one) and math.isfinite(other):
+        least = LEAST_SECONDS if name == "seconds" else 0.0
+        if min(one, other) > least and math.isfinite(one) and math.isfinite(other):
             return CostRatio(what, one / other)
     return None
 

@@ -206,6 +206,7 @@ def test_trained_sides_state_seeds_and_what_a_mark_holds_for() -> None:
         (spent(0.0, 100, 1), spent(0.01, 400, 1), CostRatio("tokens", 0.25)),
         (spent(math.nan, 100, 1), spent(0.01, 50, 1), CostRatio("tokens", 2.0)),
         (spent(0.0, 0.0, 3.0), spent(0.0, 10.0, 1.0), CostRatio("time", 3.0)),
+        (spent(0.0, 0.0, 3.0), spent(0.0, 10.0, 0.0002), None),
         (spent(math.nan, math.nan, math.nan), spent(0.01, 50, 1), None),
         (None, spent(0.01, 50, 1), None),
     ],

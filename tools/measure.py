@@ -1,17 +1,20 @@
 """`python -m tools.measure [NAME ...]`, `make experiments-small`: experiments of minutes to hours over training seeds, as records.
 
 They run one after another; what the store holds is not done again, so the same command resumes. After each of them its
-figures are written to perf/measured/gains.json, which the site's page Results shows.
+figures are written to perf/measured/gains.json, which the site's page Results shows. Experiments on real data are skipped with a
+message if RAGMETER_DATA is not set.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import unknown_name
+from benchmarks.sources import DATA_VARIABLE
 from perf.measuring import record
 from ragmeter import experiment as experiments
 from ragmeter.cli.demo import PARTS
@@ -19,19 +22,54 @@ from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.show.gains import APPROACHES, Gain, gains
 from results.boards.tables import plain
 from results.store.store import Store
+from tools import real_base
+from tools.tiny_profiles import lacking
 
 FIGURES = Path(__file__).parents[1] / "perf" / "measured" / "gains.json"
-SMALL: Mapping[str, tuple[Sequence[str], str | None]] = {
-    "ark/gain": (("recall@5", "f1"), None),
-    "gpr/gain": (("answer_entity_recall@5", "answer_entity_recall@20"), "Two tower (mean)"),
-    "sark/gain": (("mrr@5", "recall@5"), "without SAT"),
-    "clara/worlds": (("cover_em", "f1"), "Text, as many tokens"),
-    "end_to_end/tuned": (("em", "f1(rules=hotpotqa)"), None),
-    "gpr/real": (("answer_entity_recall@5", "answer_entity_recall@20"), "Two tower (mean)"),  # last: it reads data that do not ship
-}
-"""What runs: the metrics that are shown, and the row that is the approach's base; None: the experiment's reference."""
 NAMES = (*APPROACHES, "DPA-RAG", "RAG-DDR", "RetRobust", "DRO")
 """Rows whose gain is measured."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Figures of an experiment that are recorded.
+
+    Attributes:
+        metrics: Names of the metrics in tables.
+        base: Row that others are compared with; None: the experiment's reference.
+        names: Rows that are compared.
+        control: Row of `names` that is trained on the test questions: its gain shows that the experiment can detect one.
+    """
+
+    metrics: Sequence[str]
+    base: str | None = None
+    names: Sequence[str] = NAMES
+    control: str | None = None
+
+
+_SARK = Shown(("mrr@10",), "without SAT", ("SARK", "control"), "control")
+_ARK = ("ARK, stage 1", "ARK, stage 2 (recorded queries)", "ARK, stage 3 (recorded queries)")
+SMALL: Mapping[str, Shown] = {
+    "ark/gain": Shown(("recall@5", "f1")),
+    "gpr/gain": Shown(("answer_entity_recall@5", "answer_entity_recall@20"), "Two tower (mean)"),
+    "sark/gain": Shown(("mrr@5", "recall@5"), "without SAT"),
+    "clara/worlds": Shown(("cover_em", "f1"), "Text, as many tokens"),
+    "end_to_end/tuned": Shown(("em", "f1(rules=hotpotqa)")),
+    # The rest reads data that do not ship.
+    "gpr/real": Shown(
+        ("answer_entity_recall@5", "answer_entity_recall@20"),
+        "Two tower (mean)",
+        ("GPR", "GPR (template questions)", "GPR (trained on the test questions)"),
+        "GPR (trained on the test questions)",
+    ),
+    "sark/real": _SARK,
+    "sark/real --profile hotpotqa": _SARK,
+    "sark/real --profile 2wiki": _SARK,
+    "sark/real --profile bible": _SARK,
+    "ark/real-kg": Shown(("recall@5",), "base", (*_ARK, "trained on the test questions"), "trained on the test questions"),
+    "clara/real": Shown(("f1(rules=clara)",), "Text, as many tokens as 4x", ("Memory 4x", "Memory 16x")),
+}
+"""What runs, by its arguments of `ragmeter run`."""
 
 
 def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
@@ -46,15 +84,21 @@ def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
 
 def measure(names: Sequence[str], store: Store, figures: Path = FIGURES) -> None:
     """Run experiments, and store the gains after each one."""
-    known = {**{name: (heads, None) for name, heads in PARTS.items()}, **SMALL}
+    known = {**{name: Shown(metrics) for name, metrics in PARTS.items()}, **SMALL}
     if unknown := next((name for name in names if name not in known), None):
         raise unknown_name("experiment of these", unknown, known)
     for name in names:
-        experiment = experiments.load(name, store=store.folder)
-        heads, base = known[name]
+        shown, (file, _, profile) = known[name], name.partition(" --profile ")
+        experiment = experiments.load(file, profile=profile or None, store=store.folder)
+        if (missing := lacking(experiment)) is not None:
+            print(f"{name} skipped: {DATA_VARIABLE} is not set; {missing}")
+            continue
+        if file == "clara/real" and not Path("real-base").exists():
+            real_base.main(["real-base"])
         run_experiment(experiment, store, How(processes=True), talk=True)
-        rows = list(rows_of(list(gains(experiment, store, heads, base, NAMES))))
-        record(figures.stem, {name: {"command": f"ragmeter run {name}", "rows": rows}}, figures.parent)
+        rows = list(rows_of(list(gains(experiment, store, shown.metrics, shown.base, shown.names))))
+        control = {"control": shown.control} if shown.control else {}
+        record(figures.stem, {name: {"command": f"ragmeter run {name}", "rows": rows, **control}}, figures.parent)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
@@ -28,6 +28,9 @@ from results.store.store import Store
 from tools import real_base
 from tools.tiny_checkpoints import make, published
 
+if TYPE_CHECKING:
+    from ragmeter.experiment import Experiment
+
 PROFILE = "tiny"
 
 
@@ -36,12 +39,18 @@ def names() -> list[str]:
     return [name for name, text in experiments.shipped().items() if f"\n  {PROFILE}:" in text]
 
 
+def lacking(experiment: Experiment) -> str | None:
+    """Explain which data an experiment lacks; None if it has all, or if a data folder is set that should hold them."""
+    if data_folder() is not None:
+        return None
+    return next((str(error) for item in experiment.benchmarks for error in absences(item.reference, item.config)), None)
+
+
 def run(name: str, store: Store) -> dict[str, Any]:
     """Run an experiment's tiny profile; return its results, or why it was skipped, refused or failed."""
     experiment = experiments.load(name, profile=PROFILE, store=store.folder)
-    lacking = [str(error) for item in experiment.benchmarks for error in absences(item.reference, item.config)]
-    if lacking and data_folder() is None:
-        return {"ended": "skipped", "why": f"{DATA_VARIABLE} is not set; {lacking[0]}"}
+    if (missing := lacking(experiment)) is not None:
+        return {"ended": "skipped", "why": f"{DATA_VARIABLE} is not set; {missing}"}
     begun = time.process_time()
     try:
         if name == "clara/real" and not Path("real-base").exists():

@@ -38,21 +38,58 @@ def results(markdown: str) -> str:
     rows: dict[str, list[tuple[str, ...]]] = {section: [] for section in SECTIONS}
     for section, row in (*gains(), *claims()):
         rows[section].append(row)
-    parts = [f"## {title}\n\n{table(HEADS, rows[section])}" for section, title in SECTIONS.items()]
+    parts = ["\n\n".join((f"## {title}", table(HEADS, rows[section]), *real_text(section))) for section, title in SECTIONS.items()]
     return markdown.replace(MARK, "\n\n".join([*parts, f"## Statistics\n\n{simulations()}"]))
 
 
 def gains(records: Mapping[str, Any] | None = None) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield rows of what approaches gain over their base and over the strongest baseline, with their sections."""
-    for part in (read("gains") if records is None else records).values():
+    for name, part in (read("gains") if records is None else records).items():
         for row in part["rows"]:
-            section = OF_APPROACH.get(row["approach"], "end-to-end")
+            section = section_of(name, row)
             state = "not recomputed" if row["beats"] is None else "beats its base" if row["beats"] else ""
             common = (row["metric"], row["asked"], part)
             yield section, line(row["approach"], row["value"], row["scale"], *common, state)
             for side, name in (("base", "base"), ("strongest", "strongest baseline")):
                 if (other := row[side]) and other.get("value") is not None:
                     yield section, line(f"{row['approach']} minus its {name}, {other['method']}", other, row["scale"], *common, "")
+
+
+def section_of(name: str, row: Mapping[str, Any]) -> str:
+    """Return the section of a row: that of its experiment's folder, else that of its approach."""
+    folder = name.partition("/")[0]
+    return folder if folder in SECTIONS else OF_APPROACH.get(row["approach"], "end-to-end")
+
+
+def real_text(section: str, records: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """Yield a sentence per comparison of an experiment that has a positive control, on what it showed."""
+    for name, part in (read("gains") if records is None else records).items():
+        rows = part["rows"] if "control" in part else []
+        controls = {(row["asked"], row["metric"]): row for row in rows if row["approach"] == part["control"]}
+        for row in rows:
+            if row["approach"] == part["control"] or section_of(name, row) != section or row["base"]["value"] is None:
+                continue
+            base, control = row["base"], controls.get((row["asked"], row["metric"]))
+            effect = "No effect shown" if not _significant(base) else "Significant gain" if base["value"] > 0 else "Significant loss"
+            shown = interval(base, row["scale"], signed=True)
+            least = base.get("detectable")
+            reach = "" if least is None else f"; minimum detectable difference {least * row['scale']:.1f} (80 % power)"
+            text = f"{row['approach']} minus {base['method']}, {row['asked']}: {shown}{reach}. {_detected(control)}"
+            yield f"{effect} in `{row['metric']}` (`{part['command']}`). {markdown_text(text)}"
+
+
+def _significant(difference: Mapping[str, Any]) -> bool:
+    return difference["p_holm"] is not None and bool(stars(difference["p_holm"]))
+
+
+def _detected(control: Mapping[str, Any] | None) -> str:
+    """Return whether an experiment found the gain of training on the test questions."""
+    if control is None or control["base"]["value"] is None:
+        return "The positive control was not measured, so this is no evidence against an effect."
+    shown = interval(control["base"], control["scale"], signed=True)
+    if _significant(control["base"]) and control["base"]["value"] > 0:
+        return f"The positive control, trained on the test questions, is detected: {shown}."
+    return f"The positive control, trained on the test questions, is not detected ({shown}), so this is no evidence against an effect."
 
 
 def line(

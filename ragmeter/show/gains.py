@@ -87,7 +87,7 @@ class Against:
     def to_json(self) -> dict[str, Any]:
         """Return the difference as a JSON object of fractions; None without a difference."""
         result = self.cell.difference
-        keys = ("value", "low", "high", "n", "clusters", "insufficient_data", "generalizes")
+        keys = ("value", "low", "high", "n", "clusters", "insufficient_data", "generalizes", "detectable")
         numbers = {} if result is None else {key: getattr(result, key) for key in keys}
         sets = {"sets": list(self.sets)} if self.sets else {}
         return {"method": self.name, "verdict": self.verdict, "p_holm": self.cell.p_holm, **numbers, **sets}

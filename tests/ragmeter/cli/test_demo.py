@@ -207,6 +207,25 @@ def test_the_page_of_results_has_every_claim_and_gain() -> None:
 
 
 @pytest.mark.parametrize(
+    ("p", "p_control", "expected"),
+    [
+        (0.6, 0.001, ("No effect shown", "is detected")),
+        (0.6, 0.4, ("No effect shown", "no evidence")),
+        (0.01, 0.001, ("Significant gain", "+3.0")),
+    ],
+)
+def test_results_of_real_text_are_read_with_their_positive_control(p: float, p_control: float, expected: tuple[str, ...]) -> None:
+    def row(approach: str, p: float) -> dict[str, Any]:
+        base = {"method": "base", "value": 0.03, "low": 0.0, "high": 0.06, "p_holm": p, "detectable": 0.05}
+        return {"approach": approach, "asked": "files:test", "metric": "mrr@10", "scale": 100.0, "base": base}
+
+    part = {"command": "ragmeter run sark/real", "rows": [row("SARK", p), row("control", p_control)], "control": "control"}
+    (sentence,) = site.real_text("sark", {"sark/real": part})
+    assert all(words in sentence for words in (*expected, "detectable difference 5.0"))
+    assert not list(site.real_text("ark", {"sark/real": part}))
+
+
+@pytest.mark.parametrize(
     ("dataset", "expected"),
     [
         ("worlds/long:test", "worlds/long:test"),

@@ -8,10 +8,15 @@ message if RAGMETER_DATA is not set.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import ttest_1samp
 
 from benchmarks.core.errors import unknown_name
 from benchmarks.sources import DATA_VARIABLE
@@ -21,9 +26,13 @@ from ragmeter.cli.demo import PARTS
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.show.gains import APPROACHES, Gain, gains
 from results.boards.tables import plain
+from results.statistics.holm import holm
 from results.store.store import Store
 from tools import real_base
 from tools.tiny_profiles import lacking
+
+if TYPE_CHECKING:
+    from ragmeter.experiment import Experiment
 
 FIGURES = Path(__file__).parents[1] / "perf" / "measured" / "gains.json"
 NAMES = (*APPROACHES, "DPA-RAG", "RAG-DDR", "RetRobust", "DRO")
@@ -82,6 +91,49 @@ def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
         yield plain(gain.to_json() | {"asked": dataset, "scale": gain.cell.scale, "beats": gain.beats, "why": why})
 
 
+PAIRS = {"4x": "text 4x", "16x": "text 16x"}
+"""Trainings of `clara/real`, and those that read text of as many tokens."""
+
+
+def losses(experiment: Experiment, store: Path) -> Iterator[dict[str, Any]]:
+    """Yield what memory does to the loss per token on held-out documents, as rows of gains.
+
+    Intervals are those of a paired t-test over training seeds, Holm-corrected over the rates; they say nothing about other documents.
+
+    Args:
+        experiment: `clara/real`, trained.
+        store: Folder of the store that holds its checkpoints.
+
+    Raises:
+        ValueError: A checkpoint has no validation loss.
+    """
+    known: dict[str, list[float]] = {}
+    for training in experiment.trainings:
+        lines = (training.folder(store) / training.stages[-1] / "curve.jsonl").read_text("utf-8").splitlines()
+        last = [step["validation_loss"] for step in map(json.loads, lines) if "validation_loss" in step]
+        if not last:
+            raise ValueError(f"{training.name_and_seed}: no validation loss in curve.jsonl")
+        known.setdefault(training.name, []).append(last[-1])
+    corrected = holm([float(ttest_1samp(np.subtract(known[name], known[other]), 0.0).pvalue) for name, other in PAIRS.items()])
+    for (name, other), p in zip(PAIRS.items(), corrected, strict=True):
+        yield {
+            "approach": f"Memory {name}",
+            "asked": f"held-out documents of clara_stages/pretraining, {len(known[name])} training seeds",
+            "metric": "validation loss per token",
+            "scale": 1.0,
+            "value": _over_seeds(known[name]),
+            "base": {"method": f"{other}, as many tokens", **_over_seeds(np.subtract(known[name], known[other])), "p_holm": p},
+            "strongest": None,
+            "beats": False,
+            "why": "intervals contain the chance of training seeds only, not of documents",
+        }
+
+
+def _over_seeds(values: ArrayLike) -> dict[str, float]:
+    value, interval = float(np.mean(values)), ttest_1samp(values, 0.0).confidence_interval()
+    return {"value": value, "low": float(interval.low), "high": float(interval.high), "n": int(np.size(values))}
+
+
 def measure(names: Sequence[str], store: Store, figures: Path = FIGURES) -> None:
     """Run experiments, and store the gains after each one."""
     known = {**{name: Shown(metrics) for name, metrics in PARTS.items()}, **SMALL}
@@ -97,6 +149,8 @@ def measure(names: Sequence[str], store: Store, figures: Path = FIGURES) -> None
             real_base.main(["real-base"])
         run_experiment(experiment, store, How(processes=True), talk=True)
         rows = list(rows_of(list(gains(experiment, store, shown.metrics, shown.base, shown.names))))
+        if file == "clara/real":
+            rows += losses(experiment, store.folder)
         control = {"control": shown.control} if shown.control else {}
         record(figures.stem, {name: {"command": f"ragmeter run {name}", "rows": rows, **control}}, figures.parent)
 

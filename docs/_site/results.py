@@ -97,7 +97,7 @@ def line(
 ) -> tuple[str, ...]:
     """Return a row of a table."""
     mark = stars(value["p_holm"]) if value.get("p_holm") is not None else ""
-    shown = " ".join(filter(None, (interval(value, scale, signed="minus" in claim), markdown_text(mark))))
+    shown = " ".join(filter(None, (interval(value, scale, signed="minus" in claim, digits=1 if scale > 1 else 2), markdown_text(mark))))
     return (markdown_text(claim), f"`{metric}`", shown, markdown_text(", ".join(filter(None, (sample, state)))), f"`{part['command']}`")
 
 

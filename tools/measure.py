@@ -56,7 +56,7 @@ class Shown:
     control: str | None = None
 
 
-_SARK = Shown(("mrr@10",), "without SAT", ("SARK", "control"), "control")
+_SARK = Shown(("mrr@10", "recall@5"), "without SAT", ("SARK", "control"), "control")
 _ARK = ("ARK, stage 1", "ARK, stage 2 (recorded queries)", "ARK, stage 3 (recorded queries)")
 SMALL: Mapping[str, Shown] = {
     "ark/gain": Shown(("recall@5", "f1")),

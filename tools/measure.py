@@ -91,6 +91,8 @@ def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
         yield plain(gain.to_json() | {"asked": dataset, "scale": gain.cell.scale, "beats": gain.beats, "why": why})
 
 
+REAL_TEXT = ("ark/real-kg", "clara/real", "gpr/real", "sark/real")
+"""Experiments whose record names its positive control, None if there is none."""
 PAIRS = {"4x": "text 4x", "16x": "text 16x"}
 """Trainings of `clara/real`, and those that read text of as many tokens."""
 
@@ -151,7 +153,7 @@ def measure(names: Sequence[str], store: Store, figures: Path = FIGURES) -> None
         rows = list(rows_of(list(gains(experiment, store, shown.metrics, shown.base, shown.names))))
         if file == "clara/real":
             rows += losses(experiment, store.folder)
-        control = {"control": shown.control} if shown.control else {}
+        control = {"control": shown.control} if file in REAL_TEXT else {}
         record(figures.stem, {name: {"command": f"ragmeter run {name}", "rows": rows, **control}}, figures.parent)
 
 

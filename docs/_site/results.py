@@ -62,7 +62,7 @@ def section_of(name: str, row: Mapping[str, Any]) -> str:
 
 
 def real_text(section: str, records: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Yield a sentence per comparison of an experiment that has a positive control, on what it showed."""
+    """Yield a sentence per comparison of an experiment on real text, on what it showed."""
     for name, part in (read("gains") if records is None else records).items():
         rows = part["rows"] if "control" in part else []
         controls = {(row["asked"], row["metric"]): row for row in rows if row["approach"] == part["control"]}
@@ -70,8 +70,8 @@ def real_text(section: str, records: Mapping[str, Any] | None = None) -> Iterato
             if row["approach"] == part["control"] or section_of(name, row) != section or row["base"]["value"] is None:
                 continue
             base, control = row["base"], controls.get((row["asked"], row["metric"]))
-            effect = "No effect shown" if not _significant(base) else "Significant gain" if base["value"] > 0 else "Significant loss"
-            shown = interval(base, row["scale"], signed=True)
+            effect = "Significant difference" if _significant(base) else "No effect shown"
+            shown = interval(base, row["scale"], signed=True, digits=1 if row["scale"] > 1 else 2)
             least = base.get("detectable")
             reach = "" if least is None else f"; minimum detectable difference {least * row['scale']:.1f} (80 % power)"
             text = f"{row['approach']} minus {base['method']}, {row['asked']}: {shown}{reach}. {_detected(control)}"
@@ -85,7 +85,7 @@ def _significant(difference: Mapping[str, Any]) -> bool:
 def _detected(control: Mapping[str, Any] | None) -> str:
     """Return whether an experiment found the gain of training on the test questions."""
     if control is None or control["base"]["value"] is None:
-        return "The positive control was not measured, so this is no evidence against an effect."
+        return "No positive control was measured, so this is no evidence against an effect."
     shown = interval(control["base"], control["scale"], signed=True)
     if _significant(control["base"]) and control["base"]["value"] > 0:
         return f"The positive control, trained on the test questions, is detected: {shown}."

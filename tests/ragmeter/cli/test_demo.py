@@ -211,7 +211,7 @@ def test_the_page_of_results_has_every_claim_and_gain() -> None:
     [
         (0.6, 0.001, ("No effect shown", "is detected")),
         (0.6, 0.4, ("No effect shown", "no evidence")),
-        (0.01, 0.001, ("Significant gain", "+3.0")),
+        (0.01, 0.001, ("Significant difference", "+3.0")),
     ],
 )
 def test_results_of_real_text_are_read_with_their_positive_control(p: float, p_control: float, expected: tuple[str, ...]) -> None:

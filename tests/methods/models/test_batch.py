@@ -65,7 +65,7 @@ def texts(replies: list[Reply]) -> list[str]:
 def records(tmp_path: Path) -> list[Path]:
     """Return the files of the ledger; replies that were handed on are forgotten a moment later."""
     files: list[Path] = []
-    for _ in range(50):
+    for _ in range(2000):
         files = list((tmp_path / "batches").rglob("*.json"))
         if not files:
             break

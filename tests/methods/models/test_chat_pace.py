@@ -265,11 +265,11 @@ def test_a_pause_that_is_asked_for_holds_one_slot() -> None:
             await pace.enter()
         waiting = [asyncio.create_task(pace.enter()) for _ in range(3)]
         await asyncio.sleep(0)
-        pace.leave(0.02)
+        pace.leave(0.2)
         pace.leave()
         await asyncio.sleep(0)
         soon = sum(task.done() for task in waiting)
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.25)
         return soon, sum(task.done() for task in waiting)
 
     assert asyncio.run(story()) == (1, 2)

@@ -218,7 +218,7 @@ def test_an_interrupted_leader_hands_its_call_to_those_that_wait(tmp_path: Path)
 
     def refuse_first(handler: Any, request: ChatRequest) -> bool:
         if server.calls == 1:
-            gate.wait(5)
+            gate.wait(60)
             handler.refuse(Refused(401, "bad key"))
             return True
         return False

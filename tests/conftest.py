@@ -30,9 +30,10 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# Pytest imports readline, which sets both in the processes of pytest-xdist: tables would be wrapped there, and only there.
+# Pytest imports readline, which sets both behind Python's back: in the processes of pytest-xdist, tables would be wrapped.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
+    os.unsetenv(_name)
 
 # Half of the library's number; HYPOTHESIS_PROFILE=thorough tries ten times as many where a test does not say itself.
 settings.register_profile("usual", max_examples=30, deadline=None, derandomize=True)

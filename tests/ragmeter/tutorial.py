@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import socket
 import subprocess
@@ -263,9 +264,11 @@ def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> Non
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below those that the system hands out: nothing else takes it before the server listens."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 def _listens(port: int) -> bool:

@@ -77,10 +77,10 @@ def serving(store: Path, program: str | None = None, log: IO[str] | None = None)
         yield address
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
-def wait_until_healthy(address: str, process: subprocess.Popen[Any], patience: float = 60.0) -> None:
+def wait_until_healthy(address: str, process: subprocess.Popen[Any], patience: float = 180.0) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:

@@ -145,7 +145,7 @@ class Room:
         )
         self._servers.append(process)
         (port,) = set(self.ports) - before
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while not _listens(int(self.ports[port])):
             assert process.poll() is None, f"{block.text} ended with {process.returncode}"
             assert time.monotonic() < deadline, f"{block.text} does not answer"
@@ -164,7 +164,7 @@ class Room:
     def close(self) -> None:
         for process in self._servers:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 _SHOWN = """() => {
@@ -194,7 +194,7 @@ def forks(folder: Path) -> Iterator[Path]:
         yield address
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
@@ -30,6 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Pytest imports readline, which sets both behind Python's back: in the processes of pytest-xdist, tables would be wrapped.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+    os.unsetenv(_name)
 
 # Half of the library's number; HYPOTHESIS_PROFILE=thorough tries ten times as many where a test does not say itself.
 settings.register_profile("usual", max_examples=30, deadline=None, derandomize=True)
@@ -87,6 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
     """Measure what tests of all files share: whichever test is the first to need it makes it."""
     global _shared_s
+    _seed(fixturedef.argname)
     began, shared = _cpu_s(), _shared_s
     try:
         return (yield)
@@ -121,6 +127,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"{len(_slow)} tests above {SLOW_S} s of CPU time")
     for name, seconds in sorted(_slow.items(), key=lambda item: -item[1])[:25]:
         terminalreporter.line(f"{seconds:7.2f} s  {name}")
+
+
+def _seed(name: str) -> None:
+    """Give random weights of a test or fixture equal values in every run: PyTorch draws its first seed from the system."""
+    if generator := getattr(sys.modules.get("torch"), "default_generator", None):
+        generator.manual_seed(zlib.crc32(name.encode()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    _seed(item.name)
 
 
 @pytest.hookimpl(tryfirst=True)

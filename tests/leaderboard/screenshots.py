@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -49,9 +50,11 @@ def chromium() -> str | None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below those that the system hands out: nothing else takes it before the server listens."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -74,10 +77,10 @@ def serving(store: Path, program: str | None = None, log: IO[str] | None = None)
         yield address
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
-def wait_until_healthy(address: str, process: subprocess.Popen[Any], patience: float = 60.0) -> None:
+def wait_until_healthy(address: str, process: subprocess.Popen[Any], patience: float = 180.0) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:

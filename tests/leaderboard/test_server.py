@@ -53,7 +53,7 @@ def test_it_answers_on_loopback_and_ends_with_its_parent(tmp_path: Path, screens
         (child,) = children(parent.pid)
     finally:
         parent.send_signal(signal.SIGTERM)
-        code = parent.wait(20)
+        code = parent.wait(60)
     assert code == 0
     assert not Path(f"/proc/{child}").exists()
     with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port), timeout=2):

@@ -12,12 +12,17 @@ from tests.support.server import ChatRequest, OpenAIServer, Written
 
 
 class Endpoint:
-    """A server that can be set to be busy; counts what is in flight."""
+    """A server that can be set to be busy; counts what is in flight.
+
+    Attributes:
+        together: Calls are held until so many were in flight at once, however slow this machine is.
+    """
 
     def __init__(self) -> None:
         self.refuse: Any = lambda request: None
         self.delay = 0.0
-        self.now = self.most = 0
+        self.now = self.most = self.together = 0
+        self._met = threading.Event()
         self.starts: list[float] = []
         self.lock = threading.Lock()
         self.server = OpenAIServer("m", self.answer)
@@ -27,6 +32,9 @@ class Endpoint:
             self.now += 1
             self.most = max(self.most, self.now)
             self.starts.append(time.monotonic())
+            if self.most >= self.together:
+                self._met.set()
+        self._met.wait(30)
         try:
             time.sleep(self.delay)
             refused = self.refuse(request)

@@ -85,6 +85,7 @@ def test_what_a_page_says_is_what_happens(page: str, tutorial: ModuleType, forks
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("page", ALONE)
 def test_what_a_page_for_newcomers_says_is_what_happens(page: str, tutorial: ModuleType, short_path: Path) -> None:
     pytest.importorskip("bm25s")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import socket
 import subprocess
@@ -144,7 +145,7 @@ class Room:
         )
         self._servers.append(process)
         (port,) = set(self.ports) - before
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while not _listens(int(self.ports[port])):
             assert process.poll() is None, f"{block.text} ended with {process.returncode}"
             assert time.monotonic() < deadline, f"{block.text} does not answer"
@@ -163,7 +164,7 @@ class Room:
     def close(self) -> None:
         for process in self._servers:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 _SHOWN = """() => {
@@ -193,7 +194,7 @@ def forks(folder: Path) -> Iterator[Path]:
         yield address
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @contextlib.contextmanager
@@ -263,9 +264,11 @@ def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> Non
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below those that the system hands out: nothing else takes it before the server listens."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 def _listens(port: int) -> bool:

@@ -276,13 +276,16 @@ def test_slow_reply_times_out_as_a_whole() -> None:
 
 
 def test_requests_in_flight_are_bounded_and_waiting_is_no_time_of_the_question() -> None:
-    lock, running, most = threading.Lock(), 0, 0
+    lock, met, running, most = threading.Lock(), threading.Event(), 0, 0
 
     def reply(request: Asked) -> Any:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
+            if most == 2:
+                met.set()
+        met.wait(30)
         time.sleep(0.02)
         with lock:
             running -= 1

@@ -65,7 +65,7 @@ def texts(replies: list[Reply]) -> list[str]:
 def records(tmp_path: Path) -> list[Path]:
     """Return the files of the ledger; replies that were handed on are forgotten a moment later."""
     files: list[Path] = []
-    for _ in range(50):
+    for _ in range(2000):
         files = list((tmp_path / "batches").rglob("*.json"))
         if not files:
             break
@@ -190,7 +190,7 @@ ordered(model.ask, [[{"role": "user", "content": text}] for text in ("one", "two
 def test_a_killed_process_submits_nothing_twice(ask: Any, server: Batches, tmp_path: Path) -> None:
     server.held.set()
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, server.url, str(tmp_path / "cache.sqlite")], env=dict(os.environ))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (server.batches and server.batches["batch_1"]["status"] == "in_progress"):
         assert time.monotonic() < deadline
         time.sleep(0.01)

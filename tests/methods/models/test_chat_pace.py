@@ -25,7 +25,7 @@ from tests.support.server import ChatRequest, Refused, Written
 
 def test_models_of_one_endpoint_share_its_concurrency(endpoint: Any, busy: ModuleType) -> None:
     """Four roles with `concurrency: 8`, one of them with 5: the server sees five calls at most."""
-    endpoint.delay = 0.01
+    endpoint.delay, endpoint.together = 0.01, 5
     models = [endpoint.chat(role=role, concurrency=8) for role in ("reader", "reranker", "judge")]
     threads = [threading.Thread(target=model.complete, args=(busy.prompts(12, model.role),)) for model in models]
     smaller = endpoint.chat(concurrency=5)
@@ -69,7 +69,7 @@ def test_who_leaves_no_longer_holds_the_limit_down() -> None:
 
 
 def test_smallest_stated_concurrency_counts_before_and_after_its_part_is_open(endpoint: Any, busy: ModuleType) -> None:
-    endpoint.delay = 0.02
+    endpoint.delay, endpoint.together = 0.02, 3
     model = endpoint.chat(concurrency=8)
     stated = [model.config, {"judge": [model.config.model_copy(update={"concurrency": 3})]}]
     with smallest_concurrency(stated) as lines:
@@ -265,11 +265,11 @@ def test_a_pause_that_is_asked_for_holds_one_slot() -> None:
             await pace.enter()
         waiting = [asyncio.create_task(pace.enter()) for _ in range(3)]
         await asyncio.sleep(0)
-        pace.leave(0.02)
+        pace.leave(0.2)
         pace.leave()
         await asyncio.sleep(0)
         soon = sum(task.done() for task in waiting)
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.25)
         return soon, sum(task.done() for task in waiting)
 
     assert asyncio.run(story()) == (1, 2)

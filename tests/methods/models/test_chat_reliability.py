@@ -91,7 +91,7 @@ def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Pa
 def test_every_passing_fault_is_survived_alone(kind: str) -> None:
     faults = Faults(passing=1.0, kinds=[kind], most_in_a_row=2)
     with OpenAIServer("m", say, intercept=faults).running() as url:
-        replies = chat(url, timeout_s=0.5 if kind == "slow_bytes" else 30).complete(prompts("say a", "say b"))
+        replies = chat(url, timeout_s=2.0 if kind == "slow_bytes" else 30).complete(prompts("say a", "say b"))
     assert [(reply.text, reply.calls, reply.failed) for reply in replies] == [("Answer: a", 3, None), ("Answer: b", 3, None)]
     assert faults.played == {kind: 4}
 
@@ -112,7 +112,7 @@ def test_a_fault_that_never_passes_ends_with_its_reason(kind: str) -> None:
     faults = Faults(passing=1.0, kinds=[kind], most_in_a_row=99)
     server = OpenAIServer("m", say)
     with server.running() as url:
-        model = chat(url, timeout_s=0.5 if kind == "slow_bytes" else 30, attempts=2)
+        model = chat(url, timeout_s=2.0 if kind == "slow_bytes" else 30, attempts=2)
         assert model.complete(prompts("say a"))[0].failed is None
         server.intercept = faults
         reply = model.complete(prompts("say b"))[0]
@@ -218,7 +218,7 @@ def test_an_interrupted_leader_hands_its_call_to_those_that_wait(tmp_path: Path)
 
     def refuse_first(handler: Any, request: ChatRequest) -> bool:
         if server.calls == 1:
-            gate.wait(5)
+            gate.wait(60)
             handler.refuse(Refused(401, "bad key"))
             return True
         return False

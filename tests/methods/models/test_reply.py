@@ -327,11 +327,11 @@ def test_answer_comes_back_from_200_wrappings_and_a_plain_one_never_changes() ->
     ["<think>", "</think>", "x\n<think>\n", "<think></think>", "a <think> b</think> ", "`", '"', "[", "{", "```\n", "<|channel|>", "**"],
 )
 def test_parsing_takes_linear_time(unit: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for start in ("", "Lyon ", "<think>"):
         split(start + unit * 30_000, "length")
         short_answer(start + unit * 30_000)
-    assert time.perf_counter() - began < 4
+    assert time.process_time() - began < 4
 
 
 def test_template_that_begins_a_thought_is_noticed() -> None:

@@ -123,12 +123,12 @@ def test_a_probe_without_a_revision_is_an_error(server: deployment.Deployment, a
 
 def test_a_probe_has_a_time_limit(server: deployment.Deployment) -> None:
     server.documents["/version"] = (200, {"a": "b"}, {})
-    server.delay = 0.4
+    server.delay = 20
     began = time.monotonic()
-    for probe in (Probe(url=f"{root(server)}/version", path="a", timeout_s=0.05), Probe(command="sleep 9 & sleep 9", timeout_s=0.05)):
+    for probe in (Probe(url=f"{root(server)}/version", path="a", timeout_s=0.05), Probe(command="sleep 20 & sleep 20", timeout_s=0.05)):
         with raises("unreadable-revision"):
             ask(probe)
-    assert time.monotonic() - began < 0.35
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path, ca
             text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while time.monotonic() < deadline and not (stopped.exists() and stopped.read_bytes().count(b"\n") > lines):
             time.sleep(0.05)
         os.kill(process.pid, how)

@@ -50,7 +50,7 @@ def runs(store: Store, *names: str) -> list[RunRow]:
 def llm(name: str, url: str, **options: Any) -> Judge:
     """A judge; options of the endpoint are among the others."""
     endpoint = {option: options.pop(option) for option in ChatConfig.model_fields if option in options}
-    model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 2.0, **endpoint}
+    model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 30.0, **endpoint}
     return Judge.of(name, {"llm": model, **options})
 
 

@@ -264,7 +264,7 @@ def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: 
 
 
 def judged_experiment(experiment: str, url: str, judges: str) -> str:
-    options = f"{{llm: {{model: m, base_url: '{url}', key_variable: null, backoff_s: 0.001, timeout_s: 2.0}}}}"
+    options = f"{{llm: {{model: m, base_url: '{url}', key_variable: null, backoff_s: 0.001, timeout_s: 30.0}}}}"
     return experiment + "judges:\n" + judges.replace("OPTIONS", options)
 
 
@@ -281,7 +281,7 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
             "  - {id: pairwise, config: OPTIONS, opponents: all}\n"
         )
         file.write_text(
-            judged_experiment(text, url, judges).replace("timeout_s: 2.0}, opponents", "timeout_s: 2.0, repetitions: 1}, opponents")
+            judged_experiment(text, url, judges).replace("timeout_s: 30.0}, opponents", "timeout_s: 30.0, repetitions: 1}, opponents")
         )
         assert not run_experiment(file, store=store.folder).failed
         query = server.calls

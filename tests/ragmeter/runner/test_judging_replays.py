@@ -53,7 +53,7 @@ def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: Mo
     truth = WorldTruth.of(small.REFERENCE, corruption=0.2, faults=faults)
     server = truth.server()
     with server.running() as url:
-        pairwise = small.llm("pairwise", url, repetitions=repetitions)
+        pairwise = small.llm("pairwise", url, repetitions=repetitions, timeout_s=2.0)
         small.judge(store, pairwise, small.runs(store, *chosen))
         query = server.calls
     assert sum(faults.played.values()) > 0

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.slow
 
 pytest.importorskip("openai")
 
-SLOW_S = 3.0
 HELD_S = 60.0
 """Longest time that a reply is held back until a test lets it go."""
 
@@ -37,8 +36,8 @@ class Nothing:
 
 
 @contextmanager
-def run_of(folder: Path, refuse: bool = False, held: threading.Event | None = None) -> Any:
-    """Two tasks at an endpoint whose very first reply is slow or held; when each call came, by how many passages it brings."""
+def run_of(folder: Path, held: threading.Event, refuse: bool = False) -> Any:
+    """Two tasks at an endpoint whose very first reply is held; when each call came, by how many passages it brings."""
     came: list[tuple[float, int]] = []
     lock = threading.Lock()
 
@@ -47,10 +46,7 @@ def run_of(folder: Path, refuse: bool = False, held: threading.Event | None = No
             first = not came
             came.append((time.monotonic(), request.prompt.count("\n[")))
         if first:
-            if held is None:
-                time.sleep(SLOW_S)
-            else:
-                held.wait(HELD_S)
+            held.wait(HELD_S)
             if refuse:
                 raise Refused(400, "not this one")
         return Written("Ann", 3, 1)
@@ -70,19 +66,21 @@ def run_of(folder: Path, refuse: bool = False, held: threading.Event | None = No
 
 def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> None:
     durable: list[float] = []
-    with run_of(tmp_path, refuse=True) as (store, tasks, came):
+    held = threading.Event()
+    with run_of(tmp_path, held, refuse=True) as (store, tasks, came):
 
         def look() -> None:
             while [len(store.finished_questions(state.task.run.run)) for state in tasks] != [11, 12]:
                 time.sleep(0.05)
             durable.append(time.monotonic())
+            held.set()
 
         looking = threading.Thread(target=look, daemon=True)
         looking.start()
         outcomes = loop.execute(tasks, store, Services(), Nothing())
     assert [outcome.status for outcome in outcomes] == ["finished", "finished"]
     # All but the slow one were on disk while it was awaited, those of the next task too.
-    assert durable[0] - came[0][0] < SLOW_S
+    assert durable[0] - came[0][0] < HELD_S
     failed = [p for state in tasks for p in store.predictions(state.task.run.run) if "failed" in p.notes]
     assert len(failed) == 1
 
@@ -96,7 +94,7 @@ def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_g
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     # However busy the machine is, the reply is outstanding when Ctrl-C arrives.
     held = threading.Event()
-    with run_of(tmp_path, held=held) as (store, tasks, came):
+    with run_of(tmp_path, held) as (store, tasks, came):
         first = loop._Running.result
 
         def interrupted(self: Any) -> Any:

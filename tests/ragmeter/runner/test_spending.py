@@ -180,7 +180,7 @@ def test_requests_to_an_app_count(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_tasks_share_a_batch_and_so_do_judgings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "SETTLE_S", 0.05)
+    monkeypatch.setattr(batch, "SETTLE_S", 1.0)
     monkeypatch.setattr(batch, "FIRST_PAUSE_S", 0.01)
     with Batches(lambda prompt: "match").running() as server:
         llm = json.dumps({"model": "m", "base_url": server.url, "key_variable": None, "batch": True, "poll_s": 0.01})

@@ -234,7 +234,7 @@ class Waiting:
         assert all(Path(checkpoint, "learned").is_file() for checkpoint in self.config.behind)
         (here / self.config.me).write_text(str(os.getpid()), "utf-8")
         context.progress.begin("waiting", 1)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240
         while not all((here / other).exists() for other in self.config.beside):
             assert time.monotonic() < end
             time.sleep(0.01)

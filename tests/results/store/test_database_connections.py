@@ -102,7 +102,7 @@ def test_a_question_under_way_sees_one_state_and_is_answered_before_the_file_is_
         with store.database.reading() as connection:
             before = connection.execute("SELECT count(*) FROM experiments").fetchone()
             writer.start()
-            writer.join(0.3)
+            writer.join(30 if opened_to_write else 0.3)
             assert writer.is_alive() is not opened_to_write
             assert connection.execute("SELECT count(*) FROM experiments").fetchone() == before
         writer.join(30)

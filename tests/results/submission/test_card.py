@@ -147,9 +147,9 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
 )
 def test_what_could_do_harm_is_refused_quickly(text: str | bytes, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    started = time.perf_counter()
+    started = time.process_time()
     assert what in refused(text).what
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert list(tmp_path.iterdir()) == []
 
 

@@ -91,13 +91,13 @@ def require_read(benchmark: Benchmark) -> None:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_is_read_in_every_layout(name: str, tmp_path: Path) -> None:
+def test_folder_is_read_in_every_layout(name: str, tmp_path: Path) -> None:
     benchmark = load("beir:test", {"path": str(put(tmp_path / "animals", FOLDERS[name]))})
     require_read(benchmark)
     assert benchmark.name == "beir:test(animals)"
 
 
-def test_an_archive_is_read_where_it_lies_and_equals_its_folder(tmp_path: Path) -> None:
+def test_archive_is_read_in_place_and_equals_its_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "animals.zip", "w") as archive:
         for name, raw in BEIR.items():
             archive.writestr(f"animals/{name}", raw)
@@ -106,7 +106,7 @@ def test_an_archive_is_read_where_it_lies_and_equals_its_folder(tmp_path: Path) 
     assert packed.fingerprint == load("beir:test", {"path": str(put(tmp_path / "animals", BEIR))}).fingerprint
 
 
-def test_repositories_of_the_hub_are_read(tmp_path: Path) -> None:
+def test_hub_repositories_are_read(tmp_path: Path) -> None:
     texts = {name: raw for name, raw in BEIR.items() if "qrels" not in name}
     repositories = {
         "BeIR/animals": Repository(texts),
@@ -125,7 +125,7 @@ def test_repositories_of_the_hub_are_read(tmp_path: Path) -> None:
             require_read(load("beir:test", options))
 
 
-def test_bright_excludes_the_documents_that_a_question_names(tmp_path: Path) -> None:
+def test_bright_excludes_the_documents_listed_by_a_question(tmp_path: Path) -> None:
     documents = [{"id": name, "content": text} for name, (_, text) in DOCUMENTS.items()]
     examples = [
         {"query": "Who digs?", "id": "0", "excluded_ids": ["d2", "N/A"], "gold_ids": ["d1"], "gold_ids_long": ["x"]},
@@ -138,13 +138,13 @@ def test_bright_excludes_the_documents_that_a_question_names(tmp_path: Path) -> 
     assert benchmark.name == "beir:test(BRIGHT, ants)"
 
 
-def test_document_with_the_questions_id_is_ignored_if_asked_for(tmp_path: Path) -> None:
+def test_document_with_the_query_id_is_ignored_if_requested(tmp_path: Path) -> None:
     benchmark = load("beir:test", {"path": str(put(tmp_path, BEIR)), "ignore_identical_ids": True})
     assert [question.excluded for question in benchmark.questions] == [(), (benchmark.corpus.by_native_id("q2"),), ()]
     assert benchmark.extra["counts"]["identical_ids_ignored"] == 1
 
 
-def test_numbers_equal_pytrec_evals_to_the_last_digit(tmp_path: Path) -> None:
+def test_scores_equal_pytrec_eval_exactly(tmp_path: Path) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
     rng = np.random.default_rng(0)
     names = [f"d{number}" for number in range(200)]
@@ -167,7 +167,7 @@ def test_numbers_equal_pytrec_evals_to_the_last_digit(tmp_path: Path) -> None:
         assert values.tolist() == [theirs[question.id][measures[metric]] for question in benchmark.questions]
 
 
-def test_run_with_the_datasets_own_ids_becomes_rankings(tmp_path: Path) -> None:
+def test_run_with_native_ids_becomes_rankings(tmp_path: Path) -> None:
     benchmark = apply("corpus", load("beir:test", {"path": str(put(tmp_path, BEIR))}), 0)
     findings = Findings()
     rows = list(FORMATS["trec"].reader(benchmark)(io.BytesIO(b"q1 Q0 d3 1 2.5 t\nq1 Q0 d1 2 1.5 t\n"), findings, LIMITS))
@@ -190,14 +190,14 @@ def test_run_with_the_datasets_own_ids_becomes_rankings(tmp_path: Path) -> None:
         ({**BEIR, "corpus.jsonl": b'{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n'}, "d1"),
     ],
 )
-def test_what_is_missing_or_wrong_is_named(files: Mapping[str, bytes], words: str, tmp_path: Path) -> None:
+def test_missing_or_invalid_file_is_reported_with_its_path(files: Mapping[str, bytes], words: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         load("beir:test", {"path": str(put(tmp_path, files))})
     assert words in " ".join(error.value.lines())
     assert str(tmp_path) in (error.value.where or "")
 
 
-def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None:
+def test_corpus_folder_must_keep_documents_with_equal_text(tmp_path: Path) -> None:
     path = put(tmp_path / "animals", BEIR)
     merged, kept = tmp_path / "merged", tmp_path / "kept"
     build_corpus(path / "corpus.jsonl", merged)
@@ -207,12 +207,12 @@ def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None
     require_read(load("beir:test", {"path": str(path), "corpus": str(kept)}))
 
 
-def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="folder or a zip"):
         load("beir:test", {"path": str(put(tmp_path, BEIR) / "corpus.jsonl")})
     with pytest.raises(UserError, match="does not exist"):
         load("beir:test", {"path": str(tmp_path / "nowhere")})
 
 
-def test_judgments_of_a_folder_are_found(tmp_path: Path) -> None:
+def test_qrels_file_of_a_folder_is_found(tmp_path: Path) -> None:
     assert beir.qrels_of(put(tmp_path, BEIR)) == tmp_path / "qrels/test.tsv"

@@ -40,7 +40,7 @@ def load_records(folder, reference, *records, **options):
     return load(reference, {"path": str(path), **options})
 
 
-def test_the_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
+def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
     path = data_folder / "clara" / "pretrain_data.100.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load(PRETRAINING, {"path": str(path)})
@@ -55,19 +55,19 @@ def test_the_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
     assert benchmark.extra["counts"] == {}
 
 
-def test_the_real_sample_passes_the_checks_of_every_dataset(data_folder):
+def test_real_sample_passes_the_dataset_checks(data_folder):
     checks = check_dataset(PRETRAINING, {"path": str(data_folder / "clara")})
     assert [check for check in checks if not check.passed] == []
     assert any("maximum of cover_em" in check.name for check in checks)
 
 
-def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("clara_stages").questions) == 761
     assert len(load("clara_stages", {"first": 1}).questions) == 9
 
 
-def test_rows_are_streamed_as_training_reads_them(data_folder):
+def test_streamed_rows_equal_the_rows_read_for_training(data_folder):
     path = data_folder / "clara" / "pretrain_data.100.jsonl"
     reference, _ = resolve(PRETRAINING)
     skipped = []
@@ -79,7 +79,7 @@ def test_rows_are_streamed_as_training_reads_them(data_folder):
     assert skipped == []
 
 
-def test_a_set_too_large_to_hold_says_how_to_read_it(tmp_path, monkeypatch):
+def test_oversized_dataset_error_explains_streaming(tmp_path, monkeypatch):
     monkeypatch.setattr(clara, "MOST_QUESTIONS", 5)
     records = [described() for _ in range(3)]
     with raises("too-many-questions") as caught:
@@ -88,20 +88,20 @@ def test_a_set_too_large_to_hold_says_how_to_read_it(tmp_path, monkeypatch):
     assert len(load_records(tmp_path, PRETRAINING, *records, first=2).questions) == 4
 
 
-def test_a_paraphrase_row_is_one_question_whatever_its_own_says(tmp_path):
+def test_paraphrase_row_ignores_its_own_question_field(tmp_path):
     records = [described(data_type="paraphrase", answers=["Quill is by Ada."], question=query) for query in ([], ["?"])]
     for question in load_records(tmp_path, PRETRAINING, *records).questions:
         assert (question.text, question.answers, question.type) == (PARAPHRASE, ("Quill is by Ada.",), "paraphrase")
 
 
-def test_a_question_that_stands_twice_in_a_row_is_two(tmp_path):
+def test_repeated_question_in_a_row_becomes_two_questions(tmp_path):
     record = described(question=["Who?", "Who?"], answers=["Ada", "She"])
     item, other = load_records(tmp_path, PRETRAINING, record).questions
     assert (item.answers, other.answers) == (("Ada",), ("She",))
     assert item.id != other.id
 
 
-def test_instruction_tuning_is_scored_by_the_short_answer_and_teaches_the_long_one(tmp_path):
+def test_instruction_tuning_scores_the_short_answer_and_trains_on_the_long_one(tmp_path):
     (question,) = load_records(tmp_path, INSTRUCTION, taught()).questions
     assert question.answers == ("Ada",)
     assert question.metadata["target"] == "It was Ada."
@@ -120,7 +120,7 @@ def test_instruction_tuning_is_scored_by_the_short_answer_and_teaches_the_long_o
         ({"golden_answers": '["Ada", "Ada L."]'}, ("Ada", "Ada L."), None),
     ],
 )
-def test_joint_rows_name_their_answers_in_several_ways(tmp_path, fields, golds, target):
+def test_joint_rows_accept_several_answer_fields(tmp_path, fields, golds, target):
     record = {name: value for name, value in ranked().items() if name != "golden_answers"} | fields
     (question,) = load_records(tmp_path, ORACLE, record).questions
     assert question.golds == golds
@@ -128,14 +128,14 @@ def test_joint_rows_name_their_answers_in_several_ways(tmp_path, fields, golds, 
 
 
 @pytest.mark.parametrize("name", ["context", "content"])
-def test_documents_go_by_other_names_too(tmp_path, name):
+def test_alternative_names_of_the_document_field_are_accepted(tmp_path, name):
     record = ranked()
     record[name] = record.pop("docs")
     (question,) = load_records(tmp_path, ORACLE, record).questions
     assert len(question.candidates) == 20
 
 
-def test_positives_do_not_stand_first_among_the_candidates(tmp_path):
+def test_positives_are_not_always_first_among_the_candidates(tmp_path):
     records = [ranked(pos_index=[0]) for _ in range(200)]
     benchmark = load_records(tmp_path, ORACLE, *records)
     positions = [question.candidates.index(question.evidence[0]) for question in benchmark.questions]
@@ -164,7 +164,7 @@ def test_positives_outside_the_row_stay_in_the_gold_and_are_counted(tmp_path, po
     assert benchmark.extra["counts"].get("positives_absent", 0) == absent
 
 
-def test_a_document_that_stands_twice_is_one_candidate_and_counted(tmp_path):
+def test_repeated_document_becomes_one_candidate_and_is_counted(tmp_path):
     benchmark = load_records(tmp_path, ORACLE, ranked(docs=["A.", "B.", "A."], pos_index=[2]))
     (question,) = benchmark.questions
     assert len(question.candidates) == 2
@@ -172,7 +172,7 @@ def test_a_document_that_stands_twice_is_one_candidate_and_counted(tmp_path):
     assert benchmark.extra["counts"]["repeated_passages"] == 1
 
 
-def test_every_subset_of_the_authors_is_there_with_its_split():
+def test_every_published_subset_is_registered_with_its_split():
     entry = DATASETS.get("clara_stages")
     assert len(entry.subsets) == 2 + 3 * 4 * 2
     assert str(resolve("clara_stages/e2e_eval_2wiki_with_pos")[0]).endswith(":test")
@@ -181,7 +181,7 @@ def test_every_subset_of_the_authors_is_there_with_its_split():
         resolve("clara_stages/pretraining:test")
 
 
-def test_row_ids_are_places_that_skipping_does_not_move(tmp_path):
+def test_skipping_a_row_does_not_change_the_ids_of_later_rows(tmp_path):
     broken = taught(docs=[])
     whole = load_records(tmp_path, INSTRUCTION, taught(), taught(), taught())
     holed = load_records(tmp_path, INSTRUCTION, taught(), broken, taught(), skip_bad=True)
@@ -209,13 +209,13 @@ def test_row_ids_are_places_that_skipping_does_not_move(tmp_path):
         (ORACLE, ranked(pos_index=[True]), "pos_index[0]"),
     ],
 )
-def test_a_faulty_field_is_named(tmp_path, reference, record, field):
+def test_faulty_field_is_reported(tmp_path, reference, record, field):
     with pytest.raises(UserError) as caught:
         load_records(tmp_path, reference, record)
     assert caught.value.where.endswith(f"line 1, field {field}")
 
 
-def test_rows_of_another_stage_or_dataset_are_refused_even_with_skip_bad(tmp_path):
+def test_rows_of_another_stage_or_dataset_are_refused_with_skip_bad(tmp_path):
     with raises("row-of-pretraining"):
         load_records(tmp_path, INSTRUCTION, taught(), described(), skip_bad=True)
     hotpot = {"_id": "1", "question": "?", "answer": "!", "context": [], "supporting_facts": [], "level": "easy"}

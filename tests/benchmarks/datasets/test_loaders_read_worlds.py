@@ -43,12 +43,12 @@ def world_for(form):
     return load(f"worlds/{FORMATS[form].subsets[0]}:test", {"questions": 30})
 
 
-def test_every_format_is_read_here():
+def test_every_native_format_has_a_loader_under_test():
     assert READ_AS.keys() == FORMATS.keys()
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_world_loads_through_every_native_format_with_the_same_truth_and_equal_passages(form, tmp_path):
+def test_world_in_every_native_format_loads_with_equal_gold_and_passages(form, tmp_path):
     world = world_for(form)
     written = write_native(world, form, tmp_path / "test_records.json")
     benchmark = load(READ_AS[form], {"path": str(tmp_path / "test_records.json")})
@@ -81,7 +81,7 @@ def test_a_world_loads_through_every_native_format_with_the_same_truth_and_equal
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_question_without_text_is_refused_with_its_place(form, tmp_path):
+def test_question_without_text_is_refused_with_its_position(form, tmp_path):
     path = tmp_path / "test_records.json"
     written = write_native(world_for(form), form, path)
     text = next(question.text for question in world_for(form).questions if question.id == written[2])

@@ -182,7 +182,7 @@ def assert_official(name, path, records):
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_made_files_of_every_set_get_the_official_number(name, tmp_path):
+def test_synthetic_files_of_every_subset_get_the_official_score(name, tmp_path):
     records, path = list(native(name)), tmp_path / f"{name}.jsonl"
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
     values = assert_official(name, path, records)
@@ -191,7 +191,7 @@ def test_made_files_of_every_set_get_the_official_number(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_real_samples_get_the_official_number(name, data_folder):
+def test_real_samples_get_the_official_score(name, data_folder):
     path = data_folder / "longbench" / f"{name}.jsonl"
     assert_official(name, path, [json.loads(line) for line in path.read_text("utf-8").split("\n") if line])
 
@@ -204,7 +204,7 @@ def test_real_samples_get_the_official_number(name, data_folder):
         ("{id: full_context, rerankers: [{id: bm25_reranker}]}", "bm25_reranker chooses from it"),
     ],
 )
-def test_what_is_read_as_a_whole_is_read_by_full_context_alone(method, refused, tmp_path):
+def test_whole_context_tasks_accept_only_full_context_methods(method, refused, tmp_path):
     path = tmp_path / "trec.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in native("trec", 2)))
     text = f"name: x\nbenchmarks: [{{id: longbench/trec, config: {{path: {path}}}}}]\nmethods: [{method}]\n"
@@ -213,11 +213,11 @@ def test_what_is_read_as_a_whole_is_read_by_full_context_alone(method, refused, 
         assert (str(task.loaded.plan.setting), task.reading.chat) == ("document", False)
 
 
-def test_all_21_sets_and_13_variants_are_there():
+def test_all_21_subsets_and_13_variants_are_registered():
     assert (len(SETS), len(SIZES)) == (21, 34)
 
 
-def test_rouge_l_is_that_of_the_package_and_of_no_other_to_the_last_bit():
+def test_rouge_l_equals_the_package_bit_for_bit():
     draw = random.Random(3)
     for _ in range(80):
         first, second = (
@@ -238,7 +238,7 @@ def score_of(metric, answer, gold):
 
 
 @pytest.mark.slow  # jieba reads its dictionary a second time
-def test_chinese_words_are_jiebas():
+def test_chinese_words_equal_jieba():
     import jieba
 
     for text in (*CHINESE, "".join(CHINESE), " 在厦门大学 举办\n了 GPT-4 的年会。"):

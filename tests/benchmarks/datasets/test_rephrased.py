@@ -10,7 +10,7 @@ from tests.support.errors import raises
 WORLD = {"questions": 6}
 
 
-def test_every_document_is_a_question_whose_answer_and_only_candidate_it_is() -> None:
+def test_each_document_becomes_a_question_with_itself_as_answer_and_only_candidate() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
     result = registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD})
     assert result.corpus.fingerprint == base.corpus.fingerprint
@@ -22,7 +22,7 @@ def test_every_document_is_a_question_whose_answer_and_only_candidate_it_is() ->
     assert len({question.id for question in result.questions}) == len(base.corpus)
 
 
-def test_positives_are_those_that_evidence_names() -> None:
+def test_positives_are_the_passages_of_the_evidence() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
     result = registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD, "positives": True})
     named = {item for question in base.questions for item in question.evidence}
@@ -31,7 +31,7 @@ def test_positives_are_those_that_evidence_names() -> None:
     assert result.name != registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD}).name
 
 
-def test_a_draw_is_of_the_seed_and_has_the_size_asked_for() -> None:
+def test_sample_depends_on_the_seed_and_has_the_requested_size() -> None:
     def drawn(**more: int) -> list[str]:
         config = {"base": "worlds/multihop", "base_config": WORLD, "documents": 7, **more}
         return [question.id for question in registry.load("rephrased:test", config).questions]
@@ -42,6 +42,6 @@ def test_a_draw_is_of_the_seed_and_has_the_size_asked_for() -> None:
 
 
 @pytest.mark.parametrize("base", ["rephrased", "worlds/multihop:train"])
-def test_a_base_that_cannot_be_is_refused(base: str) -> None:
+def test_unsuitable_base_is_refused(base: str) -> None:
     with raises("unsuitable-base"):
         registry.load("rephrased:test", {"base": base})

@@ -25,7 +25,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "https://hub.invalid"])
-def test_the_library_is_not_asked_and_the_connection_tried_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_hub_is_tried_once_without_the_library(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     tried: list[object] = []
@@ -49,7 +49,7 @@ def test_the_library_is_not_asked_and_the_connection_tried_once(url: str, tmp_pa
     assert 1 <= len(tried) <= 2
 
 
-def test_a_listing_that_took_long_to_fail_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_failing_listing_is_not_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(hub_faults, "PATIENCE_S", -1.0)
     import httpx

@@ -212,7 +212,7 @@ def test_gold_predictions_reach_every_maximum_on_real_samples(name, data_folder)
     assert_every_maximum(load(SAMPLES[name], {"path": str(path)}).limited(60))
 
 
-def test_every_split_that_the_samples_folder_holds_is_tried_or_has_no_gold(data_folder, monkeypatch):
+def test_every_sample_split_is_tested_or_has_no_gold(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     tried = {resolve(reference)[0] for reference in SAMPLES.values()}
     for position in (availability(split) for entry in DATASETS for split in splits(entry)):
@@ -226,14 +226,14 @@ def test_every_split_that_the_samples_folder_holds_is_tried_or_has_no_gold(data_
         assert files <= named | WITHOUT_GOLD, position.reference
 
 
-def test_a_recall_of_one_is_out_of_reach_at_one_where_there_are_two_positives():
+def test_recall_at_1_cannot_reach_one_with_two_positives():
     question = Question("q", "?", ("Rome",), evidence=("p1", "p2"))
     response = Prediction("q", "Rome", (Evidence("p1", 1.0), Evidence("p2", 0.5)))
     result = score([question], [response], ["recall@1", "precision@5", "map@1", "ndcg@1", "mrr@1"])
     assert [values[0] for values in result.values()] == [0.5, 0.4, 0.5, 1, 1]
 
 
-def test_all_golds_on_one_line_go_beyond_one_under_rog_alone():
+def test_all_golds_on_one_line_exceed_one_only_for_rog():
     question = Question("q", "?", ("Rome", "Milan", "Pisa"), answer_set=True)
     result = score([question], [Prediction("q", "Rome, Milan, Pisa")], ["rog_precision", "rog_f1", "strict_precision"])
     assert [values[0] for values in result.values()] == [3, 1.5, 1]

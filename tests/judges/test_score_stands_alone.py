@@ -84,12 +84,12 @@ def whole(subset: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("subset", WORLDS)
 @given(rows=st.lists(st.integers(0, SIZE + len(ODD) - 1), min_size=1, max_size=24))
 @settings(max_examples=6, deadline=None)
-def test_any_permutation_repetition_or_subset_leaves_each_score_as_it_was(subset: str, rows: list[int]) -> None:
+def test_scores_do_not_change_under_permutation_repetition_or_subsets(subset: str, rows: list[int]) -> None:
     for name, values in scored(subset, rows, every_metric()).items():
         np.testing.assert_array_equal(values, whole(subset)[name][rows], err_msg=name)
 
 
-def test_the_questions_tell_metrics_from_constants() -> None:
+def test_test_questions_give_every_metric_varying_scores() -> None:
     """Else the property above could not fail: scores differ, and some question is unscorable, for nearly every metric."""
     constant = {name for name, values in whole("multihop").items() if len(set(values[~np.isnan(values)])) < 2}
     constant &= {name for name, values in whole("graph").items() if len(set(values[~np.isnan(values)])) < 2}
@@ -110,7 +110,7 @@ def test_the_questions_tell_metrics_from_constants() -> None:
         ("bertscore(model=minilm,layer=6)", 2e-3),
     ],
 )
-def test_the_company_in_a_models_batch_changes_a_score_by_rounding_alone(metric: str, atol: float) -> None:
+def test_batch_composition_changes_model_scores_only_by_rounding(metric: str, atol: float) -> None:
     rows = [*range(0, SIZE + len(ODD), 3), 3, 3]
     (together,) = scored("multihop", rows, [parse(metric)]).values()
     single = [float(next(iter(scored("multihop", [row], [parse(metric)]).values()))[0]) for row in rows]

@@ -68,7 +68,7 @@ def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: lis
 
 
 @pytest.mark.slow
-def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, questions: list[Question]) -> None:
+def test_match_judge_accepts_rewordings_that_exact_match_rejects(llm: ModuleType, questions: list[Question]) -> None:
     items = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 == 2 and is_plain(item.question)][:40]
     with WorldTruth.of(REFERENCE).server().running() as url:
         verdicts = MatchVerdicts(llm.build("match", url))
@@ -77,7 +77,7 @@ def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, ques
 
 
 @pytest.mark.slow
-def test_a_script_of_this_process_is_asked_for_json_as_an_endpoint_is(llm: ModuleType, questions: list[Question]) -> None:
+def test_scripted_llm_is_asked_for_json_like_an_endpoint(llm: ModuleType, questions: list[Question]) -> None:
     right = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 == 0 and is_plain(item.question)][:20]
     pairs = [Pair(item.question, item.prediction, Prediction(item.question.id, "a red boat")) for item in right]
     judge = Judge.of("pairwise", {"llm": {"scripted": REFERENCE}, "repetitions": 1}).build(Services())
@@ -86,7 +86,7 @@ def test_a_script_of_this_process_is_asked_for_json_as_an_endpoint_is(llm: Modul
 
 
 @pytest.mark.slow
-def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None:
+def test_style_and_content_judges_are_correct_on_worlds(llm: ModuleType) -> None:
     reference = "worlds/style:test"
     results = datasets.load(reference).extra["styles"].values()
     pairs = [item for styled in results for item in styled if item.style == "informal"][:20]
@@ -113,7 +113,7 @@ def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None
 
 
 @pytest.mark.slow
-def test_an_answer_is_held_against_its_passages(llm: ModuleType) -> None:
+def test_content_judge_compares_the_answer_with_its_passages(llm: ModuleType) -> None:
     with WorldTruth.of("worlds/style:test").server().running() as url:
         judge = llm.build("content", url)
         judged = Item(llm.PARIS, Prediction("1", "built in 1900"), (Passage("p", "", "It was built in 1900."),))
@@ -126,7 +126,7 @@ KINDS = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_cho
 
 
 @pytest.mark.slow
-def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
+def test_every_call_is_accounted_for_under_corruption_and_faults(
     llm: ModuleType, questions: list[Question], tmp_path: Path
 ) -> None:
     truth = WorldTruth.of(REFERENCE, corruption=0.2, faults=Faults(passing=0.2, kinds=KINDS))

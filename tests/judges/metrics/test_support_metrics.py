@@ -91,7 +91,7 @@ def sentence_ids(pairs):
 @pytest.mark.slow
 @given(st.lists(st.tuples(pairs, pairs), max_size=6))
 @settings(deadline=None)
-def test_sentence_metrics_are_hotpotqas(rows):
+def test_sentence_metrics_equal_the_hotpotqa_script(rows):
     batch = [(asked(facts=sentence_ids(gold)), claimed(support=response)) for response, gold in rows]
     expected = np.array([official_sp(response, gold) if gold else (np.nan,) * 4 for response, gold in rows]).reshape(-1, 4)
     for column, name in enumerate(("sp_em", "sp_precision", "sp_recall", "sp_f1")):
@@ -101,7 +101,7 @@ def test_sentence_metrics_are_hotpotqas(rows):
 @pytest.mark.slow
 @given(st.lists(st.tuples(triples, triples), max_size=6))
 @settings(deadline=None)
-def test_triple_metrics_are_2wikis(rows):
+def test_triple_metrics_equal_the_2wiki_script(rows):
     batch = [(asked(triples=gold), claimed(triples=response)) for response, gold in rows]
     expected = np.array([official_evidence(response, gold) if gold else (np.nan,) * 4 for response, gold in rows])
     for column, name in enumerate(("evidence_em", "evidence_precision", "evidence_recall", "evidence_f1")):
@@ -113,7 +113,7 @@ words = st.sampled_from(["gold", "the gold medal", "silver", "", "yes"])
 
 @given(st.lists(st.tuples(words, st.lists(words, max_size=2), pairs, pairs, triples, triples), max_size=6), st.booleans())
 @settings(deadline=None)
-def test_joint_metrics_are_the_official_products(rows, with_triples):
+def test_joint_metrics_equal_the_official_products(rows, with_triples):
     batch, expected = [], []
     for answer, golds, response, gold, claims, gold_triples in rows:
         batch.append((asked(sentence_ids(gold), (), gold_triples, golds), claimed(response, claims, answer)))
@@ -136,7 +136,7 @@ def test_joint_metrics_are_the_official_products(rows, with_triples):
 
 @given(st.lists(st.tuples(pairs, st.lists(st.sampled_from(["p1", "p1#1", "p1#1#1", "#"]), max_size=3)), max_size=6))
 @settings(deadline=None)
-def test_paragraph_support_is_musiques(rows):
+def test_paragraph_support_equals_the_musique_script(rows):
     """MuSiQue's `SupportMetric`: the same set F1, over paragraphs; a claimed sentence claims its paragraph."""
     batch = [(asked(evidence=gold), claimed(support=responses)) for responses, gold in rows]
     paragraphs_of_text = [{(name,) for name, _ in responses} for responses, _ in rows]
@@ -171,7 +171,7 @@ FULL = asked(["p1#0", "p2#3"], ["p1", "p2"], [("Rome", "capital of", "Italy"), (
 
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
-def test_a_method_that_claims_nothing_scores_zero_whatever_it_retrieved(metric):
+def test_prediction_without_claims_scores_zero(metric):
     assert compute(metric, [(FULL, claimed(evidence=FULL.evidence))]) == 0
 
 
@@ -182,24 +182,24 @@ def test_gold_support_and_gold_answer_score_one(metric):
 
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
-def test_without_gold_support_and_without_answer_nothing_is_scorable(metric):
+def test_question_without_gold_support_and_answer_is_unscorable(metric):
     assert np.isnan(compute(metric, [(asked(), claimed([("p1", 0)], [("a", "b", "c")]))])).all()
     unanswerable = asked(FULL.supporting_facts, FULL.evidence, FULL.triples, answerable=False)
     assert np.isnan(compute(metric, [(unanswerable, claimed(map(sentence_of, FULL.supporting_facts), FULL.triples))])).all()
 
 
-def test_a_claimed_passage_claims_no_sentence():
+def test_claimed_passage_claims_no_sentence():
     row = FULL, claimed(["p1", ("p1", 0), ["p2", 3]])
     assert compute("sp_em", [row]) == 1
     assert compute("sp_recall", [(FULL, claimed(["p1", "p2"]))]) == 0
     assert compute("support_f1", [(FULL, claimed(["p1", "p2"]))]) == 1
 
 
-def test_a_fact_past_the_last_sentence_cannot_be_claimed_and_still_counts():
+def test_fact_past_the_last_sentence_counts_but_cannot_be_claimed():
     assert compute("sp_recall", [(asked(["p1#0", "p1#99"]), claimed([("p1", 0)]))]) == 0.5
 
 
-def test_a_pair_counts_where_both_are_rightly_said_to_be_answerable_or_not():
+def test_musique_pair_counts_if_both_answerability_claims_are_correct():
     """Whatever the order; without its twin a question has no score, and alone on its own none either."""
 
     def pair(first, second, group="g"):
@@ -220,13 +220,13 @@ def test_a_pair_counts_where_both_are_rightly_said_to_be_answerable_or_not():
         compute("sufficiency", pair("yes", False))
 
 
-def test_articles_stay_in_triples():
+def test_articles_are_kept_in_triples():
     row = asked(triples=[("The Who", "from", "London")])
     assert compute("evidence_em", [(row, claimed(triples=[("the who!", "from", " london")]))]) == 1
     assert compute("evidence_em", [(row, claimed(triples=[("Who", "from", "London")]))]) == 0
 
 
-def test_an_alias_of_the_answer_is_accepted_inside_a_triple_but_counts_once():
+def test_answer_alias_is_accepted_in_a_triple_but_counts_once():
     row = asked(triples=[("Po", "in", "Italy"), ("Rome", "in", "Lazio")], answers=["Italy"], aliases={"Italy": ("Italia",)})
     assert compute("evidence_recall", [(row, claimed(triples=[("Po", "in", "Italia")]))]) == 0.5
     twice = [("Po", "in", "Italia"), ("Po", "in", "Italy"), ("Rome", "in", "Lazio")]
@@ -234,7 +234,7 @@ def test_an_alias_of_the_answer_is_accepted_inside_a_triple_but_counts_once():
     assert compute("evidence_em", [(row, claimed(triples=twice))]) == 0
 
 
-def test_malformed_claims_are_named():
+def test_malformed_claims_are_reported():
     for metric, notes, key in (
         ("sp_f1", {SUPPORT: "p1#0"}, "support"),
         ("support_f1", {SUPPORT: [3]}, "support"),
@@ -246,7 +246,7 @@ def test_malformed_claims_are_named():
             compute(metric, [(FULL, Prediction("q", "", notes=notes))])
 
 
-def test_real_2wiki_evidence_scores_one_against_itself(data_folder):
+def test_real_2wiki_evidence_scores_one_against_identical_claims(data_folder):
     for path in sorted((data_folder / "2wikimultihopqa").glob("2wiki_dev*.json")):
         records = json.loads(path.read_text(encoding="utf-8"))
         rows = [(asked(triples=record["evidences"]), claimed(triples=record["evidences"])) for record in records]

@@ -86,7 +86,7 @@ def views(page: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
+def test_untrusted_text_is_a_leaf_and_keys_are_hidden_on_every_page(
     opened: Any, hostile: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one walk over all pages of the fast ring, too."""
@@ -137,7 +137,7 @@ def no_foreign_link(tree: str) -> None:
 
 
 @pytest.mark.slow
-def test_where_keys_lay_it_is_said_that_something_is_hidden(opened: Any, spoilt: Path) -> None:
+def test_hidden_keys_are_replaced_by_a_marker(opened: Any, spoilt: Path) -> None:
     run = queries.runs(Store(spoilt))[0].run
     assert any(HIDDEN in str(element.proto) for element in elements(opened("runs", {"run": run})))
 
@@ -159,7 +159,7 @@ def parameters_of_pages() -> list[str]:
     return sorted({*PARAMETER.findall(sources), "page", "file", "path", "store"})
 
 
-def test_the_parameters_of_pages_are_found() -> None:
+def test_url_parameters_of_pages_are_collected() -> None:
     assert {"run", "with", "experiment", "board", "question", "metric", "view", "sort"} <= {*parameters_of_pages()}
 
 
@@ -182,7 +182,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_no_path_from_the_address_reaches_the_file_system(
+def test_url_paths_do_not_reach_the_file_system(
     opened: Any, tmp_path: Path, page: str, connected: list[str], spoilt: Path
 ) -> None:
     global _watched
@@ -234,7 +234,7 @@ def files(opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: Module
 
 
 @pytest.mark.slow
-def test_no_file_that_is_written_holds_a_key_and_each_is_safe_where_it_is_opened(files: dict[str, str], hostile: ModuleType) -> None:
+def test_exported_files_contain_no_keys_and_are_safe_to_open(files: dict[str, str], hostile: ModuleType) -> None:
     endings = {name.rpartition(".")[2] for name in files}
     assert endings >= {"csv", "md", "tex", "svg", "html", "json"}
     checks: dict[str, Callable[[str], None]] = {

@@ -71,7 +71,7 @@ def nothing_ran(page: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: str, hostile: ModuleType, screenshots: ModuleType) -> None:
+def test_script_in_a_name_or_url_never_runs(visit: Any, name: str, hostile: ModuleType, screenshots: ModuleType) -> None:
     bad = quote(hostile.TEXT)
     for view in VIEWS.get(name, [""]):
         queries = [item for item in PARAMETERS if f"{item}=" not in view]
@@ -105,7 +105,7 @@ def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: 
         nothing_ran(page)
 
 
-def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
+def test_uploaded_file_name_and_content_are_shown_as_text(
     visit: Any, tmp_path: Path, hostile: ModuleType, screenshots: ModuleType
 ) -> None:
     name = "<img src=x onerror=window.pwned=1>.jsonl"
@@ -136,7 +136,7 @@ def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, byte
         return reply.status, reply.read()
 
 
-def test_the_server_gives_out_no_file_of_the_machine(site: str) -> None:
+def test_server_does_not_serve_local_files(site: str) -> None:
     for path in (
         "/../../../../../../etc/passwd",
         "/static/../../../../../../../../etc/passwd",
@@ -155,14 +155,14 @@ def test_the_server_gives_out_no_file_of_the_machine(site: str) -> None:
         assert b"from leaderboard" not in body, path
 
 
-def test_a_read_only_server_takes_no_upload(filled: Path, screenshots: ModuleType) -> None:
+def test_read_only_server_refuses_uploads(filled: Path, screenshots: ModuleType) -> None:
     form = b'--x\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n--x--\r\n'
     with screenshots.serving(filled) as address:
         assert ask(address, "PUT", "/_stcore/upload_file/session/file", form)[0] >= 400
         assert b"Submit" not in ask(address, "GET", "/submit")[1]
 
 
-def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: Any, screenshots: ModuleType, synthetic: ModuleType) -> None:
+def test_running_run_is_refreshed_automatically(tmp_path: Path, window: Any, screenshots: ModuleType, synthetic: ModuleType) -> None:
     import numpy as np
 
     from methods.api import Prediction

@@ -82,7 +82,7 @@ def choices(page: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
+def test_every_page_fits_a_phone_and_redraws_after_choices(
     visit: Any, store: tuple[str, Path], name: str, screenshots: ModuleType
 ) -> None:
     if store[0] == "large" and name not in ("board", "budget"):
@@ -121,13 +121,13 @@ def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_serious_on_any_page(visit: Any, store: tuple[str, Path], name: str, accessible: Callable[[Any], None]) -> None:
+def test_axe_finds_no_serious_problem_on_any_page(visit: Any, store: tuple[str, Path], name: str, accessible: Callable[[Any], None]) -> None:
     if store[0] != "spoilt":
         pytest.skip("one store shows everything")
     accessible(visit(name, 1280))
 
 
-def test_a_long_table_grows_as_it_is_read_and_stays_so_long(visit: Any, store: tuple[str, Path], screenshots: ModuleType) -> None:
+def test_long_table_grows_while_scrolling_and_keeps_its_length(visit: Any, store: tuple[str, Path], screenshots: ModuleType) -> None:
     if store[0] not in LARGE:
         pytest.skip("no long table")
     page = visit("budget", 1280)

@@ -64,7 +64,7 @@ def test_answers_are_marked_in_passages_without_sentences(app: Start, unsplit: P
     assert "gold answer" in words(detail), "the key"
 
 
-def test_calls_of_models_are_listed_for_the_run_that_is_chosen(app: Start, tmp_path: Path, filled: Path) -> None:
+def test_model_calls_are_listed_for_the_chosen_run(app: Start, tmp_path: Path, filled: Path) -> None:
     folder = Path(shutil.copytree(filled, tmp_path / "store"))
     store = Store(folder)
     run = next(row for row in queries.runs(store, "made-up") if row.method == "hybrid + chat reader")
@@ -83,7 +83,7 @@ def test_calls_of_models_are_listed_for_the_run_that_is_chosen(app: Start, tmp_p
     assert summaries == ["1. hyde12 + 3 tokens, 500 mscached", "2. reader0 + 0 tokens, 0.0 msfailed"]
 
 
-def test_without_gold_passages_the_first_with_an_answer_is_open(app: Start, unsplit: Path) -> None:
+def test_first_passage_with_an_answer_is_open_without_gold_passages(app: Start, unsplit: Path) -> None:
     row = asked(unsplit, gold=2)
     with Store(unsplit).database.writing() as connection:
         connection.execute("UPDATE questions SET evidence = [], supporting_facts = []")
@@ -96,7 +96,7 @@ def test_without_gold_passages_the_first_with_an_answer_is_open(app: Start, unsp
     assert not [mark for mark in detail.find(tag="mark") if not mark.classes], "no gold sentence, and none in the key"
 
 
-def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
+def test_answer_yes_is_not_marked_in_passages(app: Start, unsplit: Path) -> None:
     row = asked(unsplit, gold=2)
     with Store(unsplit).database.writing() as connection:
         connection.execute("UPDATE questions SET answers = ['yes'], golds = ['yes']")
@@ -107,7 +107,7 @@ def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
     assert "has answer" not in words(detail)
 
 
-def test_the_chosen_pair_is_all_that_is_shown_and_failures_are_theirs(app: Start, filled: Path) -> None:
+def test_question_page_shows_only_the_chosen_pair_and_its_failures(app: Start, filled: Path) -> None:
     store = Store(filled)
     first, second, *_ = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
     page = app(filled).open("questions", runs=f"{first.run},{second.run}", failures="1", metric="f1(rules=hotpotqa)#v1")
@@ -121,7 +121,7 @@ def test_the_chosen_pair_is_all_that_is_shown_and_failures_are_theirs(app: Start
     assert page.query["runs"] == f"{first.run},{second.run}"
 
 
-def test_of_many_methods_the_first_have_squares_and_the_list_says_so(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_methods_have_squares_and_the_list_notes_it(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def squares(page: Any) -> set[int]:
         return {
             len(list(pick.find(cls="dot")))

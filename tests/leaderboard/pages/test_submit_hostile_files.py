@@ -80,7 +80,7 @@ def three(archive: Archive, **content: bytes) -> None:
         "\u202eevil",
     ],
 )
-def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(refused: Callable[..., str], name: str) -> None:
+def test_archive_path_outside_its_folder_is_refused_before_writing(refused: Callable[..., str], name: str) -> None:
     for beside in (True, False):
 
         def fill(archive: Archive, beside: bool = beside) -> None:
@@ -91,7 +91,7 @@ def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(refused: 
         assert "a bundle holds manifest.json, card.yaml, predictions.jsonl and nothing else, not" in refused(bundle(fill))
 
 
-def test_a_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
+def test_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
     def fill(archive: Archive) -> None:
         for name in MEMBERS:
             link = zipfile.ZipInfo(name)
@@ -101,14 +101,14 @@ def test_a_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
     assert "link" in refused(bundle(fill))
 
 
-def test_a_bomb_is_refused_by_its_ratio(refused: Callable[..., str]) -> None:
+def test_zip_bomb_is_refused_by_its_ratio(refused: Callable[..., str]) -> None:
     sent = bundle(lambda archive: three(archive, predictions=b" " * (8 * MIB)))
     assert len(sent) < MIB
     assert "zip bomb" in refused(sent)
 
 
 @pytest.mark.slow
-def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Callable[..., str]) -> None:
+def test_zip_bomb_with_a_false_size_is_stopped_while_reading(refused: Callable[..., str]) -> None:
     sent = bytearray(bundle(lambda archive: three(archive, predictions=b" " * (64 * MIB), manifest=b"{}")))
     true, small = (64 * MIB).to_bytes(4, "little"), (1000).to_bytes(4, "little")
     assert sent.count(true) == 2
@@ -128,12 +128,12 @@ def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Ca
     ids=["twice", "many", "comment", "nested", "empty"],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_archive_that_is_no_bundle_is_refused(refused: Callable[..., str], change: Callable[[Archive], Any], why: str) -> None:
+def test_archive_without_a_bundle_is_refused(refused: Callable[..., str], change: Callable[[Archive], Any], why: str) -> None:
     assert why in refused(bundle(change))
 
 
 @pytest.mark.parametrize("data", [b"PK", b"PK\3\4" + b"\0" * 100, b"PK\5\6" + b"\xff" * 18, b"PK\3\4" * 5000])
-def test_what_only_begins_like_an_archive_is_refused(refused: Callable[..., str], data: bytes) -> None:
+def test_file_with_only_an_archive_header_is_refused(refused: Callable[..., str], data: bytes) -> None:
     assert "archive" in refused(data)
 
 
@@ -148,7 +148,7 @@ class _Runs:
 
 
 @pytest.mark.slow
-def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: Any, tmp_path: Path) -> None:
+def test_uploaded_content_is_never_executed(refused: Callable[..., str], sent: Any, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     assert "Python pickle" in refused(pickle.dumps(_Runs(trap)), sent.card)
     code = f"__import__('pathlib').Path({str(trap)!r}).touch()"
@@ -165,7 +165,7 @@ def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: An
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../../etc/passwd", "~/.ssh/id_rsa", "file:///etc/passwd"])
-def test_a_card_cannot_name_a_file_of_the_machine(refused: Callable[..., str], sent: Any, path: str) -> None:
+def test_card_cannot_refer_to_a_file_on_the_server(refused: Callable[..., str], sent: Any, path: str) -> None:
     lines = [line for line in sent.card.splitlines() if not line.startswith((b"config", b"benchmark"))]
     config = [b"benchmark: hotpotqa:dev", f"config: {{path: '{path}'}}".encode()]
     response = refused(sent.predictions, b"\n".join([*lines, *config]))
@@ -175,7 +175,7 @@ def test_a_card_cannot_name_a_file_of_the_machine(refused: Callable[..., str], s
 
 
 @pytest.mark.slow
-def test_a_huge_line_and_too_many_rows_are_bounded(refused: Callable[..., str], sent: Any) -> None:
+def test_huge_lines_and_too_many_rows_are_refused(refused: Callable[..., str], sent: Any) -> None:
     assert "'line': 1" in refused(b'{"question_id": "' + b"x" * (3 * MIB) + b'"}\n', sent.card)
     assert "too_many_rows" in refused(b'{"question_id": "x", "answer": ""}\n' * 1100, sent.card)
     assert refused(b"[" * 100_000 + b"\n", sent.card)

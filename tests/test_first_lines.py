@@ -54,7 +54,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_first_lines_print_their_table_without_torch(python: Path, tmp_path: Path) -> None:
+def test_readme_example_prints_its_table_without_torch(python: Path, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "RAGMETER"))} | {"COLUMNS": "100"}
     (script,) = blocks("python")
     (table, *_) = blocks("text")

@@ -51,7 +51,7 @@ def names_a_module(file: Path, root: Path) -> bool:
     return name in modules or (folder / name).is_dir() or any(name.startswith(f"{module}_") for module in modules)
 
 
-def test_every_test_file_names_its_module_or_is_listed_as_a_flow() -> None:
+def test_every_test_file_is_named_after_a_module_or_listed_as_a_flow() -> None:
     files = sorted(TESTS.rglob("test_*.py"))
     unnamed = {file.relative_to(TESTS).as_posix() for file in files if file.parent != TESTS and not names_a_module(file, ROOT)}
     assert unnamed == set(FLOWS)
@@ -69,7 +69,7 @@ def test_every_test_file_names_its_module_or_is_listed_as_a_flow() -> None:
         ("test_losses.py", False),
     ],
 )
-def test_a_name_begins_with_a_module_of_the_same_folder_or_equals_a_folder(file: str, named: bool, tmp_path: Path) -> None:
+def test_test_file_name_must_start_with_a_module_or_equal_a_folder(file: str, named: bool, tmp_path: Path) -> None:
     package = tmp_path / "results" / "store"
     package.mkdir(parents=True)
     for name in "__init__.py", "losses.py":

@@ -131,7 +131,7 @@ def held(benchmark: Benchmark, predictions: Sequence[Prediction], official: Call
 
 
 @pytest.mark.parametrize("source", ["webqsp/rog_style_webqsp.jsonl", "cwq/rog_style_cwq.jsonl", "worlds"])
-def test_rog(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_rog_scores_equal_the_official_script(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "rog_webqsp_test.jsonl"
     if source == "worlds":
         write_native(load("worlds/graph:test", {"questions": 60}), "rog", path)
@@ -149,7 +149,7 @@ def test_rog(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> Non
     assert held(benchmark, predictions, lambda question, prediction: rog(golds[question.id], prediction.answer)) >= 4 * len(rows)
 
 
-def test_webqsp_takes_the_best_parse(data_folder: Path) -> None:
+def test_webqsp_scores_use_the_best_parse_like_the_official_script(data_folder: Path) -> None:
     path = data_folder / "webqsp" / "WebQSP.test.json"
     rows = {row["QuestionId"]: row for row in json.loads(path.read_text("utf-8-sig"))["Questions"]}
     draw = random.Random(0)
@@ -163,7 +163,7 @@ def test_webqsp_takes_the_best_parse(data_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["2wikimultihopqa/2wiki_dev40.json", "worlds"])
-def test_two_wiki_with_aliases(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_2wiki_scores_with_aliases_equal_the_official_script(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "dev.json"
     if source == "worlds":
         write_native(load("worlds/multihop:test", {"questions": 60}), "2wikimultihopqa", path)
@@ -194,7 +194,7 @@ def test_two_wiki_with_aliases(source: str, tmp_path: Path, request: pytest.Fixt
     held(benchmark, predictions, lambda question, prediction: two_wiki(rows[question.id], prediction, names))
 
 
-def test_nq_open(data_folder: Path) -> None:
+def test_nq_open_scores_equal_the_official_script(data_folder: Path) -> None:
     path = data_folder / "nq" / "NQ-open.dev.300.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load("nq/open:test", {"path": str(path)})

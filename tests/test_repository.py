@@ -38,13 +38,13 @@ def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_packages_import_only_what_the_architecture_allows() -> None:
+def test_package_imports_follow_the_architecture() -> None:
     done = subprocess.run([str(Path(sys.executable).parent / "lint-imports")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "0 broken" in done.stdout
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_package() -> None:
     code = (
         "import sys; sys.argv = ['ragmeter', '--help']\n"
         "from ragmeter.cli import main\n"
@@ -88,7 +88,7 @@ def test_listing_and_scoring_need_no_model_package() -> None:
 
 
 @pytest.mark.slow
-def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp_path: Path) -> None:
+def test_user_mistake_is_an_error_with_position_remedy_and_exit_code_2(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("name: x\nbenchmarks: [{id: worlds/multihop}]\nmethods:\n  - {id: bm52}\n")
     done = started("run", str(file), "--store", str(tmp_path / "s"))
@@ -102,7 +102,7 @@ def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp
     assert not (tmp_path / "s").exists()
 
 
-def test_wrong_usage_ends_with_two_and_no_traceback(tmp_path: Path) -> None:
+def test_wrong_usage_exits_with_2_without_a_traceback(tmp_path: Path) -> None:
     for line in ("list runs", "results show x", "run --resume", "run nowhere.yaml", "list methods nothing", "show x"):
         done = ragmeter(*line.split(), "--store", str(tmp_path / "s"))
         assert done.returncode == 2, done.stderr
@@ -110,7 +110,7 @@ def test_wrong_usage_ends_with_two_and_no_traceback(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_path: Path) -> None:
+def test_small_experiment_runs_is_shown_and_resumes_from_the_command_line(tmp_path: Path) -> None:
     file, store = tmp_path / "x.yaml", str(tmp_path / "s")
     file.write_text(
         "name: small\nbenchmarks: [{id: worlds/multihop, split: test, limit: 3}]\n"
@@ -147,7 +147,7 @@ def test_doctor_names_the_store_and_what_is_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_distribution_that_overwrites_ragmeter_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for position, name in (tmp_path / "ours", "clash"), (tmp_path / "elsewhere", "harmless"):
         (position / f"{name}-1.dist-info").mkdir(parents=True)
         (position / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
@@ -190,13 +190,13 @@ def _there(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=env, check=False)
 
 
-def test_our_packages_are_those_beside_ragmeter_in_a_script_and_its_processes(users_folder: Path) -> None:
+def test_scripts_and_their_processes_import_the_ragmeter_packages(users_folder: Path) -> None:
     done = _there(users_folder, "script.py")
     assert done.stdout.splitlines() == [*[str(ROOT)] * 5, "2 runs"], done.stderr
 
 
 @pytest.mark.slow
-def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(users_folder: Path) -> None:
+def test_sessions_and_commands_import_the_ragmeter_packages(users_folder: Path) -> None:
     session = _there(
         users_folder, "-c", "from ragmeter import UserError; import results.store.redaction as r; print(UserError.__module__, r.__file__)"
     )
@@ -207,7 +207,7 @@ def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(use
 
 
 @pytest.mark.slow
-def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaderboard_pages_import_the_ragmeter_packages(users_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = ROOT / "leaderboard" / "pages" / "app.py"
     code = (
         "from streamlit.testing.v1 import AppTest\n"
@@ -223,7 +223,7 @@ def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path, mon
 
 
 @pytest.mark.parametrize(("name", "file"), [("results", "results/__init__.py"), ("leaderboard", "leaderboard.py"), ("judges", "judges")])
-def test_another_package_that_was_imported_before_ours_is_named_with_a_remedy(users_folder: Path, name: str, file: str) -> None:
+def test_conflicting_package_imported_earlier_is_reported_with_a_remedy(users_folder: Path, name: str, file: str) -> None:
     if file.endswith(".py"):
         (users_folder / file).write_text("")
     # Before this tree is on the import path: a plain folder is a package only where no other one is found.
@@ -248,7 +248,7 @@ def test_check_commands_report_and_set_the_exit_code() -> None:
     "options",
     [pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow), pytest.param([], marks=pytest.mark.slow)],
 )
-def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: list[str], tmp_path: Path) -> None:
+def test_test_above_the_cpu_time_limit_fails_unless_listed(options: list[str], tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import importlib.util\n"
         f"spec = importlib.util.spec_from_file_location('shared', {str(ROOT / 'tests' / 'conftest.py')!r})\n"

@@ -162,17 +162,17 @@ def require_linear(parse: Callable[[str], Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARSERS)
-def test_parser_takes_linear_time_and_raises_only_user_errors(name: str) -> None:
+def test_parsers_take_linear_time_and_raise_only_user_errors(name: str) -> None:
     require_linear(PARSERS[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["run", "qrels"])
-def test_reader_of_a_file_takes_linear_time_and_raises_only_user_errors(kind: Kind, tmp_path: Path) -> None:
+def test_file_readers_take_linear_time_and_raise_only_user_errors(kind: Kind, tmp_path: Path) -> None:
     require_linear(_from_file(lambda path: read_table(path, kind), tmp_path))
 
 
-def test_json_is_repaired_up_to_the_depth_that_we_ask_for() -> None:
+def test_json_is_repaired_up_to_the_depth_limit() -> None:
     assert chat.parse('{claims: ["a", "b",]', _Shape).value == _Shape(claims=["a", "b"])
     deep = '{"claims": [' + "[" * bounded.DEEPEST
     assert chat.parse(deep, _Shape).value is None

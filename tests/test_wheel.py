@@ -72,7 +72,7 @@ def in_one_process(installed: Path, lines: Sequence[str], folder: Path, first: s
     return printed
 
 
-def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
+def test_wheel_contains_every_package_file(wheel: Path) -> None:
     here = {
         str(path.relative_to(ROOT))
         for package in PACKAGES
@@ -86,7 +86,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     assert wheel.stat().st_size < 16 * 2**20
 
 
-def test_the_environment_sees_the_wheel_and_not_the_tree(installed: Path, tmp_path: Path) -> None:
+def test_installed_environment_imports_the_wheel_and_not_the_source_tree(installed: Path, tmp_path: Path) -> None:
     code = "import sys, json; " + "; ".join(f"import {package}" for package in PACKAGES)
     code += f"; print(json.dumps([sys.path, [m.__file__ for m in ({', '.join(PACKAGES)})]]))"
     done = start(installed, ["python", "-c", code], tmp_path)
@@ -105,7 +105,7 @@ metrics: [cover_em]
 """
 
 
-def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed: Path, tmp_path: Path) -> None:
+def test_demo_runs_from_another_folder_and_builds_its_leaderboard(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(WORLD)
     lines = ["demo --limit 1", "run small.yaml --quiet", "results report -o board.html"]
     shown, _, _ = in_one_process(installed, lines, tmp_path, first=SHORTEST)
@@ -125,14 +125,14 @@ LISTS = {"results paper ark": "value", "list experiments": "demo", "list judges"
 """Commands, and what occurs in what they list."""
 
 
-def test_lists_hold_what_comes_from_files(installed: Path, tmp_path: Path) -> None:
+def test_installed_lists_contain_entries_read_from_files(installed: Path, tmp_path: Path) -> None:
     shown = in_one_process(installed, [f"{line} --json" for line in LISTS], tmp_path)
     for (line, expected), text in zip(LISTS.items(), shown, strict=True):
         assert expected in text, line
         json.loads(text)
 
 
-def test_every_prompt_can_be_read(installed: Path, tmp_path: Path) -> None:
+def test_every_shipped_prompt_can_be_read(installed: Path, tmp_path: Path) -> None:
     code = (
         "import importlib.resources as r\n"
         "roots = [r.files(package) for package in ('methods', 'judges')]\n"

@@ -135,13 +135,13 @@ def unclear(text: str) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
-def test_docstrings_and_comments_have_no_idiom_of_the_list() -> None:
+def test_docstrings_and_comments_have_no_listed_idiom() -> None:
     modules = [name for name in files() if name.endswith(".py") and name.startswith(PACKAGES)]
     wrong = [f"{name}:{line}: {word!r}" for name in modules for line, word in unclear((ROOT / name).read_text("utf-8"))]
     assert wrong == []
 
 
-def test_the_idioms_are_found() -> None:
+def test_listed_idioms_are_detected() -> None:
     function, constant = 'def f():\n    """The value."""\n', '"""Whether it is no file; whoever reads it says so."""\n'
     text = f"{function}\n\nx = 1\n{constant}# made anew beside it\n# goes on\n"
     assert {word for _, word in unclear(text)} == {"The", "Whether", "is no f", "whoever", "says so", "anew", "beside", "goes on"}
@@ -149,7 +149,7 @@ def test_the_idioms_are_found() -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
-def test_no_file_uses_a_word_of_the_list() -> None:
+def test_no_file_uses_a_listed_word() -> None:
     wrong = []
     for name in files():
         text = (ROOT / name).read_text("utf-8")
@@ -159,7 +159,7 @@ def test_no_file_uses_a_word_of_the_list() -> None:
     assert wrong == []
 
 
-def test_the_list_finds_what_it_is_for() -> None:
+def test_listed_words_are_detected() -> None:
     text = "blessed runs\nretold\ncolour\nnormalised text\ntakes in rows\nas a tape\nkept replies\n"
     assert [line for line, _ in old_words(text)] == [1, 2, 3, 4, 5, 6, 7]
     assert not list(old_words("a precise, concise noise; otherwise it rises; supervised; takes place in the room; license, color\n"))

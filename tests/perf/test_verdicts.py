@@ -34,7 +34,7 @@ def slack(rate: float, sets: int) -> float:
 
 
 @pytest.mark.parametrize(("names", "sets"), [pytest.param(FEW, 1000, marks=pytest.mark.slow), pytest.param(("",), 10_000, marks=SOAK)])
-def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], sets: int) -> None:
+def test_false_stars_and_passes_are_as_rare_as_stated(names: tuple[str, ...], sets: int) -> None:
     chosen = [situation for situation in EVERY if situation.name.startswith(names)]
     assert len(chosen) >= len(names)
     assert len(EVERY) >= 50
@@ -48,7 +48,7 @@ def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], 
 
 
 @pytest.mark.parametrize("sets", [pytest.param(300, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
-def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> None:
+def test_repeated_trainings_and_unreadable_verdicts_give_no_false_stars(sets: int) -> None:
     for number, (questions, deviation, how) in enumerate(seed_situations()):
         if sets > 1000 or number % 3 == 0:
             star, ignored = trainings(sets, questions, deviation, seed=number, **how)
@@ -63,7 +63,7 @@ def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> 
 
 
 @pytest.mark.parametrize("sets", [pytest.param(100, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
-def test_an_anchor_stops_small_losses_and_retries_do_not_pass(sets: int) -> None:
+def test_anchor_stops_accumulated_small_losses_and_retries_do_not_pass(sets: int) -> None:
     stopped, blind = pushes(sets, [0.005] * 20)
     assert stopped >= 0.8
     assert blind < 0.2
@@ -75,7 +75,7 @@ def test_an_anchor_stops_small_losses_and_retries_do_not_pass(sets: int) -> None
 
 
 @pytest.mark.parametrize("sets", [pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=SOAK)])
-def test_with_a_hundred_clusters_and_more_it_decides_as_often_as_the_exact_test(sets: int) -> None:
+def test_verdict_decides_as_often_as_the_exact_test_from_100_clusters(sets: int) -> None:
     for name, clusters, ours, exact in decided_as_often(sets):
         assert clusters >= 100
         assert ours >= 0.8 - slack(0.8, sets), (name, clusters, ours)

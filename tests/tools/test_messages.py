@@ -9,7 +9,7 @@ from tools.messages import listing, messages
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_user_error_has_a_code_and_stands_in_the_snapshot() -> None:
+def test_every_user_error_has_a_code_and_is_in_the_snapshot() -> None:
     """Write the snapshot again with `python -m tools.messages > tests/messages.txt`, and read the difference."""
     every = list(messages(ROOT))
     assert [place for place, code, _ in every if not code] == []

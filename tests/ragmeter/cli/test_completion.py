@@ -82,12 +82,12 @@ def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable
         ("explainer", EXPLAINERS),
     ],
 )
-def test_ids_read_from_the_source_are_those_that_are_registered(noun: str, registry: Any) -> None:
+def test_ids_parsed_from_the_source_equal_the_registered_ids(noun: str, registry: Any) -> None:
     ours = {entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in completion._REGISTRIES[noun]}
     assert set(completion._read_ids(noun)) == ours
 
 
-def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_offers_names_registered_by_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert completion.ids("method") == sorted(completion._read_ids("method"))
     monkeypatch.setattr(completion, "_registry", lambda noun: [SimpleNamespace(id=f"their_{noun}")])
     monkeypatch.setattr(plugins, "has_plugins", lambda group: group == "ragmeter.methods")
@@ -134,19 +134,19 @@ def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyP
         ("train --preset ", set()),
     ],
 )
-def test_names_are_offered_where_they_fit(line: str, offered: set[str], tab: Tab, tmp_path: Path) -> None:
+def test_completion_offers_expected_names(line: str, offered: set[str], tab: Tab, tmp_path: Path) -> None:
     assert set(tab(line)) == offered
     assert not (tmp_path / "none").exists(), "a store was made"
 
 
-def test_files_of_experiments_are_offered_beside_those_that_ship(tab: Tab, tmp_path: Path) -> None:
+def test_completion_offers_own_and_shipped_experiments(tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").touch()
     (tmp_path / "mine.txt").touch()
     assert tab(f"run {tmp_path}/mi") == [f"{tmp_path}/mine.yaml"]
 
 
 @pytest.mark.slow
-def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
+def test_completion_offers_names_from_the_store(tab: Tab, store: Store) -> None:
     rows = runs(store)
     row = next(row for row in rows if row.method == "bm25")
     tag_run(store, "main", row)
@@ -168,7 +168,7 @@ def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Store, tmp_path: Path) -> None:
+def test_locked_or_damaged_store_completes_nothing_without_waiting(store: Store, tmp_path: Path) -> None:
     def tab(line: str, **environment: str) -> list[str]:
         """As another process is answered."""
         return list(filter(None, typed(f"ragmeter {line}", **environment).stdout.splitlines()))
@@ -193,7 +193,7 @@ def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Sto
         (("run --resume ",), "torch transformers pyarrow numpy"),
     ],
 )
-def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: Store) -> None:
+def test_completion_imports_no_heavy_package(lines: tuple[str, ...], heavy: str, store: Store) -> None:
     """One line after another in one process: whatever one of them imports stays imported."""
     *before, line = lines
     reported = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
@@ -207,14 +207,14 @@ def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: St
     assert done.stderr.strip() == "[]"
 
 
-def test_completion_that_breaks_offers_nothing(monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> None:
+def test_failing_completion_offers_nothing(monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> None:
     settings = {"COMP_WORDS": "ragmeter list methods a", "COMP_CWORD": "3"}
     assert answered_here(**settings) != ""
     monkeypatch.setattr(completion, "_read_ids", None)
     assert answered_here(**settings).strip() == ""
 
 
-def test_other_shells_are_answered_too(answered_here: Callable[..., str]) -> None:
+def test_completion_works_in_other_shells(answered_here: Callable[..., str]) -> None:
     queries = {"_TYPER_COMPLETE_ARGS": "ragmeter list datasets worlds/long:te"}
     zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **queries)
     assert zsh.startswith("_arguments")
@@ -229,7 +229,7 @@ NAMES = {"experiment", "run", "runs", "reference", "references", "benchmark", "m
          "baseline", "candidate", "against", "method", "dataset", "judge", "data", "graph"}  # fmt: skip
 
 
-def test_whatever_is_a_name_completes() -> None:
+def test_every_name_parameter_completes() -> None:
     silent = []
 
     def walk(command: Any, path: str) -> None:

@@ -114,7 +114,7 @@ def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> S
     return typed
 
 
-def test_help_is_shown_and_names_the_options_that_every_command_has(say: Say) -> None:
+def test_help_lists_the_common_options_of_every_command(say: Say) -> None:
     for name in COMMANDS:
         code, shown, response = say(*name.split(), "--help")
         assert (code, response) == (0, ""), name
@@ -123,12 +123,12 @@ def test_help_is_shown_and_names_the_options_that_every_command_has(say: Say) ->
             assert option in shown, name
 
 
-def test_every_option_of_every_command_says_what_it_does() -> None:
+def test_every_option_has_a_help_text() -> None:
     silent = [f"{name} {parameter.name}" for name, command in COMMANDS.items() for parameter in command.params if not parameter.help]
     assert silent == []
 
 
-def test_the_overview_has_the_line_of_every_group(say: Say) -> None:
+def test_overview_lists_every_command_group(say: Say) -> None:
     code, shown, _ = say("--help")
     assert (code, *say()) == (0, 0, shown, ""), "alone it says the same"
     flat = " ".join(shown.split())
@@ -143,7 +143,7 @@ def test_the_overview_has_the_line_of_every_group(say: Say) -> None:
 
 
 @pytest.mark.parametrize("line", ["nonsense", "{group} --help", "{group} --nonsense"])
-def test_help_and_errors_import_no_numpy(line: str) -> None:
+def test_help_and_errors_do_not_import_numpy(line: str) -> None:
     words = [line.format(group=name).split() for name in cli.NAMES] if "{" in line else [line.split()]
     code = (
         "import sys\nfrom ragmeter.cli import main\n"
@@ -163,7 +163,7 @@ HEAVY = (
 
 
 @pytest.mark.slow
-def test_rerun_with_nothing_to_do_imports_no_library_of_models(tmp_path: Path) -> None:
+def test_rerun_with_nothing_to_do_imports_no_model_library(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(
         "name: x\nbenchmarks: [{id: worlds/multihop, split: test, config: {questions: 5}}]\nmethods: [{id: bm25}, {id: random}]\n"
     )
@@ -180,11 +180,11 @@ def test_rerun_with_nothing_to_do_imports_no_library_of_models(tmp_path: Path) -
     assert again.splitlines()[-1] == "imported"
 
 
-def test_the_version_is_that_of_the_installed_package(say: Say) -> None:
+def test_printed_version_equals_the_installed_package(say: Say) -> None:
     assert say("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
 
 
-def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> None:
+def test_unknown_option_exits_with_2_and_one_message(say: Say) -> None:
     for name in COMMANDS:
         code, shown, response = say(*name.split(), "--nonsense")
         assert (code, shown) == (2, ""), name
@@ -195,7 +195,7 @@ def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> 
         assert f"ragmeter {name} --help" in remedy
 
 
-def test_programs_get_wrong_usage_as_json(say: Say) -> None:
+def test_wrong_usage_is_reported_as_json_on_request(say: Say) -> None:
     for name in COMMANDS:
         code, shown, response = say(*name.split(), "--json", "--nonsense")
         assert (code, shown) == (2, ""), name
@@ -218,14 +218,14 @@ def test_programs_get_wrong_usage_as_json(say: Say) -> None:
         ("store prune --store", "option '--store' requires an argument", "ragmeter store prune --help"),
     ],
 )
-def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, what: str, remedy: str, say: Say) -> None:
+def test_typos_suggest_the_nearest_name(line: str, what: str, remedy: str, say: Say) -> None:
     code, shown, response = say(*line.split())
     assert (code, shown) == (2, "")
     assert response.startswith(f"error: {what}")
     assert remedy in response
 
 
-def test_a_command_that_needs_options_shows_its_help_alone(say: Say) -> None:
+def test_command_without_required_options_shows_only_its_help(say: Say) -> None:
     code, shown, response = say("gate")
     assert (code, response) == (0, "")
     assert "--baseline" in shown
@@ -255,7 +255,7 @@ class OutOfMemoryError(RuntimeError):
         (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
     ],
 )
-def test_each_ending_has_its_exit_code_and_is_reported_on_standard_error(
+def test_every_failure_has_its_exit_code_and_a_message_on_stderr(
     raised: BaseException | None, code: int, response: str, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
@@ -278,7 +278,7 @@ def test_each_ending_has_its_exit_code_and_is_reported_on_standard_error(
     assert not response or json.loads(run_command[2])["error"]["what"]
 
 
-def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_shows_its_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
 
     @app.command()
@@ -290,7 +290,7 @@ def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: 
         errors.run_command(app)
 
 
-def test_the_page_of_the_command_line_has_every_exit_code() -> None:
+def test_command_line_page_lists_every_exit_code() -> None:
     page = facts.cli_page()
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert table == {
@@ -325,7 +325,7 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def test_the_walk_misses_no_command() -> None:
+def test_command_walk_visits_every_command() -> None:
     typed = {" ".join(line.split()[:length]) for line, _ in WALK for length in (1, 2, 3)}
     assert set(COMMANDS) - typed == set()
     assert set(cli.NAMES) - {line for line, code in WALK if code != 2} == {"demo", "leaderboard", "gate", "init"}, "alone it does something"
@@ -333,7 +333,7 @@ def test_the_walk_misses_no_command() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_standard_output_is_json_or_nothing(place: Path, taken: int, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdout_is_json_or_empty(place: Path, taken: int, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     """One walk through one store, and so one test: earlier commands make what later ones read."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("RAGMETER_STORE", str(place / "store"))
@@ -355,7 +355,7 @@ def _wrong(code: int, run_command: int, shown: str, response: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_leaderboards_address_is_json_and_its_servers_talk_is_not_in_it(tmp_path: Path) -> None:
+def test_leaderboard_prints_its_url_as_json_without_server_output(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -403,14 +403,14 @@ COLOR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|10[0-7]|38|48)[0-9;]*m
 
 
 @pytest.mark.slow
-def test_a_terminal_has_color_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_output_is_colored_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert COLOR.search(in_terminal(["frob"]))
     assert not COLOR.search(in_terminal(["frob"], NO_COLOR="1"))
 
 
 @pytest.mark.slow
-def test_what_is_piped_is_plain() -> None:
+def test_piped_output_has_no_color() -> None:
     env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     for arguments in (["list"], ["frob"]):
         done = subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], capture_output=True, text=True, env=env)

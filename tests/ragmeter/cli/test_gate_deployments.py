@@ -71,7 +71,7 @@ def write(folder: Path, server: Replaced, revision: str = "") -> Path:
 
 
 @pytest.mark.slow
-def test_a_replaced_model_never_passes(tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]) -> None:
+def test_gate_never_passes_a_replaced_model(tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]) -> None:
     file = str(write(tmp_path, server))
     assert ragmeter("run", file, "-q").code == 0
     assert ragmeter("results", "tag", "main", "x/app").code == 0
@@ -88,7 +88,7 @@ def test_a_replaced_model_never_passes(tmp_path: Path, server: Replaced, ragmete
 
 
 @pytest.mark.slow
-def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does_not(
+def test_changed_revision_is_queried_again_and_an_unchanged_one_passes(
     tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]
 ) -> None:
     file = str(write(tmp_path, server, ", revision: one"))
@@ -107,7 +107,7 @@ def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does
 
 
 @pytest.mark.slow
-def test_edited_code_of_a_plug_in_is_run_and_regresses(
+def test_edited_plugin_code_is_run_again_and_regresses(
     tmp_path: Path, plugin: Plugin, ragmeter: Callable[..., Any], gate: Callable[..., Any]
 ) -> None:
     file, comment = tmp_path / "x.yaml", tmp_path / "gate.md"

@@ -98,7 +98,7 @@ def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["2wiki", "musique full", "longbench", "squad"])
-def test_a_broken_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
+def test_malformed_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
     reference, made = mutations(name, tmp_path / "case")
     picked = [*list(made)[:22], *random.Random(name).sample(list(made)[22:], 12)]
     require_all_plain({label: made[label] for label in picked}, path, call, "data", "sample", reference, "--set", f"path={path}")
@@ -106,14 +106,14 @@ def test_a_broken_data_file_loads_or_is_refused_by_name(name: str, call: Call, p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_every_broken_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
+def test_every_malformed_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
     reference, made = mutations(name, tmp_path / "case")
     assert len(made) > 50
     require_all_plain(made, path, call, "data", "sample", reference, "--set", f"path={path}")
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_broken_file_of_predictions_is_checked_without_traceback(name: str, call: Call, path: Path, tmp_path: Path) -> None:
+def test_malformed_predictions_are_refused_without_traceback(name: str, call: Call, path: Path, tmp_path: Path) -> None:
     case = CASES[name][1](random.Random(f"{name} 3"))
     data, predictions = write(case, tmp_path / "case")
     options = ["--format", CASES[name][0], "--method", "theirs@1", "--benchmark", case.reference, "--set", f"path={data}"]

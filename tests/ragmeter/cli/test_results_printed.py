@@ -74,7 +74,7 @@ def path(method: str) -> str:
     return f"toy/{method}/toy:dev/distractor/0"
 
 
-def test_a_star_is_printed_exactly_if_the_printed_interval_leaves_out_zero(ragmeter: Callable[..., Any]) -> None:
+def test_star_is_printed_exactly_if_the_printed_interval_excludes_zero(ragmeter: Callable[..., Any]) -> None:
     starred = []
     for other in range(1, len(SHIFTS)):
         text = ragmeter("results", "compare", path("m0"), path(f"m{other}"), "--count", "0").out
@@ -95,7 +95,7 @@ def test_a_star_is_printed_exactly_if_the_printed_interval_leaves_out_zero(ragme
     assert {True, False} == set(starred)
 
 
-def test_a_gate_s_printed_bounds_agree_with_its_verdict(ragmeter: Callable[..., Any]) -> None:
+def test_printed_gate_bounds_agree_with_the_outcome(ragmeter: Callable[..., Any]) -> None:
     outcomes = set()
     for baseline, candidate, metric in (("m0", "m5", "recall@5"), ("m0", "m5", "perplexity"), ("m0", "m5", "f1")):
         command = ["gate", "--baseline", path(baseline), "--candidate", path(candidate), "--metric", metric, "--margin"]

@@ -150,7 +150,7 @@ def full(_full: Path, tmp_path: Path) -> Store:
     return Store(Path(shutil.copytree(_full, tmp_path / "store")))
 
 
-def test_names_of_mixes_say_their_styles(benchmarks: dict[str, Benchmark]) -> None:
+def test_style_is_parsed_from_the_benchmark_name(benchmarks: dict[str, Benchmark]) -> None:
     results = {name: style_of_name(benchmark.name) for name, benchmark in benchmarks.items()}
     assert {item.base for item in results.values()} == {"worlds/multihop:test"}
     assert {name: item.name for name, item in results.items()} == {
@@ -168,7 +168,7 @@ def test_names_of_mixes_say_their_styles(benchmarks: dict[str, Benchmark]) -> No
 
 
 @pytest.mark.slow
-def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_style_drop_is_formal_minus_styled_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"])
     assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
     assert [row.method for row in table.rows] == ["base", "SARK", "control"]
@@ -190,7 +190,7 @@ def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: di
 
 
 @pytest.mark.slow
-def test_a_drop_is_held_against_the_references_question_by_question(
+def test_style_drop_is_compared_with_the_reference_by_question(
     full: Store, scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
     (alone,) = style_gaps(full, "e", ["em"])
@@ -227,7 +227,7 @@ def test_a_drop_is_held_against_the_references_question_by_question(
 
 
 @pytest.mark.slow
-def test_content_loss_is_resultapart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_content_loss_is_separated_and_the_parts_sum_to_the_gap(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
         gap = next(gap for gap in row.gaps if gap.styled.name == "informal")
@@ -244,7 +244,7 @@ def test_content_loss_is_resultapart_and_the_parts_add_up(full: Store, scores: d
 
 
 @pytest.mark.slow
-def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_answer(
+def test_without_evidence_drop_is_split_by_candidates_that_lost_the_answer(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
     """Any candidate that is left would hide all losses."""
@@ -274,14 +274,14 @@ def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_an
 
 
 @pytest.mark.slow
-def test_the_mean_gap_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_mean_style_gap_excludes_controls(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"])
     by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
     assert table.average["humor"] == pytest.approx(by_hand)
 
 
 @pytest.mark.slow
-def test_a_store_that_was_never_resultwhat_survived_says_so(
+def test_unrecorded_content_survival_is_reported_as_unknown(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
     stored(tmp_path / "store", benchmarks, scores, remember=False)
@@ -294,7 +294,7 @@ def test_a_store_that_was_never_resultwhat_survived_says_so(
 
 
 @pytest.mark.slow
-def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
+def test_seeds_of_a_method_share_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw = np.random.default_rng(1)
     options = {
         (rendering, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for rendering in ("formal", "informal") for seed in (0, 1, 2)
@@ -309,7 +309,7 @@ def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Ben
 
 
 @pytest.mark.slow
-def test_without_both_styles_there_is_no_gap(
+def test_style_gap_requires_both_styles(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
     half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}
@@ -322,7 +322,7 @@ def test_without_both_styles_there_is_no_gap(
 
 
 @pytest.mark.slow
-def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_curve_over_style_shares_ends_at_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     informal, humor = style_curves(full, "e", "formal", ["em"])
     assert informal.title.startswith("worlds/multihop:test, informal")
     assert (informal.positions, humor.positions) == ((0, 0.5, 1), (0, 1))
@@ -334,7 +334,7 @@ def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict
 
 
 @pytest.mark.slow
-def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
+def test_curve_over_depth_joins_methods_that_differ_only_in_k(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw, depth = np.random.default_rng(2), {"SARK, K=5": 5, "SARK, K=20": 20, "base, K=5": 5, "other": 7}
     options = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}
     (table,) = style_curves(stored(tmp_path, benchmarks, options, depth), "e", "k")
@@ -349,7 +349,7 @@ def columns(line: str) -> Sequence[str]:
 
 
 @pytest.mark.slow
-def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command) -> None:
+def test_style_command_prints_the_values_of_its_json(full: Store, ragmeter: Command) -> None:
     done = ragmeter("results", "style", "gap", "e", "--style", "informal")
     assert done.code == 0, done.err
     response = json.loads(ragmeter("results", "style", "gap", "--style", "informal", "--json").out)["tables"][0]

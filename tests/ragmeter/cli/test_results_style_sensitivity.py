@@ -42,7 +42,7 @@ def store(ran: Path, tmp_path: Path) -> Store:
 
 
 @pytest.mark.slow
-def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter: Command, store: Store) -> None:
+def test_run_records_content_survival_and_given_order_has_no_drop(ragmeter: Command, store: Store) -> None:
     response = json.loads(ragmeter("results", "style", "--json").out)
     assert [table["metric"] for table in response["tables"]] == ["mrr@10#v2", "recall@2#v2"]
     for table in response["tables"]:
@@ -57,7 +57,7 @@ def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter
 
 
 @pytest.mark.slow
-def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command, ran: Path) -> None:
+def test_sensitivity_accepts_named_rerankers_and_an_experiment(ragmeter: Command, ran: Path) -> None:
     requests = ("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "3")
     done = ragmeter(*requests, "--reranker", "bm25_reranker", "--set", "reranker.b=0", "--style", "informal", "--style", "humor", "--json")
     assert done.code == 0, done.err
@@ -101,7 +101,7 @@ def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ra
         (("--reranker", "bm25_reranker", "--style", "sonnet"), "sonnet"),
     ],
 )
-def test_what_cannot_be_measured_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
+def test_unmeasurable_sensitivity_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
     done = ragmeter("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "2", *arguments)
     assert done.code == 2, done.err
     assert message in " ".join(done.err.split())

@@ -39,9 +39,7 @@ def methods(page: Any) -> list[str]:
     return page.locator("table.board tbody .method").all_inner_texts()
 
 
-def test_first_visit_loads_completely_without_console_errors(
-    filled: Path, window: Any, screenshots: ModuleType, tmp_path: Path
-) -> None:
+def test_first_visit_loads_completely_without_console_errors(filled: Path, window: Any, screenshots: ModuleType, tmp_path: Path) -> None:
     wrong: list[str] = []
 
     def listen(item: Any) -> None:

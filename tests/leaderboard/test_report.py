@@ -236,7 +236,9 @@ def test_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypatch
     assert not there.exists()
 
 
-def test_browser_draws_and_sorts_the_report_without_running_stored_text(html: str, tmp_path: Path, browser: Any, synthetic: ModuleType) -> None:
+def test_browser_draws_and_sorts_the_report_without_running_stored_text(
+    html: str, tmp_path: Path, browser: Any, synthetic: ModuleType
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")
     opened = browser.new_page()

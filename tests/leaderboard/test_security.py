@@ -182,9 +182,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_url_paths_do_not_reach_the_file_system(
-    opened: Any, tmp_path: Path, page: str, connected: list[str], spoilt: Path
-) -> None:
+def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, page: str, connected: list[str], spoilt: Path) -> None:
     global _watched
     pytest.importorskip("streamlit").cache_data.clear()
     from leaderboard import widgets

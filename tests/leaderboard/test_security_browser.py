@@ -105,9 +105,7 @@ def test_script_in_a_name_or_url_never_runs(visit: Any, name: str, hostile: Modu
         nothing_ran(page)
 
 
-def test_uploaded_file_name_and_content_are_shown_as_text(
-    visit: Any, tmp_path: Path, hostile: ModuleType, screenshots: ModuleType
-) -> None:
+def test_uploaded_file_name_and_content_are_shown_as_text(visit: Any, tmp_path: Path, hostile: ModuleType, screenshots: ModuleType) -> None:
     name = "<img src=x onerror=window.pwned=1>.jsonl"
     (tmp_path / name).write_text('{"question_id": "<script>window.pwned=1</script>", "answer": "x"}\n')
     (tmp_path / "card.yaml").write_text(f"method: {{name: m, '{hostile.SCRIPT}': 1}}\n")

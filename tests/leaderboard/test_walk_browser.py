@@ -82,9 +82,7 @@ def choices(page: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_fits_a_phone_and_redraws_after_choices(
-    visit: Any, store: tuple[str, Path], name: str, screenshots: ModuleType
-) -> None:
+def test_every_page_fits_a_phone_and_redraws_after_choices(visit: Any, store: tuple[str, Path], name: str, screenshots: ModuleType) -> None:
     if store[0] == "large" and name not in ("board", "budget"):
         pytest.skip("the page does not grow with the number of methods, or soak looks at it")
     page = visit(name, 390)
@@ -121,7 +119,9 @@ def test_every_page_fits_a_phone_and_redraws_after_choices(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_no_serious_problem_on_any_page(visit: Any, store: tuple[str, Path], name: str, accessible: Callable[[Any], None]) -> None:
+def test_axe_finds_no_serious_problem_on_any_page(
+    visit: Any, store: tuple[str, Path], name: str, accessible: Callable[[Any], None]
+) -> None:
     if store[0] != "spoilt":
         pytest.skip("one store shows everything")
     accessible(visit(name, 1280))

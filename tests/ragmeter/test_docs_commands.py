@@ -110,7 +110,7 @@ def takes(annotation: Any, key: str) -> bool:
     return annotation in (Any, dict) or get_origin(annotation) in (dict, Mapping) or any(takes(part, key) for part in get_args(annotation))
 
 
-def test_options_that_a_page_sets_exist() -> None:
+def test_options_set_on_a_page_exist() -> None:
     lines = {(str(page.relative_to(ROOT)), line) for page in PAGES for line in shown(page.read_text("utf-8")) if "--set" in line}
     assert len(lines) > 20
     assert sorted(f"{page}: {line}: {key}" for page, line in lines if (key := wrong_key(line))) == []
@@ -127,17 +127,17 @@ def test_options_that_a_page_sets_exist() -> None:
         ("method check setwise --set llm.local=pocket", None),
     ],
 )
-def test_set_of_an_unknown_option_is_found(line: str, key: str | None) -> None:
+def test_setting_an_unknown_option_is_detected(line: str, key: str | None) -> None:
     assert wrong_key(f"ragmeter {line}") == key
 
 
-def test_a_command_that_a_page_shows_exists_with_its_options() -> None:
+def test_commands_on_a_page_exist_with_their_options() -> None:
     lines = {(str(page.relative_to(ROOT)), line) for page in PAGES for line in shown(page.read_text("utf-8"))}
     assert len(lines) > 200
     assert sorted(f"{page}: {line}: {word}" for page, line in lines if (word := wrong(line))) == []
 
 
-def test_a_wrong_line_is_found() -> None:
+def test_wrong_command_line_is_detected() -> None:
     assert [wrong(f"ragmeter {line}") for line in ("results --metrics f1", "data fetch x y", "nonsense", "run x.yaml --dry-run # why")] == [
         "--metrics", "x", "nonsense", None,
     ]  # fmt: skip

@@ -100,7 +100,7 @@ def recall_at_5(rows: list, scores: Callable[[str, list[str]], np.ndarray], *, o
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", FILES)
-def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
+def test_table_on_real_records_equals_an_independent_script(
     reference: str, data_folder: Path, tmp_path: Path, call: Callable[..., Any]
 ) -> None:
     path = data_folder / FILES[reference]

@@ -150,7 +150,9 @@ def test_hash_is_equal_in_every_python_version() -> None:
     assert syntax_of(source.encode()).hashes[PLAIN] == "3951b3b58977de2b"
 
 
-def test_single_module_hash_covers_neighboring_templates_and_named_files(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_module_hash_covers_neighboring_templates_and_named_files(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tmp_path / "project"
     helper = "def reply():\n    return open('words.txt').read()\n"
     more = {"acme_one.py": METHOD.format(more="").replace(".helper", "acme_two"), "acme_two.py": helper}

@@ -335,9 +335,7 @@ def test_reference_is_the_gold_answer_or_its_document(llm: ModuleType, endpoint:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_question_without_gold_is_compared_without_a_reference(
-    llm: ModuleType, endpoint: Endpoint, nested: bool
-) -> None:
+def test_question_without_gold_is_compared_without_a_reference(llm: ModuleType, endpoint: Endpoint, nested: bool) -> None:
     def says(prompt: str) -> str:
         longer = json.loads(says_longest(prompt))["overall"]
         other = {"Answer 1": "Answer 2", "Answer 2": "Answer 1"}[longer]

@@ -126,9 +126,7 @@ KINDS = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_cho
 
 
 @pytest.mark.slow
-def test_every_call_is_accounted_for_under_corruption_and_faults(
-    llm: ModuleType, questions: list[Question], tmp_path: Path
-) -> None:
+def test_every_call_is_accounted_for_under_corruption_and_faults(llm: ModuleType, questions: list[Question], tmp_path: Path) -> None:
     truth = WorldTruth.of(REFERENCE, corruption=0.2, faults=Faults(passing=0.2, kinds=KINDS))
     items = [item for item in shifted(llm, questions) if is_plain(item.question)][:120]
     pairs = [Pair(a.question, a.prediction, Prediction(a.question.id, b.prediction.answer)) for a, b in pairwise_of(items)]

@@ -60,7 +60,9 @@ CARDS = {"f" * 16: {"card": {"metrics": ("f1(rules=hotpotqa)", "em")}}}
         (None, None, OWN, F1),  # runs of no experiment follow the dataset
     ],
 )
-def test_experiment_is_ranked_by_its_declared_metrics(named: tuple[str, ...] | None, primary: Primary | None, measure: str, expected: str) -> None:
+def test_experiment_is_ranked_by_its_declared_metrics(
+    named: tuple[str, ...] | None, primary: Primary | None, measure: str, expected: str
+) -> None:
     runs = [replace(run("bm25"), metrics=named)]
     (column,) = columns_of([runs], SCORED, {}, CARDS, MAIN, measure, primary)
     assert column.metric == expected

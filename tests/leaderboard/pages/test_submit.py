@@ -83,9 +83,7 @@ def test_option_allow_submissions_enables_submissions(tmp_path: Path, monkeypatc
     assert responses[1][-1] == "submit"
 
 
-def test_server_is_configured_by_environment_without_inherited_permission_or_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_is_configured_by_environment_without_inherited_permission_or_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(intake.VARIABLE, '["rm"]')
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD"):
         monkeypatch.setenv(name, "hunter2")
@@ -141,9 +139,7 @@ def test_invalid_submission_lists_problems_with_file_and_line(app: Start, sent: 
 
 
 @pytest.mark.usefixtures("allowed")
-def test_unscorable_submission_has_no_preview(
-    app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unscorable_submission_has_no_preview(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = intake.hand_over
 
     def without_scores(*value: Any, **options: Any) -> Any:

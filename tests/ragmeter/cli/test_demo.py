@@ -47,9 +47,7 @@ def test_demo_loads_shipped_checkpoints_or_trains_small_ones_on_request(tmp_path
     assert set(demo.LONGEST_FIRST) == set(PARTS)
 
 
-def test_demo_skips_missing_or_faulty_real_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
-) -> None:
+def test_demo_skips_missing_or_faulty_real_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     (tmp_path / "data" / "musique").mkdir(parents=True)
     (tmp_path / "data" / "musique" / "musique_ans_v1.0_train.jsonl").write_text("{}\n")
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "data"))
@@ -100,9 +98,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[experiments.Experimen
 
 
 @pytest.mark.slow
-def test_gains_equal_the_board_differences_from_base_and_best_untrained_row(
-    ran: tuple[experiments.Experiment, Store],
-) -> None:
+def test_gains_equal_the_board_differences_from_base_and_best_untrained_row(ran: tuple[experiments.Experiment, Store]) -> None:
     experiment, store = ran
     # BM25 plays the approach, so it is a baseline too, as long as nothing says that it was trained.
     trained = replace(experiment, methods=tuple(replace(m, needs=(m,) if m.name == "ARK" else ()) for m in experiment.methods))  # type: ignore[arg-type]

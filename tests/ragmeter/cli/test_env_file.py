@@ -70,9 +70,7 @@ def test_folder_named_env_is_ignored_and_a_file_in_another_encoding_refused(
     env_file.begin(off=True)
 
 
-def test_missing_dotenv_package_is_reported(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
-) -> None:
+def test_missing_dotenv_package_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     (folder / ".env").write_text(f"ACME_KEY={SECRET}\n")
     monkeypatch.setitem(sys.modules, "dotenv", None)
     done = call("list", "metrics", "em")

@@ -71,7 +71,9 @@ def write(folder: Path, server: Replaced, revision: str = "") -> Path:
 
 
 @pytest.mark.slow
-def test_gate_never_passes_a_replaced_model(tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]) -> None:
+def test_gate_never_passes_a_replaced_model(
+    tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]
+) -> None:
     file = str(write(tmp_path, server))
     assert ragmeter("run", file, "-q").code == 0
     assert ragmeter("results", "tag", "main", "x/app").code == 0

@@ -144,9 +144,7 @@ def test_app_without_an_answer_becomes_a_comment_with_the_reason(folder: Path, c
         (("nowhere",), "nothing-to-begin-with", "nowhere"),
     ],
 )
-def test_invalid_init_is_refused_without_writing(
-    folder: Path, call: Init, options: tuple[str, ...], code: str, where: str
-) -> None:
+def test_invalid_init_is_refused_without_writing(folder: Path, call: Init, options: tuple[str, ...], code: str, where: str) -> None:
     before = sorted(folder.rglob("*"))
     done = call("init", *options, "--json")
     error = json.loads(done.err)["error"]

@@ -247,9 +247,7 @@ def test_replay_reads_replies_without_server_or_key(ragmeter: Command, store: St
 
 
 @pytest.mark.slow
-def test_replay_may_change_prices_and_prompt_path_but_not_the_requests(
-    ragmeter: Command, url: str, tmp_path: Path
-) -> None:
+def test_replay_may_change_prices_and_prompt_path_but_not_the_requests(ragmeter: Command, url: str, tmp_path: Path) -> None:
     shipped = Path(judge_templates.__file__).parent / "templates" / "match.txt"
     text = shipped.read_text("utf-8")
     for name, written in (("equal", text), ("other", text.replace("You", "You, yes you,", 1) + "\nBe fair.")):

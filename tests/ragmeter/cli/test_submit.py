@@ -370,7 +370,9 @@ def test_real_dataset_submission_goes_from_template_to_table(
         (("submit", "template", "nothing", "-o", "t"), "unknown dataset"),
     ],
 )
-def test_wrong_usage_is_explained_without_a_traceback(arguments: tuple[str, ...], response: str, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_wrong_usage_is_explained_without_a_traceback(
+    arguments: tuple[str, ...], response: str, ragmeter: Ragmeter, tmp_path: Path
+) -> None:
     done = ragmeter(*arguments, RAGMETER_STORE=str(tmp_path / "s"))
     assert done.returncode == 2
     assert response in done.stderr

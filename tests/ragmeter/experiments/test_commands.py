@@ -82,7 +82,7 @@ def stored_names() -> frozenset[str]:
 
 
 @pytest.mark.slow
-def test_commands_that_yaml_files_document_exist() -> None:
+def test_commands_documented_in_yaml_files_exist() -> None:
     lines = {(file, line) for file in FILES for line in documented(file.read_text("utf-8"))}
     assert len(lines) > 120
     assert sorted(f"{file.relative_to(ROOT)}: {line}: {wrong_word}" for file, line in lines if (wrong_word := fault(line, file))) == []
@@ -108,7 +108,7 @@ def test_cheap_documented_commands_run(call: Callable[..., Any]) -> None:
         ("python -m tools.real_base x --steps 2", None),
     ],
 )
-def test_documented_command_that_does_not_exist_is_found(line: str, wrong_word: str | None) -> None:
+def test_unknown_documented_command_is_detected(line: str, wrong_word: str | None) -> None:
     error = fault(line, EXPERIMENTS / "x.yaml")
     assert error is None if wrong_word is None else wrong_word in str(error)
 

@@ -85,7 +85,7 @@ def test_experiments_on_real_data_are_skipped_without_their_folder(tmp_path: Pat
         assert tiny_profiles.run(name, Store(tmp_path))["ended"] == "skipped", name
 
 
-def test_results_are_written_one_by_one_and_finished_ones_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_written_one_by_one_and_finished_ones_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiny_profiles, "make", lambda folder: None)
     monkeypatch.setattr(tiny_profiles, "published", lambda folder: None)
     monkeypatch.chdir(tmp_path)

@@ -46,7 +46,7 @@ JUDGED = ("battles", "battle_calls", "judge_calls", "scores", "summaries")
 
 
 @pytest.mark.slow
-def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
+def test_pairwise_judging_of_all_pairs_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
     """A fifth of the tries and a fifth of the replies are faulty."""
     repetitions, chosen = 2, ["bm25", "random + extractive", "gold_answer"]
     faults = Faults(passing=0.2)
@@ -108,7 +108,7 @@ class Sheet:
 
 
 @pytest.mark.slow
-def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(small: ModuleType, store: Store) -> None:
+def test_replay_with_another_policy_keeps_old_scores_and_makes_no_call(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     before = judgments.scores(store, sheet.run.run, str(sheet.judge))
     drop = sheet.other(partial="drop")
@@ -128,7 +128,7 @@ def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(sma
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [{"scripted": "worlds/multihop:test", "corruption": 0.2}, {"local": POCKET}], ids=["script", "weights"])
-def test_what_a_model_of_this_process_said_is_read_again_without_it(
+def test_replies_of_a_local_model_are_replayed_without_it(
     small: ModuleType, store: Store, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
 ) -> None:
     judge = Judge.of("match", {"llm": model, "exact": "none", "repetitions": 2})
@@ -153,7 +153,7 @@ def test_what_a_model_of_this_process_said_is_read_again_without_it(
 
 
 @pytest.mark.slow
-def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(small: ModuleType, store: Store) -> None:
+def test_missing_reply_is_unscored_under_another_policy(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     calls = judgments.calls(store, sheet.run.run, str(sheet.judge))
     read = [question for question, made in calls.items() if counting(made)[0].parsed.value is not None]
@@ -170,7 +170,7 @@ def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(smal
 
 
 @pytest.mark.slow
-def test_what_the_same_judge_read_outlives_its_replies(small: ModuleType, store: Store) -> None:
+def test_replay_of_the_same_judge_keeps_verdicts_without_replies(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     before = judgments.scores(store, sheet.run.run, str(sheet.judge))
     store.cache.unlink()
@@ -181,7 +181,7 @@ def test_what_the_same_judge_read_outlives_its_replies(small: ModuleType, store:
 
 
 @pytest.mark.slow
-def test_rules_judge_anew_when_replayed(small: ModuleType, store: Store) -> None:
+def test_rule_judges_judge_again_in_a_replay(small: ModuleType, store: Store) -> None:
     loose, strict = Judge.of("rule_match", {"partial_f1": 0.05}), Judge.of("rule_match", {"partial_f1": 1.0})
     (run,) = small.runs(store, "random + extractive")
     for item in (loose, strict):
@@ -195,7 +195,7 @@ def test_rules_judge_anew_when_replayed(small: ModuleType, store: Store) -> None
 
 
 @pytest.mark.slow
-def test_what_is_unscorable_stays_so_under_another_policy(small: ModuleType, store: Store) -> None:
+def test_unscorable_question_stays_unscorable_under_another_policy(small: ModuleType, store: Store) -> None:
     """Nothing is asked of a question without gold, and yet it is counted by every judge."""
     (run,) = small.runs(store, "random + extractive")
     first = store.predictions(run.run)[0].question_id

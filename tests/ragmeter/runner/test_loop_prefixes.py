@@ -53,7 +53,7 @@ def documents_of(server: VLLM) -> list[str]:
     return [question[2] for request in server.requests if (question := QUESTION.search(request.prompt))]
 
 
-def test_questions_over_a_document_arrive_together_and_rows_stay_as_they_are(tmp_path: Path) -> None:
+def test_questions_about_a_document_are_grouped_without_changing_rows(tmp_path: Path) -> None:
     write_records(tmp_path / "records.jsonl")
     # Room for two documents: between two questions over one, in the file's order, there are five others.
     server = VLLM(answer=answer, blocks=2 * (WORDS // BLOCK + 8))
@@ -75,7 +75,7 @@ def test_questions_over_a_document_arrive_together_and_rows_stay_as_they_are(tmp
     assert sum(cached >= WORDS for cached in server.cached) == DOCUMENTS * (EACH - 1)
 
 
-def test_order_within_a_group_and_of_single_questions_is_that_of_the_dataset() -> None:
+def test_dataset_order_is_kept_within_groups_and_for_single_questions() -> None:
     of = [("a", None), (None, ("p", "q")), (None, None), ("a", None), (None, ("r",)), (None, ("p", "q")), (None, None)]
     questions = [replace(Question(f"q{n}", "?", ("x",)), document_id=d, candidates=c) for n, (d, c) in enumerate(of)]
     assert [question.id for question in adjacent(questions)] == ["q0", "q3", "q1", "q5", "q2", "q6", "q4"]

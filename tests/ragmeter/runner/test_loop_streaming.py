@@ -68,7 +68,7 @@ def run_of(folder: Path, refuse: bool = False, held: threading.Event | None = No
         yield store, tasks, came
 
 
-def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> None:
+def test_slow_reply_delays_neither_other_rows_nor_the_next_task(tmp_path: Path) -> None:
     durable: list[float] = []
     with run_of(tmp_path, refuse=True) as (store, tasks, came):
 
@@ -87,7 +87,7 @@ def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> N
     assert len(failed) == 1
 
 
-def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_goes_on(
+def test_run_stopped_with_outstanding_replies_keeps_answers_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     # Other tests of the same process may leave a handler of their libraries, or the signal blocked.

@@ -134,7 +134,7 @@ def ragmeter(*arguments: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None:
+def test_method_is_created_for_every_seed_of_its_training(tmp_path: Path) -> None:
     result = experiment.parse(FILE, "x.yaml", store=tmp_path)
     names = [method.name for method in result.methods]
     assert names == ["base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"]
@@ -150,7 +150,7 @@ def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_path: Path) -> None:
+def test_run_starts_missing_trainings_and_a_dry_run_lists_them(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     code, response = ragmeter("run", file, "--dry-run", "--store", store, "--json")
     before = json.loads(response)
@@ -186,7 +186,7 @@ def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_pa
     assert STEPS == []
 
 
-def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_in_progress_in_another_process_is_not_started(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]
     job = TrainingJob(plan.entry, plan.config, Store(tmp_path / "store"))
     job.work.parent.mkdir(parents=True)
@@ -202,7 +202,7 @@ def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, t
 
 
 @pytest.mark.slow
-def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp_path: Path) -> None:
+def test_interrupted_training_is_resumed_by_the_same_command(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     file.write_text(FILE.replace("config: {k1: 0.5}", "config: {k1: 0.5, stops: true}"), "utf-8")
     result = CliRunner().invoke(app, ["run", str(file), "--store", str(store)])
@@ -259,7 +259,7 @@ def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
 
 
 @pytest.mark.slow
-def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_independent_trainings_run_in_parallel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
     monkeypatch.setattr(side_by_side, "cores", lambda: 3)
     plans, store = waiting(
@@ -282,7 +282,7 @@ def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side
     assert len({str(os.getpid()), *((tmp_path / name).read_text("utf-8") for name in ("one", "two", "last"))}) == 4
 
 
-def test_as_many_trainings_run_at_once_as_are_independent_and_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_parallel_trainings_is_limited_by_dependencies_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     plans, store = waiting(
         tmp_path,
@@ -316,7 +316,7 @@ def test_as_many_trainings_run_at_once_as_are_independent_and_fit(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ends", "error"), [("lacking", MissingPackage), ("killed", Broke)])
-def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
+def test_failing_training_is_reported_and_stops_parallel_ones(
     ends: str, error: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
@@ -347,7 +347,7 @@ def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
         ("- {id: k1_test, name: short", "- {id: k2_test, name: short", "k2_test", 6),
     ],
 )
-def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: str, line: int, tmp_path: Path) -> None:
+def test_invalid_training_entry_is_refused_with_its_line(old: str, new: str, what: str, line: int, tmp_path: Path) -> None:
     text = FILE.replace(old, new)
     assert text != FILE
     with pytest.raises(UserError) as caught:
@@ -357,12 +357,12 @@ def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: st
     assert caught.value.where.startswith(f"x.yaml:{line}")
 
 
-def test_references_are_found_at_any_depth() -> None:
+def test_references_to_trainings_are_found_at_any_depth() -> None:
     assert references({"a": [{"b": {"checkpoint": "x/y"}}], "c": {"checkpoint": "z"}, "d": {"checkpoint": 3}}) == [("x", "y"), ("z", None)]
 
 
 @pytest.mark.parametrize(("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)])
-def test_the_first_process_of_several_alone_speaks(
+def test_only_the_first_process_of_a_group_prints(
     processes: str, rank: str | None, spoken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []

@@ -53,7 +53,7 @@ def words(tmp_path: Path, writer: tuple[Writer, str]) -> list[str]:
 
 
 @pytest.mark.soak
-def test_a_prepared_training_asks_no_more_and_two_processes_train_on_its_rows(
+def test_prepared_training_sends_no_requests_and_two_processes_use_its_rows(
     words: list[str], writer: tuple[Writer, str], tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGMETER_GROUP_TIMEOUT", "60")

@@ -97,7 +97,7 @@ metrics: [recall@5]
 
 
 @pytest.mark.parametrize("option", ["data", "validation"])
-def test_training_on_the_test_questions_under_another_name_is_marked_everywhere(
+def test_training_on_renamed_test_questions_is_marked_everywhere(
     option: str, tmp_path: Path, call: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))

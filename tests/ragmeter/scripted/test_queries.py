@@ -49,7 +49,7 @@ def recall(questions: Any, rankings: list[Ranking], k: int = 5) -> float:
 
 
 @pytest.mark.slow
-def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_scripted_sub_questions_retrieve_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
     plain = retrieved(truth, benchmark, "bm25", tmp_path)
     refined = retrieved(truth, benchmark, "rq_rag_prompted", tmp_path, retriever="bm25", per_query=10)
@@ -59,7 +59,7 @@ def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_pat
 
 
 @pytest.mark.slow
-def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, kept: Path) -> None:
+def test_scripted_answer_passages_retrieve_more_than_the_question(benchmark: Benchmark, kept: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
     plain = retrieved(truth, benchmark, "hyde", kept, samples=0)
     written = retrieved(truth, benchmark, "hyde", kept, samples=1)
@@ -68,7 +68,7 @@ def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, 
 
 
 @pytest.mark.slow
-def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: Benchmark, kept: Path) -> None:
+def test_every_question_gets_a_ranking_with_a_fifth_of_replies_corrupted(benchmark: Benchmark, kept: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS, corruption=0.2)
     for method, config in (("rq_rag_prompted", {"retriever": "bm25"}), ("hyde", {"samples": 1})):
         rankings = retrieved(truth, benchmark, method, kept, **config)
@@ -77,7 +77,7 @@ def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: B
     assert sum(truth.corrupted.values()) > 10
 
 
-def test_labels_and_orders_of_sark_come_without_a_server(tmp_path: Path) -> None:
+def test_sark_labels_and_orders_need_no_server(tmp_path: Path) -> None:
     options = {"questions": 20, "mix": {"single": 1.0}}
     llm = {"scripted": "worlds/multihop:train", "options": options}
     part = {"by": "llm", "llm": llm}
@@ -93,7 +93,7 @@ def test_labels_and_orders_of_sark_come_without_a_server(tmp_path: Path) -> None
     assert all(row.list_ids[0] in evidence[row.question_id] for row in made.rows if row.list)
 
 
-def test_questions_about_triples_come_without_a_server(tmp_path: Path) -> None:
+def test_questions_about_triples_need_no_server(tmp_path: Path) -> None:
     options = {"entities": 60, "community": 60, "triples": 60}
     graph = load_graph(("worlds/graph:train",), {"worlds": options})
     llm = {"scripted": "worlds/graph:train", "options": options}

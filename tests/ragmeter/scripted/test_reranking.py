@@ -55,7 +55,7 @@ def reranked(benchmark: Benchmark, system: str, corruption: float) -> tuple[list
 
 
 @pytest.mark.parametrize("system", [name if name == "rankzephyr" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
-def test_every_positive_comes_first_and_failures_are_counted(benchmark: Benchmark, system: str) -> None:
+def test_scripted_reranker_ranks_positives_first_and_counts_failures(benchmark: Benchmark, system: str) -> None:
     name = system.partition(",")[0]
     results, _ = reranked(benchmark, system, 0.0)
     for question, result in zip(benchmark.questions, results, strict=True):

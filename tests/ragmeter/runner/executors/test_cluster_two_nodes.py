@@ -204,7 +204,7 @@ def with_other_version(folder: Path, name: str) -> str:
     return str(folder / "bin" / "python")
 
 
-def test_a_restarted_head_lets_the_same_command_continue_to_equal_rows(nodes: Nodes) -> None:
+def test_rerun_after_a_head_restart_gives_equal_rows(nodes: Nodes) -> None:
     nodes.serve(0.0)
     assert nodes.run("local") == (0, "")
     nodes.serve(0.4)
@@ -226,7 +226,7 @@ def test_a_restarted_head_lets_the_same_command_continue_to_equal_rows(nodes: No
     assert every[0] == every[1]
 
 
-def test_ctrl_c_keeps_rows_and_the_same_command_continues(nodes: Nodes) -> None:
+def test_ctrl_c_keeps_rows_and_a_rerun_continues(nodes: Nodes) -> None:
     nodes.stop(0)
     nodes.stop(1)
     nodes.serve(0.4)
@@ -253,7 +253,7 @@ def test_ctrl_c_keeps_rows_and_the_same_command_continues(nodes: Nodes) -> None:
         ("batch-with-ray", {}, {"more": ", batch: true"}),
     ],
 )
-def test_a_node_that_does_not_fit_is_refused_before_anything_is_asked(
+def test_incompatible_node_is_refused_before_the_first_request(
     nodes: Nodes, code: str, second: dict[str, str], run: dict[str, str], tmp_path: Path
 ) -> None:
     nodes.stop(0)

@@ -47,7 +47,7 @@ LONG = {
     "tests/results/store/test_records.py::test_any_question_comes_back": "one store an example",
     "tests/test_repository.py": "starts commands as a user does",
     "tests/test_words.py": "reads every file",
-    "tests/judges/metrics/test_retrieval_metrics.py::test_every_metric_equals_the_naive_loop": "every metric, many rankings",
+    "tests/judges/metrics/test_retrieval_metrics.py::test_every_metric_equals_a_naive_loop": "every metric, many rankings",
     "tests/judges/test_score.py": "every metric, many runs",
     "tests/benchmarks/test_text_batch.py": "many texts, one by one",
 }

@@ -1,4 +1,4 @@
-"""Clusters: what belongs together, against a naive closure; what is stated, and what is missing."""
+"""Clusters of dependent questions: a naive closure, declared clusters, and missing ones."""
 
 from __future__ import annotations
 

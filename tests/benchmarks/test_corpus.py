@@ -19,7 +19,7 @@ def passages(count):
 
 @pytest.fixture(params=[3, 8192])
 def built(request, monkeypatch, tmp_path):
-    """Equal corpora: in memory (in batches of 3, or in one) and memory-mapped."""
+    """Return equal corpora: in memory (in batches of 3, or one batch) and memory-mapped."""
     monkeypatch.setattr(corpus_module, "BATCH_ROWS", request.param)
     content = passages(20)
     corpus = Corpus.of(content)

@@ -1,4 +1,4 @@
-"""Dumps of passages built into folders: what is read and kept, and that a killed build ends like any other."""
+"""Corpora built from passage dumps: what is read and kept, and resuming a killed build."""
 
 import csv
 import errno
@@ -26,7 +26,7 @@ from tests.support.errors import raises
 
 
 def dpr(rows, header=("id", "text", "title"), newline="\n"):
-    """A dump as Python's csv module writes it: the way psgs_w100.tsv was written."""
+    """Return a dump as written by Python's csv module, like psgs_w100.tsv."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter="\t", lineterminator=newline)
     if header:
@@ -36,7 +36,7 @@ def dpr(rows, header=("id", "text", "title"), newline="\n"):
 
 
 def rows(count, start=1):
-    """Rows of a dump in which every tenth repeats the content of one before, and quotes are everywhere."""
+    """Return rows of a dump in which every tenth repeats earlier content, with quotes everywhere."""
     made = []
     for i in range(start, start + count):
         content = i - 3 if i % 10 == 0 else i
@@ -52,7 +52,7 @@ def expected(rows):
 
 
 def contents(folder):
-    """Every file of a folder by name, as a hash."""
+    """Return the hash of every file of a folder by name."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -145,7 +145,7 @@ def test_folder_of_files_is_one_dump_in_name_order(tmp_path, small_shards):
 
 
 class Killed(BaseException):
-    """As sudden as a signal, for a build in this process."""
+    """Exception that stops a build in this process as abruptly as a signal."""
 
 
 @pytest.mark.parametrize("name", ["psgs.tsv", "psgs.tsv.gz", "lines.jsonl", "rows.parquet"])

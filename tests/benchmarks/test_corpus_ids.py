@@ -1,4 +1,4 @@
-"""Ids by sorted keys, against dicts and sets."""
+"""Ids by sorted keys, compared with dicts and sets."""
 
 import numpy as np
 import pytest

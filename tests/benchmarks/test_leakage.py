@@ -1,4 +1,4 @@
-"""What is found in training files is what is there: against sets of tuples, in every format, across every border."""
+"""Overlap with training files, compared with sets of tuples, in every format and across every boundary."""
 
 import csv
 import gzip
@@ -29,7 +29,7 @@ PASSAGE = " ".join(reversed(WORDS))
 
 @pytest.fixture
 def benchmark_of():
-    """A benchmark made of questions: of text, answers and one passage."""
+    """Return a function that builds a benchmark of questions from text, answers and one passage."""
     benchmark = load("worlds/multihop:test", {"questions": 1})
 
     def make(*rows):

@@ -1,4 +1,4 @@
-"""Near-duplicates are exactly the pairs that a comparison of all with all finds."""
+"""Near-duplicates, compared with an exhaustive search of all pairs."""
 
 import math
 from itertools import product

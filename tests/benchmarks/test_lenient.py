@@ -1,4 +1,4 @@
-"""Lenient rules: what is form, what is not, and that they agree one by one and in batches."""
+"""Lenient rules: which differences they ignore, and equal results one by one and in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts of the registry: fetched from a server on loopback, read from sources without running them, and only unchanged."""
+"""Published prompts: fetched from a loopback server, read from sources without executing them, and verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes of the questions that a training read: how they are built, kept, and compared with test questions."""
+"""Hashes of the questions that a training read: how they are computed, stored, and compared with test questions."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_wrong_options_are_user_errors():
 
 @pytest.fixture
 def toy(monkeypatch):
-    """A dataset of two splits, registered for one test."""
+    """Register a dataset of two splits for one test."""
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
     monkeypatch.setattr(registry, "DATASETS", fresh)
     card = DatasetCard(

@@ -1,4 +1,4 @@
-"""Loaders that somebody brings along, which open their file themselves: where they read from, and what they raise."""
+"""Loaders of plug-ins that open their own file: where they read from, and their errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINE = '{"id": "a", "question": "Who?", "answers": ["me"], "text": "It was me."}
 
 
 class MustSay(DatasetConfig):
-    """Options of which one has to be given."""
+    """Options with one required field."""
 
     server: str
 
@@ -51,7 +51,7 @@ def by_stream(path: str) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The datasets `own`, whose loader opens what `path` names, and `asked`, which needs an option besides."""
+    """Register the datasets `own`, whose loader opens `path`, and `asked`, which also requires an option."""
     assert "own" not in DATASETS
     monkeypatch.setattr(DATASETS, "_entries", dict(DATASETS._entries))
     monkeypatch.setattr(DATASETS, "_sources", dict(DATASETS._sources))

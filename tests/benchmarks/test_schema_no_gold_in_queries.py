@@ -1,4 +1,4 @@
-"""What a method is handed, searched field by field for anything that is gold."""
+"""Inputs of methods, searched field by field for gold."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ ALLOWED = {
     Passage: {"id", "title", "text", "sentences", "document_id"},
 }
 GIVEN = (".text", ".topic_entities[]")
-"""What a query says in words."""
+"""Fields of a query that contain text."""
 SAMPLES = {
     "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",
     "2wikimultihopqa:dev": "2wikimultihopqa/2wiki_dev40.json",
@@ -34,7 +34,7 @@ def benchmark(request, data_folder):
 
 
 def leaves(value, name=""):
-    """Every (field path, plain value) below a value; a type that is not plain is its own leaf."""
+    """Yield every (field path, plain value) below a value; a type that is not plain is its own leaf."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from leaves(getattr(value, field.name), f"{name}.{field.name}")

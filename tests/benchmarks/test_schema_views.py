@@ -1,4 +1,4 @@
-"""Views of ids: tuples to everyone who looks, and smaller."""
+"""Views of passage ids: they behave like tuples and use less memory."""
 
 import pickle
 import subprocess
@@ -52,7 +52,7 @@ def test_ids_of_other_kinds_are_refused():
 
 @pytest.mark.slow
 def test_loading_a_file_does_not_import_pandas(data_folder):
-    """It would take 45 MB and half a second of every load."""
+    """Importing pandas would add 45 MB and half a second to every load."""
     path = data_folder / "musique" / "musique_ans_v1.0_train50.jsonl"
     program = (
         "import sys; from benchmarks.registry import load; "

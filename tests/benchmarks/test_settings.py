@@ -113,7 +113,7 @@ def made(questions, passages, **extra):
 
 @pytest.fixture
 def benchmark():
-    """Twelve questions over 60 passages: ten candidates each, the positives at candidates 2 and 7."""
+    """Return twelve questions over 60 passages: ten candidates each, with the positives at candidates 2 and 7."""
     passages = [passage(i) for i in range(60)]
     ids = [p.id for p in passages]
     questions = []
@@ -124,7 +124,7 @@ def benchmark():
 
 
 def first_n(benchmark):
-    """A retriever whose ranking of a query is a rotation of the corpus that the query's text decides."""
+    """Return a retriever whose ranking is a rotation of the corpus that depends on the query text."""
 
     def retrieve(name, queries, n):
         ids = benchmark.corpus.ids

@@ -1,4 +1,4 @@
-"""Data that would load without a word and be scored wrongly: refused, or named in a note."""
+"""Data that would load silently and be scored wrongly: refused, or reported in a note."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text primitives against hand tables and against the official evaluators, restated here as plainly as they come."""
+"""Text primitives, compared with hand-computed tables and plain restatements of the official evaluators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ordinary = st.lists(st.sampled_from(["cat", "dog", "the", "of", "yes", "no", "Ne
 
 
 def official_normalize(s):
-    """`normalize_answer` of SQuAD 1.1, as HotpotQA, 2Wiki, MuSiQue, LongBench and RoG repeat it."""
+    """Return `normalize_answer` of SQuAD 1.1, as used by HotpotQA, 2Wiki, MuSiQue, LongBench and RoG."""
 
     def remove_articles(text):
         return re.sub(r"\b(a|an|the)\b", " ", text)
@@ -254,7 +254,7 @@ def test_other_answers_are_not_abstentions(text):
 
 
 def dpr_tokens(text):
-    """DPR's SimpleTokenizer, uncased, on the NFD form; with the `regex` module, as there."""
+    """Return DPR's SimpleTokenizer tokens, uncased, of the NFD form, with the `regex` module as in DPR."""
     regex = pytest.importorskip("regex")
     pattern = regex.compile(r"([\p{L}\p{N}\p{M}]+)|([^\p{Z}\p{C}])", regex.IGNORECASE + regex.UNICODE + regex.MULTILINE)
     return [match.group().lower() for match in pattern.finditer(unicodedata.normalize("NFD", text))]
@@ -306,7 +306,7 @@ def test_has_answer_equals_the_dpr_rule(text, golds):
 
 
 def test_has_answer_agrees_with_flags_of_real_contexts(data_folder):
-    """Flags made by others with DPR's rule; golds there went through other clean-ups too, so almost all agree."""
+    """Flags from others by DPR's rule; their golds were cleaned differently, so nearly all agree."""
     import gzip
 
     agree = total = 0

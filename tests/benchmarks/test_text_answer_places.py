@@ -1,4 +1,4 @@
-"""Places of answers: they agree with `has_answer`, and lie where a reader would put them."""
+"""Positions of answers in texts: they agree with `has_answer`."""
 
 from __future__ import annotations
 

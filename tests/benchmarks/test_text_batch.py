@@ -1,4 +1,4 @@
-"""The batch forms are the primitives, row by row."""
+"""Batch functions, compared with the primitives row by row."""
 
 from __future__ import annotations
 

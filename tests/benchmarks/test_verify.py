@@ -1,4 +1,4 @@
-"""What a dataset is not, and what is odd about it, is found, counted and colored; real samples are green."""
+"""Dataset verification: faults are found, counted and colored; real samples are green."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def world():
 
 
 def of(benchmark, *questions, **changes):
-    """A benchmark with other questions, as if it had been read from a file."""
+    """Return a benchmark with other questions, as if read from a file."""
     card = benchmark.card.model_copy(update={"hub_id": "owner/set", "splits": {"test": changes.pop("size", None)}})
     return replace(benchmark, card=card, questions=list(questions) or benchmark.questions, **changes)
 

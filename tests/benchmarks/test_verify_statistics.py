@@ -1,4 +1,4 @@
-"""Statistics against counts by hand and by NumPy."""
+"""Statistics compared with counts by hand and by NumPy."""
 
 import numpy as np
 import pytest

@@ -148,7 +148,7 @@ def test_first_gold_variant_has_a_separate_metric_id():
 
 
 def test_only_the_returned_answer_is_scored_and_no_best_of_several():
-    """A method that revises its answer is scored on what it returned; nothing in a batch holds alternatives."""
+    """A method that revises its answer is scored on the returned answer; a batch holds no alternatives."""
     question = asked("Rome")
     revised = Prediction("q", "Milan", notes={"revisions": ["Rome", "Roma", "Milan"], "answers": ["Rome"]})
     for metric in ("em", "f1", "cover_em", "rouge", "rog_hit", "strict_recall"):

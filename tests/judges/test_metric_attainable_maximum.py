@@ -1,4 +1,4 @@
-"""On gold predictions every metric gives the most that can be had, on every question that it can score at all.
+"""On gold predictions, every metric reaches its attainable maximum on every scorable question.
 
 The attainable maximum is derived here from the gold alone: recall@1 cannot exceed 1 / positives, precision@20 cannot
 exceed positives / 20. Questions that a metric leaves out must be unscorable by their gold, and for no other reason.
@@ -57,9 +57,9 @@ SAMPLES = {
     "sark_style/bible_genesis.jsonl": "parallel_style/bible",
 }
 FAST = {"musique/musique_ans_v1.0_train50.jsonl", "longbench/qasper.jsonl", "nq/nq-dev.qa.300.csv", "cwq/tog_cwq.json"}
-"""One of every kind: hops, a document, questions alone, a graph."""
+"""One benchmark of each kind: multi-hop, a document, only questions, a graph."""
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
-"""Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
+"""Samples without gold answers, whose questions are unscorable (SARK's are placeholders)."""
 ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency", "err", "rbp"} | {
     *(f"longbench_{name}" for name in ("rouge", "class", "number", "code")),
     "span_recall",  # only of people's own files
@@ -73,7 +73,7 @@ CUTS = (1, 5, 20)
 
 
 def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
-    """The dataset's official metrics, and all of the registry under all their parameters."""
+    """Return the dataset's official metrics, and all registered metrics under all parameters."""
     results = [parse(name) for name in benchmark.card.metrics_of(benchmark.reference.subset)]
     for entry in METRICS:
         if METRICS.source(entry.id).startswith("judges.metrics.") and entry.id not in ELSEWHERE:
@@ -86,12 +86,12 @@ def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
 
 
 def first_alone(metric: Metric) -> bool:
-    """Whether a metric looks at the first gold alone."""
+    """Return whether a metric uses only the first gold."""
     return metric.values.get("golds") == "first" or metric.values.get("rules") == "strict"
 
 
 def words(text: str, metric: Metric) -> list[str]:
-    """What a text consists of for an answer metric."""
+    """Return the tokens of a text for an answer metric."""
     if metric.entry.id == "rouge":
         result = rouge_words([text], False)[0].split()
         return result if metric.values["type"] != "rouge2" else result[1:]
@@ -102,7 +102,7 @@ def words(text: str, metric: Metric) -> list[str]:
 
 
 def gold_answer(question: Question, metric: Metric) -> str | None:
-    """What a perfect method answers, None where the gold is no measure."""
+    """Return the answer of a perfect method, or None if the gold is unscorable."""
     if metric.entry.id.startswith("webqsp_"):
         parses = question.metadata.get("parses", ())
         return "\n".join(parses[0]["answers"]) if any(parse["good"] for parse in parses) else None
@@ -154,7 +154,7 @@ def gold_prediction(question: Question, benchmark: Benchmark, metric: Metric) ->
 
 
 def attainable(question: Question, benchmark: Benchmark, metric: Metric) -> float:
-    """The most that a question can score; NaN where its gold is no measure."""
+    """Return the maximum score of a question; NaN if its gold is unscorable."""
     name, k = metric.entry.id, metric.values.get("k", 0)
     positives = len(set(question.evidence))
     if metric.values.get("level") == DOCUMENTS:

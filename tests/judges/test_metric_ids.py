@@ -1,4 +1,4 @@
-"""Ids of metrics: old ones stay as they are, quiet parameters show where they count, needs are words out of a list."""
+"""Metric ids: stored ids stay stable, default parameters are omitted, and needs are known words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STORED = [
     "support_f1#v2",
     "evidence_f1#v2",
 ]
-"""Ids that stand in people's stores."""
+"""Ids in existing stores."""
 
 
 def test_stored_metric_ids_stay_stable():
@@ -126,7 +126,7 @@ def test_unknown_need_is_refused_at_registration(needs):
 
         @register("faulty", source="nobody", group="answer", needs=needs)
         def faulty(batch):
-            """A metric that says it needs what nobody provides, if that."""
+            """Register a metric that declares the given needs."""
 
     assert "faulty" not in METRICS
 
@@ -227,7 +227,7 @@ def test_parameter_check_message_is_shown_in_the_error():
 
         @register("odd_size", source="this test", group="answer", needs=("answer",), parameters=(parameter,), identity="version")
         def odd_size(batch, size):
-            """A metric of this test, whose parameter must be an odd number of something."""
+            """Metric of this test with a parameter that must be odd."""
             return np.zeros(len(batch))
 
         assert str(parse("odd_size(size=5)")) == "odd_size(size=5)#v1"

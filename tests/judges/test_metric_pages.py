@@ -1,4 +1,4 @@
-"""The pages about metrics: the reference defines each as the registry does, the guide names only what exists."""
+"""Pages about metrics: the reference equals the registry, and the guide names only existing metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ours() -> list[MetricEntry]:
 
 
 def section(reference: str, metric: str) -> str:
-    """What the page says of a metric."""
+    """Return the page's section on a metric."""
     (result,) = re.findall(rf"^### [^\n]*{{ #{metric} }}\n(.*?)(?=^##|\Z)", reference, re.MULTILINE | re.DOTALL)
     return str(result)
 

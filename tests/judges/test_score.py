@@ -1,4 +1,4 @@
-"""Scoring a run: what missing and failed answers count, what is refused, what must hold."""
+"""Scoring a run: missing and failed answers, refused input, and invariants."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def test_empty_benchmark_gives_no_scores():
 
 
 MODELS = {"bertscore", "perplexity"}
-"""What needs a model is tested by itself."""
+"""Metrics that need a model have their own tests."""
 
 
 def spellings(entry):
-    """A metric with every combination of its parameters' values, the quiet ones included."""
+    """Yield a metric with every combination of its parameter values, including omitted ones."""
     options = [
         [(p.name, value) for value in ((1, 3, 5, 10, 20, 100) if p.name == "k" else p.choices or (p.default,))] for p in entry.parameters
     ]
@@ -103,7 +103,7 @@ def spellings(entry):
 
 @functools.cache
 def every_id():
-    """Every metric of the package with every value of every parameter."""
+    """Return every metric of the package with every value of every parameter."""
     ours = [entry for entry in METRICS if METRICS.source(entry.id).startswith("judges.metrics.")]
     return [text for entry in ours if entry.id not in MODELS | {"entity_preservation"} for text in spellings(entry)]
 
@@ -237,7 +237,7 @@ def test_violation_reports_its_question_count_and_the_first_question():
 
 
 def test_metrics_read_only_their_declared_needs():
-    """What a metric does not need may be changed at will."""
+    """Changing what a metric does not need must not change its score."""
     queries = [question("q1", supporting_facts=("p1#0",), triples=(("a", "b", "c"),))]
     base = predicted(queries[0], "Rome", ("p1", "p3"), **{SUPPORT: [("p1", 0)], TRIPLES: [["a", "b", "c"]]})
     changed = {

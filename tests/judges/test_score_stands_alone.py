@@ -1,4 +1,4 @@
-"""A question's score is its own: whoever else is scored with it, in whatever order and however often, it stays the same."""
+"""A question's score does not depend on other questions, their order or their number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
 
 WORLDS = ("multihop", "graph")
 SIZE = 16
-"""Questions of each world, and as many drawn by hand."""
+"""Number of questions per world, and of random questions."""
 ODD = (
     Question("none", "?", ()),
     Question("nothing", "?", ("The The",)),
@@ -27,12 +27,12 @@ ODD = (
     Question("yes", "?", ("yes",)),
     Question("set", "?", ("Rome", "Milan and Pavia", "Rome"), aliases={"Rome": ("Roma", "the eternal city")}, answer_set=True),
 )
-"""Golds of every kind that a metric treats apart."""
+"""Golds of every kind that metrics treat differently."""
 SAID = ("", "yes", "Rome\nMilan and Pavia", "Rome", "Rome, Roma", "unanswerable", "a", "No. Rome is the eternal city.")
 
 
 def every_metric() -> list[Metric]:
-    """All that need no model, under all their parameters."""
+    """Return all metrics that need no model, under all parameters."""
     results = []
     for entry in METRICS:
         if METRICS.source(entry.id).startswith("judges.metrics.") and "model" not in entry.needs:
@@ -43,7 +43,7 @@ def every_metric() -> list[Metric]:
 
 @cache
 def answered(subset: str) -> tuple[Benchmark, list[Question], list[Prediction | None]]:
-    """Questions of a world and odd ones among them, each with a prediction that is right, wrong, partly right or missing."""
+    """Return questions of a world and special cases, each with a prediction that is right, wrong, partly right or missing."""
     benchmark = load(f"worlds/{subset}:validation").limited(SIZE)
     draw = np.random.default_rng(0)
     questions = [*benchmark.questions, *ODD]
@@ -76,7 +76,7 @@ def scored(subset: str, rows: list[int], metrics: list[Metric]) -> dict[str, np.
 
 @cache
 def whole(subset: str) -> dict[str, np.ndarray]:
-    """What each question scores among all, in their order."""
+    """Return the score of each question within the whole batch."""
     return scored(subset, list(range(SIZE + len(ODD))), every_metric())
 
 
@@ -90,7 +90,7 @@ def test_scores_do_not_change_under_permutation_repetition_or_subsets(subset: st
 
 
 def test_test_questions_give_every_metric_varying_scores() -> None:
-    """Else the property above could not fail: scores differ, and some question is unscorable, for nearly every metric."""
+    """Otherwise the property above could not fail: nearly every metric must have varying and unscorable values."""
     constant = {name for name, values in whole("multihop").items() if len(set(values[~np.isnan(values)])) < 2}
     constant &= {name for name, values in whole("graph").items() if len(set(values[~np.isnan(values)])) < 2}
     # What reads WebQSP's parses, MuSiQue's twins, LongBench's classes and KILT's pages has nothing to go by in worlds.

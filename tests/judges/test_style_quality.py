@@ -1,4 +1,4 @@
-"""The report on rewritten texts: strength, content, fluency, sentiment, and what became of gold answers."""
+"""The report on rewritten texts: strength, content, fluency, sentiment, and preserved gold answers."""
 
 from __future__ import annotations
 

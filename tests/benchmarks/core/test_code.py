@@ -1,4 +1,4 @@
-"""Identity of plug-in code: which edits make another hash, and which code cannot be known."""
+"""Identity of plug-in code: edits that change the hash, and code whose identity is unknown."""
 
 from __future__ import annotations
 

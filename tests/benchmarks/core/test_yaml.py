@@ -1,4 +1,4 @@
-"""Lines of a YAML document: every key and item once, the same for whoever reads it."""
+"""Line numbers of keys and items in YAML documents."""
 
 from __future__ import annotations
 

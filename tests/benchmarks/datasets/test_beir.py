@@ -1,4 +1,4 @@
-"""Retrieval tasks in the layouts of BEIR, MTEB and BRIGHT: one reading of each, and numbers that equal pytrec_eval's."""
+"""Retrieval tasks in the layouts of BEIR, MTEB and BRIGHT, with scores that equal pytrec_eval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real files do to the loaders of long documents and training rows: each kind of damage, each way to pack."""
+"""Damaged and packed files, through the loaders of long documents and training rows."""
 
 import codecs
 import gzip
@@ -16,7 +16,7 @@ from tests.support.errors import raises
 from tests.support.hub_server import HubServer, Repository
 
 ODD = "one\u2028two\x85three\0four\u200b\r\nfive ﬁ\U0001f600"
-"""Line separators that are none, a NUL, a break inside a string, characters beyond the basic plane."""
+"""Unicode line separators, a NUL, a line break inside a string, and characters beyond the basic plane."""
 
 
 def longbench(number, text="Ada was born in Zoll."):
@@ -174,7 +174,7 @@ NAMES = {
 
 
 def packed(reference):
-    """The repository's file as the hub has it."""
+    """Return the repository's file as stored on the hub."""
     name, member = NAMES[reference]
     if name.endswith(".parquet"):
         table = pa.Table.from_pylist([RECORDS[reference](number) for number in range(3)])

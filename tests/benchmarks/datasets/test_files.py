@@ -1,4 +1,4 @@
-"""People's own files: every layout loads to the same questions, and each fault names file, line, field and what to do."""
+"""Users' own files: every layout loads to the same questions, and errors name file, line, field and remedy."""
 
 from __future__ import annotations
 

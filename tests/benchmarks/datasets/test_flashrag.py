@@ -1,4 +1,4 @@
-"""FlashRAG's sets: golden answers, choices, and the paragraphs of multi-hop sets, in one layout."""
+"""FlashRAG datasets: golden answers, choices, and the paragraphs of multi-hop sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What WebQSP and CWQ share: rows as the hub has them, broken files, the cache, and settings over graphs."""
+"""Layouts shared by WebQSP and CWQ: hub rows, damaged files, the cache, and graph settings."""
 
 import gzip
 import json

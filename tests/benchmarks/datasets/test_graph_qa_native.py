@@ -1,4 +1,4 @@
-"""Worlds written in every native format of questions over graphs, and read again with the same truth."""
+"""Worlds written in every native graph QA format and loaded again with the same gold."""
 
 import json
 
@@ -60,7 +60,7 @@ def ids_in(benchmark):
 
 @pytest.fixture
 def rows(world, tmp_path):
-    """A file in RoG's layout and the ids of its questions."""
+    """Return a file in RoG's layout and the ids of its questions."""
     return {"path": str(tmp_path / "rows.jsonl")}, write_native(world, "rog", tmp_path / "rows.jsonl")
 
 

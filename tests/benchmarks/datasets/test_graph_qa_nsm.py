@@ -1,4 +1,4 @@
-"""Graphs whose entities and relations are numbers, as NSM writes them: the names they stand for, and vocabularies."""
+"""NSM's numbered graphs: names of entities and relations, and vocabularies."""
 
 import json
 
@@ -19,7 +19,7 @@ NAMED = {
     "graph": [["Ada", RELATIONS[0], "m.1"], ["m.1", RELATIONS[1], "Zoll"], ["Ada", RELATIONS[1], "Zoll"]],
     "choices": [],
 }
-"""The question of `nsm` as RoG writes it."""
+"""The question of `nsm` in RoG's layout."""
 
 
 def nsm(identifier="q1", **changes):

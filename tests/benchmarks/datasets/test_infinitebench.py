@@ -1,4 +1,4 @@
-"""∞Bench: what a record becomes, and what is refused."""
+"""∞Bench: parsed and refused records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KILT's tasks, and its metrics against what the official scripts give for the same records."""
+"""KILT's tasks, and its metrics compared with the official scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One code path serves worlds and real data: what a world writes in a native format loads with the same truth."""
+"""Worlds written in every native format and loaded by the loader of real data."""
 
 import json
 import re
@@ -31,9 +31,9 @@ READ_AS = {
     "nq_contexts": "nq/dpr:test",
 }
 WITH_PASSAGES = {*worlds_native.MULTIHOP_FORMATS, "nq_reader", "nq_contexts"}
-"""Formats whose records bring the passages that are asked about."""
+"""Formats whose records contain the passages of their questions."""
 WITHOUT_ALIASES = {"hotpotqa", *worlds_native.GRAPH_FORMATS} - {"cwq"}
-"""Formats that have no place for further wordings of an answer."""
+"""Formats without a field for aliases of an answer."""
 FLAT_ANSWERS = {*worlds_native.DOCUMENT_FORMATS, *worlds_native.NQ_FORMATS}
 """Formats that list every accepted wording as an answer."""
 

@@ -1,4 +1,4 @@
-"""Long documents: how they are cut, put together again and shortened."""
+"""Long documents: splitting, reassembling and truncation."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ TEXTS = st.lists(st.sampled_from(["a", "bb", "Zürich", " ", "\n\n", "\t", "\u20
 
 
 def naive_windows(text, words, overlap):
-    """Windows of white-space words with a fixed stride, up to the first that reaches the end."""
+    """Return windows of white-space words with a fixed stride, up to the first that reaches the end."""
     listed = text.split()
     windows = []
     for start in range(0, len(listed), words - overlap):

@@ -34,7 +34,7 @@ def native(identifier="1", **changes):
 
 
 def of_set(subset, identifier="1"):
-    """A record of any set."""
+    """Return a record of any subset."""
     classes = ["Zoll", "Venn"] if set_of(subset).metric == CLASS else None
     question, answers = (
         "" if set_of(subset).task else "Where was Ada born?",

@@ -90,7 +90,7 @@ def of_gold(name, prediction, gold, classes):
 
 
 def upstream(name, predictions, records):
-    """LongBench's score of each record, out of 1."""
+    """Return LongBench's score of each record, out of 1."""
     if name in ("trec", "triviaqa", "samsum", "lsht"):
         predictions = [prediction.lstrip("\n").split("\n")[0] for prediction in predictions]
     return [max(of_gold(name, p, gold, r["all_classes"]) for gold in r["answers"]) for p, r in zip(predictions, records, strict=True)]
@@ -120,7 +120,7 @@ CLASSES = ("Number of something", "Number", "Date", "Other location", "City", "C
 
 
 def written(name, draw):
-    """A gold of the set's kind."""
+    """Return a gold answer of the subset's kind."""
     if SETS[name].metric.startswith("longbench_number"):
         number = draw.randint(1, 30)
         return {"passage_count": f"{number}", "passage_retrieval_zh": f"段落{number}"}.get(name, f"Paragraph {number}")
@@ -133,7 +133,7 @@ def written(name, draw):
 
 
 def native(name, count=30):
-    """Records in the authors' layout, with several golds, repeated ones and shared contexts among them."""
+    """Return records in the original layout, with several golds, repeated golds and shared contexts among them."""
     draw = random.Random(name)
     for number in range(count):
         golds = [written(name, draw) for _ in range(draw.choice((1, 1, 3)))]
@@ -150,7 +150,7 @@ def native(name, count=30):
 
 
 def predicted(records, name):
-    """Answers that are right, near, long, wrong, on the second line, empty."""
+    """Return answers that are right, close, long, wrong, on the second line, or empty."""
     draw, golds = random.Random(1), [gold for record in records for gold in record["answers"]]
     for record in records:
         gold, other = draw.choice(record["answers"]), draw.choice(golds)

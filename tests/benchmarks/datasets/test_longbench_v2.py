@@ -1,4 +1,4 @@
-"""LongBench v2: what a record becomes, and what is refused."""
+"""LongBench v2: parsed and refused records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Natural Questions from the real samples and from worlds: held against counts and truths had another way."""
+"""Natural Questions from real samples and worlds, compared with independently computed counts and gold."""
 
 import ast
 import csv

@@ -1,4 +1,4 @@
-"""Natural Questions' layouts, ids and corpora, from records made by hand and from files with every known fault."""
+"""Layouts, ids and corpora of Natural Questions, from handwritten records and files with every known fault."""
 
 import csv
 import dataclasses

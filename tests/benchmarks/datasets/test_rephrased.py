@@ -1,4 +1,4 @@
-"""Documents to be rephrased: every document once, with itself as the answer."""
+"""Documents to rephrase: each document once, with itself as the answer."""
 
 from __future__ import annotations
 

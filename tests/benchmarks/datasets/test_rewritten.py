@@ -1,4 +1,4 @@
-"""Recorded rewrites: found by place and title in their source, mixed by `styled`, and read by SARK's training."""
+"""Recorded rewrites: matched by position and title, mixed by `styled`, and read by SARK's training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(path: Path, rows: Lines) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder with two questions in each layout, and rewrites of the evidence and of two other passages."""
+    """Create a data folder with two questions in each layout, and rewrites of the evidence and two other passages."""
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     passages = [{"title": title, "text": f"{title} is a town near {TITLES[place - 1]}."} for place, title in enumerate(TITLES)]
     write(tmp_path / "hipporag" / "passages.jsonl", passages)

@@ -1,4 +1,4 @@
-"""Topics and qrels of TREC RAG over segments of documents."""
+"""Topics and qrels of TREC RAG over document segments."""
 
 from __future__ import annotations
 

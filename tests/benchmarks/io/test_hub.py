@@ -1,4 +1,4 @@
-"""The hub's protocol is spoken for real, to a server on loopback."""
+"""The hub protocol, against a loopback server."""
 
 import errno
 import hashlib

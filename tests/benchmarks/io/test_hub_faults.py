@@ -1,4 +1,4 @@
-"""A hub that fails, lies or is not there, and how one does without it."""
+"""A hub that fails, returns wrong content or is unreachable, and offline mode."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""The multi-hop sets as the hub holds them: served, fetched, and read to the same questions as the authors' files."""
+"""The multi-hop datasets in hub layouts: served, fetched, and equal to the questions of the original files."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def world():
 
 @pytest.fixture
 def native(world, tmp_path):
-    """The authors' file of a format, and its records."""
+    """Return the original file of a format and its records."""
 
     def write(form):
         path = tmp_path / "native" / form / "records.json"
@@ -41,12 +41,12 @@ def native(world, tmp_path):
 
 
 def columns(pairs, *names):
-    """A list of tuples as an object of lists."""
+    """Return a list of tuples as an object of lists."""
     return {name: [pair[i] for pair in pairs] for i, name in enumerate(names)}
 
 
 def hotpot_row(record):
-    """A row of hotpotqa/hotpot_qa."""
+    """Return a row of hotpotqa/hotpot_qa."""
     return {
         "id": record["_id"],
         "question": record["question"],
@@ -59,13 +59,13 @@ def hotpot_row(record):
 
 
 def two_wiki_row(record):
-    """A row of xanhho/2WikiMultihopQA: nested values as JSON text."""
+    """Return a row of xanhho/2WikiMultihopQA, with nested values as JSON text."""
     plain = {name: record[name] for name in ("_id", "type", "question", "answer")}
     return plain | {name: json.dumps(record[name]) for name in ("context", "supporting_facts", "evidences")}
 
 
 def two_wiki_column_row(record):
-    """A row of the copies in HotpotQA's layout."""
+    """Return a row of the copies in HotpotQA's layout."""
     facts = columns(record["evidences"], "fact", "relation", "entity")
     return hotpot_row({"level": None, **record}) | {"evidences": facts}
 
@@ -92,7 +92,7 @@ def hub(card, files, home):
 
 
 def plain(benchmark):
-    """Questions without what only the authors' file has."""
+    """Return the questions without fields that only the original file has."""
     return [replace(question, aliases={}, metadata={}) for question in benchmark.questions]
 
 

@@ -1,4 +1,4 @@
-"""The loopback hub speaks the hub's protocol: the ecosystem's own programs, which know nothing of ours, use it."""
+"""The loopback hub, used by `datasets` and `huggingface_hub` themselves."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A hub that cannot be reached: one error at once, instead of the library's minutes of retrying."""
+"""An unreachable hub: one immediate error instead of minutes of retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qrels and runs in every layout that people have: one reading of each, and refusals that name line and layout."""
+"""Qrels and runs in every known layout: equal values, and errors that name line and layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists written as text: JSON's and Python's are read, NumPy's are refused."""
+"""Lists written as text: JSON and Python lists are read, NumPy output is refused."""
 
 import json
 from pathlib import Path

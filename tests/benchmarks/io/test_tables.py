@@ -1,4 +1,4 @@
-"""Tables as spreadsheets and programs write them: delimiters, quotes, line breaks in cells, and lines that cannot be read."""
+"""Tables written by spreadsheets and programs: delimiters, quotes, line breaks in cells, and unreadable lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passages of a document: they join to it, keep their places, and never divide a word."""
+"""Passages of a document: they join to the document, keep their positions, and never split a word."""
 
 from __future__ import annotations
 

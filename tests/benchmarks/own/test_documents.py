@@ -1,4 +1,4 @@
-"""Folders of documents that real programs wrote; those that hold no text, or are not what their names say."""
+"""Folders of documents from real programs, documents without text, and files with a wrong extension."""
 
 from __future__ import annotations
 

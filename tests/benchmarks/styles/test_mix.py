@@ -1,4 +1,4 @@
-"""A benchmark over candidates of mixed style: exact numbers, nothing moved, every id follows its passage."""
+"""Benchmarks over candidates of mixed style: exact shares, unchanged order, and matching ids."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_evidence_sentences_and_metadata_follow_the_passages(world, pairs):
 
 
 def test_style_pairs_equal_those_of_the_worlds_style_subset(world):
-    """The subset draws for itself, but pairs, texts and counts are the same."""
+    """The subset samples independently, but pairs, texts and counts are equal."""
     subset = load("worlds/style:test", {"questions": 40})
     made = styled(world, informal=0.5)
     for question in world.questions:
@@ -148,7 +148,7 @@ def test_lost_answer_is_recorded_per_question(world):
 
 
 def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
-    """One question over four passages, of which three hold its answer; restyled, one loses it, one gains it."""
+    """Return a question with four passages, of which three contain the answer; restyled, one loses it and one gains it."""
     texts = {"gold one": "gold uno", "gold two": "lost", "gold three": "the gold of three", "other": "gold other"}
     formal = [passage("t", text) for text in texts]
     ids = tuple(item.id for item in formal)
@@ -158,7 +158,7 @@ def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
 
 
 def test_without_evidence_one_candidate_that_lost_the_answer_counts_as_content_loss():
-    """Any of fifty candidates is nearly always left: that says nothing."""
+    """With fifty candidates, some passage nearly always keeps the answer, so this would not detect losses."""
     made = among_candidates()
     met = made.questions[0].metadata["styled"]
     assert (met["with_answer_before"], met["with_answer"], met["answers_kept"]) == (3, 3, 2)

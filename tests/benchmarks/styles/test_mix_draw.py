@@ -1,4 +1,4 @@
-"""Which candidates are restyled, and in which style: exact numbers, the same for everyone."""
+"""Assignment of styles to candidates: exact shares that do not depend on other questions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_style_assignment_depends_only_on_seed_and_question():
 
 
 def test_style_assignment_is_uniform_over_positions():
-    """4,000 questions of ten candidates, half formal: each position is formal 2,000 times, give or take 5 sd."""
+    """4,000 questions of ten candidates, half formal: each position is formal 2,000 times, within 5 standard deviations."""
     formal = Counter(
         position
         for question in range(4000)

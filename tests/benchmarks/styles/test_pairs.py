@@ -1,4 +1,4 @@
-"""Style pairs as a file, and the rewriting that fills it and goes on where it was killed."""
+"""Style pairs in a file, and the rewriting that fills it and resumes after a kill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES = ("informal", "humor")
 
 @pytest.fixture(scope="module")
 def world():
-    """Five questions with ten candidates each; some passages are candidates of several."""
+    """Return five questions with ten candidates each; some passages are candidates of several questions."""
     return load("worlds/multihop:test", {"questions": 5})
 
 
@@ -32,7 +32,7 @@ def passage(title: str, text: str, sentences: tuple[str, ...] = (), document: st
 
 
 class Counting(RuleRewriter):
-    """The rule-based rewriter, which counts what it is asked for and can be killed."""
+    """Rule-based rewriter that counts its requests and can be killed."""
 
     def __init__(self, survives: int | None = None, refuses: str = "") -> None:
         super().__init__("test")

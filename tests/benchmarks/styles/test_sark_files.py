@@ -1,4 +1,4 @@
-"""Texts that others paired: parallel versions, and SARK's two layouts."""
+"""Texts paired by others: parallel versions, and SARK's two layouts."""
 
 from __future__ import annotations
 

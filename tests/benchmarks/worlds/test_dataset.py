@@ -19,7 +19,7 @@ SUBSETS = ("multihop", "long", "graph", "style")
 
 @pytest.fixture(scope="module", autouse=True)
 def _worlds_made_once():
-    """Here every world is made anew."""
+    """Disable the cache, so that every world is generated again."""
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ NATIVE_FIELDS = {
 
 
 def _shape(value, depth=0):
-    """Types all the way down; of a list, those of its first element."""
+    """Return the types of a value at all depths; for a list, those of its first element."""
     if isinstance(value, dict):
         return {key: _shape(item, depth + 1) for key, item in sorted(value.items())}
     if isinstance(value, list):

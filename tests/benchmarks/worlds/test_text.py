@@ -22,12 +22,12 @@ SEEDS = st.one_of(st.integers(0, 19_999), st.integers(100_000, 2**31 - 1))
 
 
 def forms(entity) -> list[str]:
-    """Every name under which a text may speak of an entity."""
+    """Return every name under which a text may mention an entity."""
     return [entity.name, *entity.aliases]
 
 
 def says(sentence: str, fact: Fact) -> bool:
-    """Whether a sentence states a fact: matched against the templates, not taken from the generator's records."""
+    """Return whether a sentence states a fact, by matching templates and not the generator's records."""
     tails = forms(fact.tail) if fact.tail else [fact.text]
     if not any(tail.lower() in sentence.lower() for tail in tails):
         return False  # every template names the tail
@@ -73,7 +73,7 @@ def test_every_fact_is_stated_once_at_its_recorded_position(seed):
 
 
 def test_every_text_introduces_its_entities_by_unique_names():
-    """The first sentence about an entity in each run calls it by a name that means nobody else."""
+    """The first sentence about an entity in each run uses a name that no other entity has."""
     world = generate(100_000)
     for library in libraries(world):
         for text in library.texts:
@@ -154,7 +154,7 @@ def check_requested(query: WorldQuestion, world: World, library: Library) -> Non
 
 
 def verdict(query: WorldQuestion) -> str:
-    """The answer to a comparison, derived anew from the two facts and the words of the question."""
+    """Return the answer to a comparison, derived independently from both facts and the words of the question."""
     item, two = query.facts
     relation = item.relation
     a, b = forms(item.head), forms(two.head)

@@ -1,4 +1,4 @@
-"""Worlds themselves: seeds, words, names, relations, facts."""
+"""Worlds: seeds, words, names, relations, facts."""
 
 import hashlib
 import json
@@ -40,12 +40,12 @@ GOLDEN = {7: "bc738035752cd784", 100_007: "8b32378c48191000"}
 
 
 def triple(fact: Fact) -> tuple[str, str, str]:
-    """Head, relation and tail by entity id; values stay as they are."""
+    """Return head, relation and tail by entity id; values are unchanged."""
     return (fact.head.id, fact.relation.id, fact.tail.id if fact.tail else fact.text)
 
 
 def world_hash(seed: int, config: WorldConfig | None = None) -> str:
-    """One hash over facts, articles, long documents and questions."""
+    """Return one hash over facts, articles, long documents and questions."""
     world = generate(seed, config)
     queries = Asker(world, world.facts, Draws("golden", seed)).ask(50, 0.2)
     everything = [

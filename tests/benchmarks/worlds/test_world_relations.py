@@ -1,4 +1,4 @@
-"""The relations that no training world has: which they are, who asks about them, and what stays as it was."""
+"""Relations that no training world has: which they are, and the questions about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELD_OUT = frozenset(
         "award.namesake",
     ]
 )
-"""Fixed: a relation that moved from one part to the other would turn training material into test material."""
+"""Fixed, because a relation that moved to the other part would turn training data into test data."""
 
 
 @cache
@@ -37,7 +37,7 @@ def topics(benchmark: Benchmark) -> list[set[str]]:
 
 
 def held(benchmark: Benchmark) -> set[str]:
-    """Every relation of the corpus, whose triples are all that the worlds hold."""
+    """Return every relation of the corpus, whose triples are all triples of the worlds."""
     triples = benchmark.corpus.triples  # type: ignore[attr-defined]
     return set(triples.relations.to_pylist())
 

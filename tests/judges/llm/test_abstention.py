@@ -1,4 +1,4 @@
-"""Answers that decline: never out if they equal a gold, and right if the gold declines too; by every judge."""
+"""Abstentions: never disqualified if they equal a gold, and correct if the gold abstains, for every judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLM judges against a real OpenAI-compatible server on loopback: what is asked, counted, kept, and survived."""
+"""LLM judges against an OpenAI-compatible loopback server: requests, counts, caching and failures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def llm(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 class Endpoint:
-    """A server that gives the replies it is set to give, and records the requests."""
+    """Server that gives preset replies and records the requests."""
 
     def __init__(self) -> None:
         self.says: str | Callable[[str], str] = "Match"

@@ -1,4 +1,4 @@
-"""LLM judges on worlds, whose truth is known: which verdicts are right, and what becomes of calls under faults."""
+"""LLM judges on worlds with known gold: correct verdicts, and calls under faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def llm(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 def is_plain(question: Question) -> bool:
-    """Whether one name or number answers it, which can be said in a sentence."""
+    """Return whether one name or number answers the question."""
     return question.answerable and not question.answer_set and question.golds[0] not in ("yes", "no")
 
 
@@ -43,7 +43,7 @@ def questions() -> list[Question]:
 
 
 def shifted(llm: ModuleType, questions: list[Question]) -> list[Item]:
-    """Every third answer is right, every third that of the next question, every third right in a sentence."""
+    """Return items of which one third are right, one third have the next question's answer, and one third are right in a sentence."""
     items = []
     for row, question in enumerate(questions):
         gold = ", ".join(question.answers) if question.answer_set else question.answers[0]

@@ -1,4 +1,4 @@
-"""Judged text cannot leave its place in a prompt, nor pass for a verdict, and nothing of it is hidden."""
+"""Judged text cannot escape its fence in a prompt or imitate a verdict, and nothing of it is hidden."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ZERO_WIDTH = "\u200b\u200d\u2060\ufeff\u00ad"
 
 
 def squashed(text: str) -> str:
-    """A text as the most careless reader might see it: no case, no width, no blanks, nothing invisible."""
+    """Normalize a text like the least strict reader: no case, width, spaces or invisible characters."""
     seen = "".join(c for c in text if unicodedata.category(c) != "Cf")
     return re.sub(r"\s+", "", unicodedata.normalize("NFKC", seen).casefold())
 
@@ -66,7 +66,7 @@ def test_neutralizing_is_idempotent(text: str) -> None:
 
 @given(TEXTS)
 def test_neutralizing_keeps_all_letters_and_digits(text: str) -> None:
-    """Letters and digits all stay, in order."""
+    """All letters and digits remain, in order."""
     kept = lambda t: [c for c in t if c.isalnum()]  # noqa: E731
     assert kept(neutralized(text)) == kept(text)
 
@@ -215,6 +215,6 @@ def test_other_weights_with_the_same_name_change_the_judge_id(tmp_path: Path) ->
 
 
 def test_default_judge_ids_are_stable() -> None:
-    """An id that changes by accident would have everything judged again."""
+    """An id that changes by accident would cause all answers to be judged again."""
     assert str(Judge.of("match", {"llm": {"model": "m"}})) == "match(model=m,as=65b449fc)#v2"
     assert str(Judge.of("rule_match")) == "rule_match(model=rule,as=4ae5e6fc)#v2"

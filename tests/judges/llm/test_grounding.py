@@ -1,4 +1,4 @@
-"""The grounding judge ranks controls and gives ragas' numbers unrounded, from cached replies and under faults too."""
+"""The grounding judge ranks controls and equals ragas without rounding, from cached replies and under faults."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def items(world: Benchmark, answer: Callable[[Question], str], most: int = QUEST
 
 
 def values(made: Any, queries: Sequence[Item]) -> dict[str, list[float | None]]:
-    """By measure; asked once for both."""
+    """Return values by measure, from one call for both measures."""
     scores = [made.score(item, calls) for item, calls in zip(queries, each(made, "ask", queries), strict=True)]
     return {measure: [score[measure].value for score in scores] for measure in (FAITHFUL, CORRECT)}
 
@@ -139,7 +139,7 @@ def test_rule_judge_ranks_controls_of_a_world_correctly(world: Benchmark) -> Non
 
 
 def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
-    """Answers of which something is right and something wrong, in prose and as lists."""
+    """Return partly right answers, in prose and as lists."""
     results = []
     sets = [question for question in world.questions if question.answer_set][:most]
     for number, question in enumerate([*world.questions[:most], *sets]):
@@ -152,7 +152,7 @@ def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
 
 
 def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """What ragas' own metric objects say, asked through the same client and cache."""
+    """Return the scores of ragas' own metric objects, through the same client and cache."""
     from ragas.llms.base import InstructorBaseRagasLLM
     from ragas.metrics.collections import FactualCorrectness, Faithfulness
 

@@ -1,4 +1,4 @@
-"""What the grounding judge reads from replies, scores without a call and says by rule, and what it needs of ragas."""
+"""Parsing of grounding replies, scores without calls, the rule version, and the dependency on ragas."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def judge(url: str, attempts: int = 8, temperature: float = 0.0, **options: Any)
 
 
 def unreachable(**options: Any) -> Grounding:
-    """A judge that can ask nobody."""
+    """Return a judge whose endpoint is unreachable."""
     return judge("http://127.0.0.1:9/v1", attempts=1, **options)
 
 

@@ -1,4 +1,4 @@
-"""Replies of judges in the forms that real models write: each is read as what it states, or is unread with the reason."""
+"""Replies of judges in forms that real models write: each is read, or unreadable with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges made of rules: hand tables of what each says, and that they say it the same way every time."""
+"""Rule-based judges: hand-computed verdicts, and reproducibility."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_pairs_without_gold_are_unscorable() -> None:
 
 @pytest.mark.slow
 def test_rule_style_distinguishes_formal_and_informal_worlds() -> None:
-    """On rules of either hand; it was not fitted to them phrase by phrase, so a few are missed."""
+    """The rules were not fitted phrase by phrase, so a few texts are missed."""
     for split in ("train", "test"):
         pairs = [pair for result in datasets.load(f"worlds/style:{split}").extra["styles"].values() for pair in result]
         pairs = [pair for pair in pairs if pair.style == "informal"][:500]

@@ -1,4 +1,4 @@
-"""Answer metrics: hand tables, several golds, sets of answers, unanswerable questions."""
+"""Answer metrics: hand-computed tables, several golds, answer sets, unanswerable questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices and masked names: values that the authors' functions gave for these replies (label: `["Carley", "D"]`, then `D`)."""
+"""Choices and masked names, compared with the authors' functions (label: `["Carley", "D"]`, then `D`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entity preservation: what the rules take for an entity, and the share of them that survives."""
+"""Entity preservation: entities by rule, and the share that is preserved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BERTScore: the package's own values, offline, with the guards that it lacks."""
+"""BERTScore: values of the package, offline, with additional checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 pytestmark = pytest.mark.slow
 NAME = "bert-base-uncased"
-"""The tiny model stands in under a name that bert-score has a baseline for."""
+"""Name of a model with a bert-score baseline, used for the tiny model."""
 TEXTS = [
     "the old stone bridge",
     "moss grows on the north side of the stone",
@@ -31,7 +31,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> Path:
-    """A folder of models with one BERT of random weights, its tokenizer trained on the spot."""
+    """Return a folder of models with one randomly initialized BERT and a tokenizer trained on the spot."""
     pytest.importorskip("bert_score")
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -68,7 +68,7 @@ def model_folder(models, monkeypatch):
 
 
 def official(predictions, references, layer, models, **more):
-    """The package itself, its model given by a relative path so that it sees no "t5"."""
+    """Return the package's score, with a relative model path so that the path does not contain "t5"."""
     from bert_score import BERTScorer
 
     with pytest.MonkeyPatch.context() as patch:

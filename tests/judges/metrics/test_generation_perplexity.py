@@ -1,4 +1,4 @@
-"""Perplexity against a plain loop over a real model, windows and all."""
+"""Perplexity compared with a naive loop over a real model, including windows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stories(data_folder):
 
 @pytest.fixture(scope="module")
 def plain(stories):
-    """A plain loop: one token after the other, no batch, no padding, no cache."""
+    """Compute perplexity one token at a time, without batch, padding or cache."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

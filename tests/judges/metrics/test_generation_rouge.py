@@ -1,4 +1,4 @@
-"""ROUGE equals rouge-score to the last digit, and hand tables."""
+"""ROUGE equals rouge-score exactly, and hand-computed tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both evaluators of graph QA: hand tables, a naive restatement of RoG's script, and what must always hold."""
+"""Both evaluators of graph QA: hand-computed tables, a naive restatement of RoG's script, and invariants."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rog_match(s1, s2):
 
 
 def official(prediction, answer):
-    """`eval_acc`, `eval_hit` and `eval_f1` of RoG over lines; hit1 as GNN-RAG adds it."""
+    """Return `eval_acc`, `eval_hit` and `eval_f1` of RoG over lines, with hit1 as in GNN-RAG."""
     if not isinstance(prediction, list):
         prediction = prediction.strip()
         prediction = prediction.split("\n") if prediction else []

@@ -1,4 +1,4 @@
-"""What retrievers of triples found, against plain loops: answers inside the graph, and reference triples."""
+"""Results of triple retrievers, compared with naive loops: answers inside the graph, and reference triples."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_unknown_triples_and_graphs_are_refused() -> None:
 
 
 def gold_first(question: Question, graph: tuple[Triple, ...]) -> Prediction:
-    """The triples that hold an answer first."""
+    """Return a ranking with the triples that contain an answer first."""
     return ranked(question, sorted(set(graph), key=lambda item: not {item[0], item[2]} & set(question.answers)))
 
 

@@ -1,4 +1,4 @@
-"""Retrieval metrics against pytrec_eval, a naive loop and hand tables."""
+"""Retrieval metrics compared with pytrec_eval, a naive loop and hand-computed tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KS = (1, 2, 3, 5, 10, 100)
 
 
 def batch(rows):
-    """From (positives, ranked ids) per question; all scores equal, so that order alone can count."""
+    """Build a batch from (positives, ranked ids) per question; all scores are equal, so only the order counts."""
     questions = [Question(f"q{i}", "?", ("gold",), evidence=tuple(row[0])) for i, row in enumerate(rows)]
     predictions = [
         Prediction(question.query_id, "", tuple(Evidence(name, 1.0) for name in row[1]))
@@ -94,7 +94,7 @@ rows = st.lists(st.tuples(st.lists(ids, max_size=11), st.lists(ids, max_size=15)
 
 
 def naive(metric, k, positives, ranked):
-    """The definitions, one question at a time."""
+    """Compute the definitions one question at a time."""
     wanted, order = set(positives), list(dict.fromkeys(ranked))
     if not wanted:
         return math.nan

@@ -1,4 +1,4 @@
-"""Recall of gold spans: characters found, whatever the size of the passages."""
+"""Recall of gold spans by characters, for any passage size."""
 
 from __future__ import annotations
 

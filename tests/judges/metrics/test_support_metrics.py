@@ -1,4 +1,4 @@
-"""Support, triple and joint metrics against the evaluators of HotpotQA, 2Wiki and MuSiQue, restated plainly."""
+"""Support, triple and joint metrics, compared with restated evaluators of HotpotQA, 2Wiki and MuSiQue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.errors import raises
 
 
 def compute(metric, rows):
-    """From (question, prediction) per row."""
+    """Compute a metric from (question, prediction) rows."""
     return parse(metric).compute(Batch([row[0] for row in rows], [row[1] for row in rows]))
 
 
@@ -41,7 +41,7 @@ def claimed(support=None, triples=None, answer="gold", evidence=()):
 
 
 def official_sp(prediction, gold):
-    """HotpotQA's `update_sp`, over pairs (title, sentence)."""
+    """Return HotpotQA's `update_sp` over (title, sentence) pairs."""
     cur_sp_pred, gold_sp_pred = set(map(tuple, prediction)), set(map(tuple, gold))
     tp, fp, fn = 0, 0, 0
     for e in cur_sp_pred:
@@ -59,7 +59,7 @@ def official_sp(prediction, gold):
 
 
 def official_evidence(prediction, gold):
-    """2Wiki's `update_evi` (v1.1) with one wording per gold triple."""
+    """Return 2Wiki's `update_evi` (v1.1) with one wording per gold triple."""
 
     def normal(triple):
         exclude = set(string.punctuation)
@@ -137,7 +137,7 @@ def test_joint_metrics_equal_the_official_products(rows, with_triples):
 @given(st.lists(st.tuples(pairs, st.lists(st.sampled_from(["p1", "p1#1", "p1#1#1", "#"]), max_size=3)), max_size=6))
 @settings(deadline=None)
 def test_paragraph_support_equals_the_musique_script(rows):
-    """MuSiQue's `SupportMetric`: the same set F1, over paragraphs; a claimed sentence claims its paragraph."""
+    """MuSiQue's `SupportMetric`: the same set F1 over paragraphs; a claimed sentence claims its paragraph."""
     batch = [(asked(evidence=gold), claimed(support=responses)) for responses, gold in rows]
     paragraphs_of_text = [{(name,) for name, _ in responses} for responses, _ in rows]
     expected = [
@@ -200,7 +200,7 @@ def test_fact_past_the_last_sentence_counts_but_cannot_be_claimed():
 
 
 def test_musique_pair_counts_if_both_answerability_claims_are_correct():
-    """Whatever the order; without its twin a question has no score, and alone on its own none either."""
+    """The order does not matter; a question without its twin has no score."""
 
     def pair(first, second, group="g"):
         return [

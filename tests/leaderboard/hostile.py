@@ -1,5 +1,7 @@
-"""A store in which every untrusted text tries to be markup, a formula, a link or a command, and
-in which keys lie wherever somebody may have left one. For the tests of what pages and exports make of that."""
+"""A store in which every untrusted text tries to be markup, a formula, a link or a command, and which contains API keys.
+
+For tests of pages and exports.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,14 @@ NAMES = (
     f"../../../etc/{MARK}",
     f'"}};window.{MARK}=1;//',
 )
-"""What methods are called."""
+"""Names of methods."""
 TEXT = f"{SCRIPT}{IMAGE}{MARKDOWN}{LATEX}"
 EXPERIMENT = f"experiment {TEXT}"
 LINK = f"javascript:window.{MARK}=1"
 
 
 def spoil(store: Store, synthetic: ModuleType) -> None:
-    """Spoil a store that `synthetic.fill` filled; pages then open with its hostile experiment."""
+    """Add hostile content to a store that `synthetic.fill` filled; pages then open with its hostile experiment."""
     _judge(store, synthetic)
     reported = _tell(store)
     runs = list(dict.fromkeys(run.run for run in queries.runs(store)))
@@ -63,7 +65,7 @@ def spoil(store: Store, synthetic: ModuleType) -> None:
 
 
 def _spoil(connection: Any) -> None:
-    """Put hostile text and keys into every column that holds somebody's words."""
+    """Put hostile text and keys into every column with user text."""
     described = {
         TEXT: TEXT,
         "reader": {"api_key": HUNTER, "url": LINK, "prompt": TEXT},
@@ -130,7 +132,7 @@ def _judge(store: Store, synthetic: ModuleType) -> None:
 
 
 def _tell(store: Store) -> list[str]:
-    """Runs over one base in two styles, for the page about styles."""
+    """Add runs over one base in two styles, for the style page."""
     base, metric, runs = load("worlds/multihop:test").limited(4), parse("em"), []
     store.put_cards([], [metric])
     for position, share in enumerate((0.0, 1.0)):

@@ -30,7 +30,7 @@ CHROMIUM_FLAGS = [
     "--force-color-profile=srgb",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
-"""The last one: no other machine is found."""
+"""The last flag disables name resolution, so that no other host is reached."""
 VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
 PAGES = {
     "board": "",
@@ -44,7 +44,7 @@ SERVE_SUBMISSIONS = (
 
 
 def chromium() -> str | None:
-    """Where Chromium is on this machine, None without one."""
+    """Return the path of Chromium, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -56,7 +56,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def serving(store: Path, program: str | None = None, log: IO[str] | None = None) -> Iterator[str]:
-    """The leaderboard of a store, served by `serve` in a process of its own; yields its address.
+    """Serve the leaderboard of a store in another process and yield its address. The server's output goes to `log` if given.
 
     What the server prints goes to `log`, where it is given.
     """
@@ -92,7 +92,7 @@ def wait_until_healthy(address: str, process: subprocess.Popen[Any], patience: f
 
 @contextlib.contextmanager
 def browsing(executable: str) -> Iterator[Any]:
-    """A headless browser."""
+    """Open a headless browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -104,7 +104,7 @@ def browsing(executable: str) -> Iterator[Any]:
 
 
 def settled(page: Any) -> None:
-    """Wait until the page has drawn our components, its script has ended, and none has begun a moment later."""
+    """Wait until the page has drawn our components, its script has ended, and no new one has started."""
     idle, spinner = '[data-testid="stApp"][data-test-script-state="notRunning"]', '[data-testid="stSpinner"]'
     page.wait_for_selector("h1.page", timeout=60_000)
     deadline = time.monotonic() + 60
@@ -163,7 +163,7 @@ def main() -> None:
 
 
 def reduce(picture: Path, colors: int) -> None:
-    """Write a picture anew with a palette."""
+    """Rewrite a picture with a palette."""
     from PIL import Image
 
     with Image.open(picture) as opened:

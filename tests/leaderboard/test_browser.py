@@ -23,7 +23,7 @@ def site(filled: Path, screenshots: ModuleType) -> Iterator[str]:
 
 @pytest.fixture
 def visit(site: str, window: Any, screenshots: ModuleType) -> Callable[..., Any]:
-    """From a path and a view port to the open page."""
+    """Return a function from a path and a viewport to the open page."""
 
     def open_page(path: str = "", width: int = 1280, scheme: str = "light") -> Any:
         window.set_viewport_size({"width": width, "height": 900})

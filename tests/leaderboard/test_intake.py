@@ -1,4 +1,4 @@
-"""What the server does with an owner's token, with decisions, and with messages that name folders of the machine."""
+"""The owner's token, decisions, and messages that contain server paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where links lead: what one names in vain is said and put right, and a method's name opens its page."""
+"""Links with unknown names are reported and corrected, and method names open the method page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages, run by Streamlit's own test harness on a made-up store."""
+"""The pages, run by Streamlit's test harness on a synthetic store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of when pages look at a store again."""
+"""When pages read the store again."""
 
 from __future__ import annotations
 

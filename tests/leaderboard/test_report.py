@@ -1,4 +1,4 @@
-"""The report: one file that loads nothing, whose numbers are the board's, and in which stored text stays text."""
+"""The report: one file without external resources whose numbers equal the board and in which stored text stays text."""
 
 from __future__ import annotations
 

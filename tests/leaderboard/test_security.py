@@ -33,14 +33,14 @@ Start = Callable[[Path], Any]
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(address or "board" for file, _, _, address in pages.PAGES if file != "submit")
 MARKDOWN = ("markdown", "caption", "title", "header", "subheader", "html", "latex", "code", "text", "json", "alert")
-"""What Streamlit draws of texts that it is given, most of it as Markdown."""
+"""Streamlit elements that render text, mostly as Markdown."""
 DRAWN = frozenset(("svg", "g", "path", "line", "rect", "circle", "text", "tspan", "title", "desc", "style", "polygon"))
-"""Elements of pictures."""
+"""SVG elements."""
 PARAMETER = re.compile(r"""(?:state\.(?:read|pick|settle)|segments|several|state\.(?:select|switch|search))\(\s*(?:"[^"]*",\s*)?"(\w+)\"""")
 
 
 def elements(test: Any) -> Iterator[Any]:
-    """Everything that a page drew."""
+    """Return everything that a page drew."""
 
     def below(node: Any) -> Iterator[Any]:
         if getattr(node, "proto", None) is not None:
@@ -53,7 +53,7 @@ def elements(test: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, bytes]:
-    """Files that pages offered, by page and name."""
+    """Return exported files by page and name."""
     return {}
 
 
@@ -61,7 +61,7 @@ def exported() -> dict[str, bytes]:
 def opened(
     streamlit_app: Start, spoilt: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, dict[str, str]], Any]:
-    """From a page's name and parameters to the page; what it offers to download is kept in `exported`."""
+    """Return a function from a page's name and parameters to the page; its downloads are kept in `exported`."""
     streamlit = pytest.importorskip("streamlit")
 
     def open_page(page: str, parameters: dict[str, str]) -> Any:
@@ -78,7 +78,7 @@ def opened(
 
 
 def views(page: str) -> list[dict[str, str]]:
-    """Parameters with which a page shows what it has."""
+    """Return the parameters that show everything on a page."""
     both = [{"view": "matrix"}, {"view": "benchmark"}]
     ours = {"experiment": "restyled"}
     others = {"runs": [{"with": "1" * 16}], "styles": [ours], "questions": [{}, {**ours, "calls": "0" * 16}]}
@@ -89,7 +89,7 @@ def views(page: str) -> list[dict[str, str]]:
 def test_untrusted_text_is_a_leaf_and_keys_are_hidden_on_every_page(
     opened: Any, hostile: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one walk over all pages of the fast ring, too."""
+    """Walk over all pages; this test is also in the fast ring."""
     ours = "sk-ours-0123456789abcdef0123"
     monkeypatch.setenv("OPENAI_API_KEY", ours)
     for page, parameters in [(name, view) for name in PAGES for view in views(name)]:
@@ -116,7 +116,7 @@ def test_untrusted_text_is_a_leaf_and_keys_are_hidden_on_every_page(
 
 
 def only_listed(tree: Any) -> None:
-    """Pictures have the elements and attributes of pictures alone, all else those of pages."""
+    """Check that pictures use only picture elements and attributes, and everything else those of pages."""
     if tree[1] == "chart":
         drawings = [*tree[6]]
         while drawings:
@@ -129,7 +129,7 @@ def only_listed(tree: Any) -> None:
 
 
 def no_foreign_link(tree: str) -> None:
-    """`from_json` refuses elements, attributes, classes and addresses that pages do not have."""
+    """Check with `from_json`, which refuses elements, attributes, classes and URLs that pages do not use."""
     for link in from_json(tree).find(tag="a"):
         address = str(link.attributes["href"])
         assert is_web_address(address)
@@ -154,7 +154,7 @@ sys.addaudithook(_watch)
 
 
 def parameters_of_pages() -> list[str]:
-    """Every parameter that a page reads from its address."""
+    """Return every parameter that a page reads from its URL."""
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "leaderboard").rglob("*.py"))
     return sorted({*PARAMETER.findall(sources), "page", "file", "path", "store"})
 
@@ -165,7 +165,7 @@ def test_url_parameters_of_pages_are_collected() -> None:
 
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Files that DuckDB was asked to open, which it does behind Python's back."""
+    """Record the files that DuckDB was asked to open, because it bypasses Python's `open`."""
     # What an earlier test left open for a moment would not be opened again.
     for held in [*database._by_path.values()]:
         held.close()
@@ -213,7 +213,7 @@ def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.fixture
 def files(opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """What pages and commands write, by name: tables, pictures, the report, the embeddable board."""
+    """Return files that pages and commands write, by name: tables, pictures, the report, the embeddable board."""
     if not exported:
         for page in PAGES:
             for parameters in views(page):
@@ -252,7 +252,7 @@ def test_exported_files_contain_no_keys_and_are_safe_to_open(files: dict[str, st
 
 
 def no_formula(text: str) -> None:
-    """No cell begins like a formula, however a spreadsheet splits the lines."""
+    """Check that no cell starts like a formula, however a spreadsheet splits the lines."""
     rows = list(csv.reader(io.StringIO(text)))
     assert len({len(row) for row in rows}) == 1
     for row in rows:
@@ -288,7 +288,7 @@ def no_script(text: str) -> None:
 
 
 def one_script(text: str) -> None:
-    """The page's own blocks and no others; stored text lies in the JSON, in which no tag can begin."""
+    """Check that the page has only its own blocks, and that no tag can start in the JSON with stored text."""
     assert len(re.findall(r"<script\b", text)) == 2
     assert len(re.findall(r"</script", text)) == 2
     assert not re.search(r"<(img|svg|iframe|object|a)\b[^>]*(evil|pwned)", text)

@@ -1,4 +1,4 @@
-"""Every page in a real browser, on a store whose every text is hostile: nothing of it runs, loads or leads anywhere."""
+"""Every page in a real browser, on a store with hostile texts: nothing runs, loads or links elsewhere."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def site(spoilt: Path, screenshots: ModuleType) -> Iterator[str]:
 
 @pytest.fixture
 def visit(site: str, window: Any, screenshots: ModuleType) -> Callable[[str], Any]:
-    """From an address to the open page."""
+    """Return a function from an address to the open page."""
 
     def open_page(path: str) -> Any:
         window.set_viewport_size({"width": 1280, "height": 1600})
@@ -124,7 +124,7 @@ def test_uploaded_file_name_and_content_are_shown_as_text(visit: Any, tmp_path: 
 
 
 def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-    """A request that no browser would tidy up first."""
+    """Send a request without the normalization of a browser."""
     with closing(http.client.HTTPConnection(urlsplit(site).netloc, timeout=20)) as connection:
         connection.putrequest(method, path, skip_accept_encoding=True)
         connection.putheader("Content-Length", str(len(body)))

@@ -1,4 +1,4 @@
-"""`serve` really serves, and says clearly why when it cannot."""
+"""`serve` starts a server, and reports clearly why it cannot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.errors import raises
 
 
 def children(parent: int) -> list[int]:
-    """Processes whose parent this is."""
+    """Return the child processes of a process."""
     results = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

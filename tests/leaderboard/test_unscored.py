@@ -1,4 +1,4 @@
-"""An answer without a judge's value is marked where the value stands: in tables, exports and pictures."""
+"""Answers without a judge's value are marked in tables, exports and pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATASET = "hotpotqa:dev"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, several: Path, matrix_store: ModuleType) -> Store:
-    """Three of the sixty answers of `dense` on one benchmark have no verdict, and no answer of bm25 on another has."""
+    """Return a store in which three of sixty answers of `dense` on one benchmark, and all of bm25 on another, have no verdict."""
     made = Store(shutil.copytree(several, tmp_path_factory.mktemp("unscored") / "store"))
     with made.database.writing() as connection:
         connection.execute(

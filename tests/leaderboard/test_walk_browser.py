@@ -21,10 +21,10 @@ pytestmark = pytest.mark.timeout(900)
 PAGES = ("board", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs", "submit")
 LARGE = ("large", "million")
 EMPTY = ("styles", "judges")
-"""Where nothing is restyled or judged: such a page says what to do next."""
+"""Pages that show the next step if nothing is restyled or judged."""
 
 WHOLE = "(dispatchEvent(new Event('beforeprint')), document.querySelector('[data-testid=stMain]')?.innerText)"
-"""All that stands on a page; before it is printed, long tables are drawn to their end."""
+"""Text of the whole page; before printing, long tables are drawn to their end."""
 
 
 @pytest.fixture(
@@ -32,7 +32,7 @@ WHOLE = "(dispatchEvent(new Event('beforeprint')), document.querySelector('[data
     params=["spoilt", "large", pytest.param("demo", marks=pytest.mark.soak), pytest.param("million", marks=pytest.mark.soak)],
 )
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, large: ModuleType) -> Any:
-    """The kind of store, and its folder."""
+    """Return the kind of store and its folder."""
     folder = tmp_path_factory.mktemp(request.param) / "store"
     if request.param == "spoilt":
         folder = request.getfixturevalue("spoilt")
@@ -55,7 +55,7 @@ def site(store: tuple[str, Path], screenshots: ModuleType) -> Iterator[str]:
 
 @pytest.fixture
 def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleType) -> Callable[[str, int], Any]:
-    """From a page's name and a width to the open page."""
+    """Return a function from a page's name and a width to the open page."""
 
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
@@ -71,7 +71,7 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
 
 
 def sound(page: Any) -> None:
-    """The script ended well and the browser has nothing to complain of."""
+    """Check that the script ended without errors and the browser reports none."""
     page.locator("h1.page").wait_for(timeout=60_000)
     assert page.locator("[data-testid=stException]").count() == 0
     assert page.complaints == []

@@ -1,4 +1,4 @@
-"""CLaRa's clock: what is timed, what counts, and that the work is the same on memory and on text."""
+"""Timing of CLaRa: what is timed, and equal work on memory and on text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query's time is, that stand-ins are of the real sizes, and (on an accelerator) who is faster by how much."""
+"""Time per query, sizes of random stand-in models, and (on an accelerator) relative speed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SMALL = Workload(candidates=25, pair_tokens=12, passage_tokens=3, batch=8, answe
 
 
 class FakeClock:
-    """Time that passes only while something works, and keeps what happened."""
+    """Clock that only advances during work, and records events."""
 
     def __init__(self, seconds: list[float]) -> None:
         self.now, self.seconds, self.events = 0.0, seconds, list[str]()
@@ -80,7 +80,7 @@ def test_timing_synchronizes_the_device_and_excludes_warm_up() -> None:
 
 @pytest.mark.slow
 def test_random_stand_in_models_have_the_published_sizes() -> None:
-    """Without allocating them."""
+    """Models are not allocated."""
     published = {
         "minilm-l6": 22.7e6,
         "minilm-l12": 33.4e6,
@@ -179,7 +179,7 @@ def test_reranker_is_timed_as_called_by_a_pipeline() -> None:
 
 
 def rows_of(response: str) -> list[list[str]]:
-    """The rows below the head of the figure, word by word."""
+    """Return the words of each row below the head of the figure."""
     lines = response.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("reranker"))
     return [line.split() for line in lines[start + 1 :]]

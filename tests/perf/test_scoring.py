@@ -1,4 +1,4 @@
-"""The benchmark of scoring, in small: both sides agree to the last pair; no time is judged here."""
+"""The scoring benchmark on small data: both sides agree on every pair; times are not compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of measured figures: which are read, and which changes count as regressions."""
+"""The table of measured figures: which figures are read, and which changes count as regressions."""
 
 from __future__ import annotations
 

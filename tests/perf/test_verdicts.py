@@ -1,4 +1,4 @@
-"""Simulations with known truth: verdicts err as rarely as they say (`python -m perf.verdicts` prints the whole table)."""
+"""Simulations with known truth: error rates of verdicts (`python -m perf.verdicts` prints the whole table)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FEW = ("50 questions, em, 30", "200 questions, f1, 90", "100 questions, 10 % gai
 
 
 def slack(rate: float, sets: int) -> float:
-    """Three standard errors of the simulation itself."""
+    """Return three standard errors of the simulation itself."""
     return 3 * float(np.sqrt(rate * (1 - rate) / sets))
 
 

@@ -1,4 +1,4 @@
-"""How numbers are written."""
+"""Number formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passages as pages show them: what is marked, what is folded, and that nothing is lost on the way."""
+"""Passages on pages: marks, folding, and complete text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answers(node: Node) -> list[str]:
 
 
 def visible(node: Node) -> str:
-    """What is seen before anything is opened."""
+    """Return the text that is visible before anything is opened."""
     if node.tag == "p":
         return joined(node)
     return "".join(joined(child) for child in node.children if isinstance(child, Node) and child.tag == "p")

@@ -1,4 +1,4 @@
-"""Intervals as small pictures: places on one axis a column."""
+"""Intervals as small charts: positions on one axis per column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters, sorting, pinning, hiding and searching: which rows a matrix has, and which of them are drawn."""
+"""Filters, sorting, pinning, hiding and searching: the rows of a matrix, and which of them are drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix as a table and as files: what `results.boards.matrix` computed, and no untrusted text runs."""
+"""The matrix as a table and as files: it shows what `results.boards.matrix` computed, and untrusted text never runs."""
 
 from __future__ import annotations
 

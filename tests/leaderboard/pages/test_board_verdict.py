@@ -1,4 +1,4 @@
-"""The first line of the board, and which experiment it opens with."""
+"""The verdict on the first line of the board, and the experiment that the board opens with."""
 
 from __future__ import annotations
 

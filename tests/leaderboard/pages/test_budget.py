@@ -1,4 +1,4 @@
-"""The budget page: fronts by a naive definition, ratios by hand, and a page that shows both."""
+"""The budget page: Pareto fronts by a naive definition, hand-computed ratios, and the page that shows both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def made_up(filled: Path, synthetic: ModuleType) -> Board:
 
 
 def beaten(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
-    """Whether another is as good and as cheap, and better in one; one pair at a time."""
+    """Return whether another method is at least as good and as cheap, and strictly better on one; one pair at a time."""
     return any(
         sign * other.value.value >= sign * item.value.value
         and other.x <= item.x
@@ -125,7 +125,7 @@ def test_cost_is_shown_per_question(made_up: Board) -> None:
 
 
 def compressed(board: Board) -> Board:
-    """Runs of a compressor at three ratios beside one that reads in full, and a retriever."""
+    """Add runs of a compressor at three ratios, one without compression, and a retriever."""
     model = next(row for row in board.rows if row.run.method == "hybrid + chat reader")
 
     def row(name: str, prompt: float, memory: float, compressor: bool) -> Row:

@@ -1,4 +1,4 @@
-"""The comparison page says what `results.boards.compare` computed, and survives what a URL may say."""
+"""The comparison page shows what `results.boards.compare` computed, and handles any URL."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_scatter_marks_have_the_position_and_label_of_their_scores(three: Compar
 
 
 def marks(picture: Any) -> list[tuple[str, str, float, float, float]]:
-    """The hover text of each mark, its color, its center, and its width."""
+    """Return the hover text, color, center and width of each mark."""
     results = []
     for part in picture[2]:
         if isinstance(part, list) and "bubble" in part[1].get("class", ""):

@@ -1,4 +1,4 @@
-"""The datasets page: cards, counts and samples are what the store holds; untrusted text stays text."""
+"""The datasets page: cards, counts and samples equal the store, and untrusted text stays text."""
 
 from __future__ import annotations
 

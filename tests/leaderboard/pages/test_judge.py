@@ -1,4 +1,4 @@
-"""The judges page: win rates, strengths, biases and agreement are what the results say; names stay text."""
+"""The judges page: win rates, strengths, biases and agreement equal the results, and names stay text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def words(node: Any) -> str:
 
 
 def cells(table: Node, name: str) -> list[list[str]]:
-    """The texts of each cell of the row of a name."""
+    """Return the texts of each cell in the row of a name."""
     body = next(table.find(tag="tbody"))
     row = next(row for row in body.find(tag="tr") if words(next(row.find(tag="th"))).strip().startswith(name))
     return [list(cell.texts()) for cell in row.find(tag="td")]
@@ -291,7 +291,7 @@ def test_misplaced_control_is_flagged(judged: Path) -> None:
 
 @pytest.fixture(scope="module")
 def controlled(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """A store in which a control loses to one method, ties with another, and has met one alone on another board."""
+    """Return a store in which a control loses to one method, ties with another, and has one opponent on another board."""
     folder = copied()
     store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}

@@ -1,4 +1,4 @@
-"""The board page's matrix, run by Streamlit's own test harness: every choice is in the URL, and the URL is checked."""
+"""The matrix on the board page, in Streamlit's test harness: every choice is in the URL, and the URL is validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix in a real browser: files come down whole, keys reach everything, nothing of the store's text runs."""
+"""The matrix in a real browser: complete downloads, keyboard navigation, and no execution of stored text."""
 
 from __future__ import annotations
 

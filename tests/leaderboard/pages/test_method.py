@@ -1,4 +1,4 @@
-"""The method page: everything that the store knows of a method, and nothing that it does not."""
+"""The method page: everything that the store contains about a method."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """A store in which `dense` has a card, a checkpoint with a curve, and decisions of the gate."""
+    """Return a store in which `dense` has a card, a checkpoint with a curve, and gate decisions."""
     store = Store(copied())
     store.put_cards(
         [
@@ -62,7 +62,7 @@ def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 
 def _rounded(estimate: Estimate) -> Estimate:
-    """Products of matrices of another shape may round their last digit otherwise."""
+    """Round values, because matrix products of other shapes may differ in the last digit."""
     return replace(estimate, **{name: float(f"{getattr(estimate, name):.12g}") for name in ("value", "low", "high")})
 
 
@@ -198,7 +198,7 @@ def test_paper_with_an_arxiv_id_is_linked(paper: str, number: str) -> None:
 
 @pytest.fixture(scope="module")
 def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """A store to which a method was sent: one version on two settings, and another one with a hostile address."""
+    """Return a store with a submitted method: one version on two settings, and another one with a hostile URL."""
     store, world = Store(copied()), synthetic.benchmark(40)
     results = {
         "code": "no_evidence",
@@ -238,7 +238,7 @@ def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 
 def facts_of(card: Node) -> dict[str, str]:
-    """The card's table, without what is folded away."""
+    """Return the card's table without folded rows."""
     table = next(node for node in card.children if isinstance(node, Node) and node.attributes.get("label") == "Facts")
     return {words(next(row.find(tag="th"))): words(next(row.find(tag="td"))) for row in table.find(tag="tr")}
 

@@ -1,4 +1,4 @@
-"""The question page where the dataset splits no sentences, or names no evidence: answers are marked in the texts."""
+"""The question page for datasets without sentences or evidence: answers are marked in the texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def answers(node: Any) -> set[str]:
 
 @pytest.fixture
 def unsplit(tmp_path: Path, filled: Path) -> Path:
-    """A store whose passages have no sentences and stand in long documents; written to by one test at a time."""
+    """Return a store whose passages have no sentences and belong to long documents; one test at a time writes to it."""
     folder = Path(shutil.copytree(filled, tmp_path / "store"))
     with Store(folder).database.writing() as connection:
         connection.execute("UPDATE passages SET sentences = [], text = repeat('Mills and markets. ', 400) || text")
@@ -37,7 +37,7 @@ def unsplit(tmp_path: Path, filled: Path) -> Path:
 
 
 def asked(folder: Path, *, gold: int) -> QuestionRow:
-    """A question of which the first run found so many gold passages."""
+    """Return a question for which the first run found the given number of gold passages."""
     store = Store(folder)
     run = queries.runs(store, "made-up")[0]
     for row in queries.questions(store, run.dataset_fingerprint):

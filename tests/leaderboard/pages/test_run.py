@@ -1,4 +1,4 @@
-"""The runs page: what goes on and how fast, all runs, where one comes from, and what differs between two."""
+"""The runs page: progress and speed, the list of runs, provenance, and differences between two runs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def runs_of(store: Store, experiment: str | None = None) -> dict[str, RunRow]:
 
 
 def prepared(store: Store, world: Any, synthetic: ModuleType, run: str, status: str = FINISHED) -> str:
-    """A run without answers, written to a store."""
+    """Store a run without answers."""
     count = len(world.questions)
     store.put_benchmark(world, world.fingerprint)
     store.start(synthetic.Run(run, "m", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, count, {}))

@@ -1,4 +1,4 @@
-"""The style page: drops and curves are those of the results, in the direction that the metric has."""
+"""The style page: drops and curves equal the results, in the metric's direction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def styles_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods and a control over one base in three styles; the second method at two depths."""
+    """Return a store with two methods and a control over one base in three styles; the second method at two depths."""
     folder = tmp_path_factory.mktemp("styles") / "store"
     store, base = Store(folder), load("worlds/multihop:test", {"questions": N})
     metric = parse(METRIC)

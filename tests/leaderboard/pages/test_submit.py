@@ -1,4 +1,4 @@
-"""The submit page: absent by default; checks, previews, and stores on a second click what was previewed."""
+"""The submission page: absent by default; it checks, previews, and stores the preview on a second click."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def words(node: Any) -> str:
 
 
 def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
-    """Put files into the boxes and ask for the check."""
+    """Upload files and request the check."""
     page.test.file_uploader[0].set_value(("theirs.jsonl", predictions, "application/json"))
     if card is not None:
         page.test.file_uploader[1].set_value(("theirs.yaml", card, "text/yaml"))

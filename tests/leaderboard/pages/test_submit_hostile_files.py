@@ -1,5 +1,8 @@
-"""What visitors may send: archives that are bombs, traps or lies, files that want to be executed. Nothing is unpacked,
-nothing runs, nothing is written but the files under names of ours, and the store stays as it was."""
+"""Hostile uploads:
+
+zip bombs, path traversal, false sizes and executable content. Nothing is unpacked or executed, only files with fixed
+names are written, and the store stays unchanged.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ Archive = zipfile.ZipFile
 
 @pytest.fixture
 def refused(sent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Hand something over that must be refused; why it was, after looking at what it left behind."""
+    """Upload a draft that must be refused, check the remaining files, and return the reason."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
@@ -61,7 +64,7 @@ def bundle(fill: Callable[[Archive], None]) -> bytes:
 
 
 def three(archive: Archive, **content: bytes) -> None:
-    """The three members of a bundle, empty unless their content is given by the name's stem."""
+    """Return the three members of a bundle, empty unless their content is given by the name's stem."""
     for name in MEMBERS:
         archive.writestr(name, content.get(name.partition(".")[0], b""))
 
@@ -138,7 +141,7 @@ def test_file_with_only_an_archive_header_is_refused(refused: Callable[..., str]
 
 
 class _Runs:
-    """Pickled, it would leave a file behind when it is read."""
+    """Object whose pickle would write a file when it is read."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

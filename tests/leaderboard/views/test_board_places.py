@@ -1,4 +1,4 @@
-"""Places on a board: sign tests by hand, and nobody placed who must not be compared."""
+"""Ranks on a board: hand-computed sign tests, and no ranks for incomparable results."""
 
 from __future__ import annotations
 

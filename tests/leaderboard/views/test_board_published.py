@@ -1,4 +1,4 @@
-"""Published figures on the board: the closest one, its status and what differs."""
+"""Published figures on the board: the closest one, its status and the differences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CARD = DatasetCard(
 
 @pytest.fixture(scope="module")
 def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    """BM25 and a random order, on a metric that a paper prints for BM25."""
+    """Return a store with BM25 and a random order, on a metric that a paper prints for BM25."""
     store = Store(tmp_path_factory.mktemp("published") / "store")
     queries = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
     benchmark = Benchmark(DataReference("hotpotqa", None, "dev"), 1, CARD, queries, Corpus.of([]))

@@ -1,4 +1,4 @@
-"""The board's table says what `results.boards.board` computed."""
+"""The board's table shows what `results.boards.board` computed."""
 
 from __future__ import annotations
 

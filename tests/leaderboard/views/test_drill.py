@@ -1,4 +1,4 @@
-"""Drill-down: which questions pass, and where ranks are cut off."""
+"""Question filters and rank cutoffs."""
 
 from __future__ import annotations
 

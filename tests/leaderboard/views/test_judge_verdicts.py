@@ -1,4 +1,4 @@
-"""The question page shows what judges said, call by call, and the cached request and reply behind it; names stay text."""
+"""The question page shows each judge call with its cached request and reply; names stay text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUESTED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is
 
 @pytest.fixture(scope="module")
 def judged_question(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
-    """A store, and the question that two judges were asked about; the judge of answers kept its conversation."""
+    """Return a store and the question that two judges judged; the answer judge kept its conversation."""
     store = Store(copied())
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     bm25, hybrid = runs["bm25"], runs["hybrid"]

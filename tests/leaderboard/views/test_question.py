@@ -1,4 +1,4 @@
-"""What a system returned beside its answer, as elements of the question's page."""
+"""Contexts, statements, searches and confidence on the question page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of a method: a row per run, the gate's outcomes and the mark on boards."""
+"""The timeline of a method: one row per run, gate outcomes and the mark on boards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """Two checkpoints of `dense`; `bm25`'s run counts as made with the first, `dense`'s with the second."""
+    """Return a store with two checkpoints of `dense`; `bm25`'s run counts as made with the first, `dense`'s with the second."""
     store = Store(copied())
     folder = store.folder.parent
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
@@ -49,7 +49,7 @@ def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 
 def found(store: Store) -> list[Point]:
-    """The points of both runs, in their order."""
+    """Return the points of both runs in order."""
     runs = [run for run in {run.method: run for run in queries.runs(store, "made-up")}.values() if run.method in ("bm25", "dense")]
     return [point for points in timelines(store, runs).values() for point in points]
 

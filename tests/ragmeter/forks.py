@@ -61,7 +61,7 @@ def serve(address: str) -> None:
 
 
 def run(query: dict[str, object], streams: list[int]) -> None:
-    """Do in a fork what `python -m ragmeter.cli` does in a process of its own."""
+    """Do in a fork what `python -m ragmeter.cli` does in another process."""
     import atexit
     import site
     import traceback

@@ -1,4 +1,4 @@
-"""The Tab key: which names are offered for which word, how fast, and that nothing ever goes wrong on the way."""
+"""Tab completion: which names it offers for which word, how fast, and that it never fails visibly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli import main\ntry
 
 
 def typed(line: str, last: str = "pass", **environment: str) -> subprocess.CompletedProcess[str]:
-    """What bash asks when Tab is pressed after a line; `last` is executed before the process ends."""
+    """Return bash's request for Tab after a line; `last` is executed before the process ends."""
     words = line.split(" ")
     env = {
         **os.environ,
@@ -45,7 +45,7 @@ def typed(line: str, last: str = "pass", **environment: str) -> subprocess.Compl
 
 @pytest.fixture
 def answered_here(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> Callable[..., str]:
-    """What a shell is answered, in this process, with these variables set beside those of bash."""
+    """Return a shell's completions in this process, with variables in addition to those of bash."""
 
     def answered(**environment: str) -> str:
         with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ def answered_here(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> 
 
 @pytest.fixture
 def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> Tab:
-    """The words that are offered; where there is no store unless the test names one."""
+    """Return the offered words; there is no store unless the test names one."""
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "none"))
 
     def offered(line: str, **environment: str) -> list[str]:
@@ -170,7 +170,7 @@ def test_completion_offers_names_from_the_store(tab: Tab, store: Store) -> None:
 @pytest.mark.slow
 def test_locked_or_damaged_store_completes_nothing_without_waiting(store: Store, tmp_path: Path) -> None:
     def tab(line: str, **environment: str) -> list[str]:
-        """As another process is answered."""
+        """Return the completions of another process."""
         return list(filter(None, typed(f"ragmeter {line}", **environment).stdout.splitlines()))
 
     here = {"RAGMETER_STORE": str(store.folder)}
@@ -194,7 +194,7 @@ def test_locked_or_damaged_store_completes_nothing_without_waiting(store: Store,
     ],
 )
 def test_completion_imports_no_heavy_package(lines: tuple[str, ...], heavy: str, store: Store) -> None:
-    """One line after another in one process: whatever one of them imports stays imported."""
+    """Lines are completed one after another in one process, because imports persist."""
     *before, line = lines
     reported = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
     again = "".join(

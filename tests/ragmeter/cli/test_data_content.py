@@ -1,4 +1,4 @@
-"""`ragmeter data`: what is checked, measured, sampled, built and compared, as people meet it."""
+"""`ragmeter data`: check, stats, sample, build-corpus and overlap."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`ragmeter data` and `ragmeter data download`: what is listed, shown and fetched, and what a hub states, as people meet it."""
+"""`ragmeter data` and `ragmeter data download`: listings, details, downloads and sizes declared by the hub."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.support.hub_server import HubServer, Repository
 
 QUESTIONS = 20
 MAIN = "revision=main"
-"""The hub of these tests knows no pinned commit."""
+"""Revision of these tests' hub, which has no pinned commit."""
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def native(command, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def rows(native) -> bytes:
-    """The same in the hub's rows."""
+    """Return the same questions as hub rows."""
     results = []
     for record in records(native):
         fields = dict(record.fields)

@@ -1,4 +1,4 @@
-"""`ragmeter data pretraining-rows` as people call it: what it writes, says, refuses, and how it goes on."""
+"""`ragmeter data pretraining-rows`: output, messages, refused input and resuming."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = (*(word for key, value in WORLD.items() for word in ("--set", f"data.{ke
 
 
 class Done(NamedTuple):
-    """How a command ended and what it said."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -42,7 +42,7 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 def synthesize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The real command line with a store of this test, in this process."""
+    """Return a function that runs the real command line with a store of this test, in this process."""
     for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -70,7 +70,7 @@ def url(truth: WorldTruth) -> Iterator[str]:
 
 
 def at(url: str) -> list[str]:
-    """Options of an endpoint."""
+    """Return options of an endpoint."""
     every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001, "concurrency": 1}
     return [word for name, value in every.items() for word in ("--set", f"llm.{name}={value}")]
 

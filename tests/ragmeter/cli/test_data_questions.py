@@ -1,4 +1,4 @@
-"""`ragmeter data` with people's own files: what it shows of a mapping, what it skips, and the questions that it writes."""
+"""`ragmeter data` with users' own files: the field mapping, skipped rows, and generated questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ragmeter data restyle`, `mix` and `style-…` as people call them: what they make, print and refuse, and how they go on."""
+"""`ragmeter data restyle`, `mix` and `style-…`: output, messages, refused input and resuming."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
-    """The real command line with a store of this test, in this process."""
+    """Return a function that runs the real command line with a store of this test, in this process."""
     for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -54,7 +54,7 @@ def url() -> Iterator[str]:
 
 
 def at(url: str, *roles: str) -> list[str]:
-    """Options of an endpoint, for the rewriter and for judges in roles."""
+    """Return options of an endpoint, for the rewriter and for judges in roles."""
     every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001}
     prefixes = ("llm.", *(f"{role}.llm." for role in roles))
     return [word for prefix in prefixes for name, value in every.items() for word in ("--set", f"{prefix}{name}={value}")]
@@ -157,7 +157,7 @@ def _slow(url: str, file: Path, store: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_interrupted_rewriting_resumes_to_the_same_file(tmp_path: Path, call: Command) -> None:
-    """Stopped twice once whole batches are on disk; the same command goes on, and the texts are those of a calm one."""
+    """The command is stopped twice after whole batches are on disk; the resumed file equals an uninterrupted one."""
     stopped, calm = tmp_path / "stopped.jsonl", tmp_path / "calm.jsonl"
     truth = WorldTruth.of(REF)
 
@@ -166,7 +166,7 @@ def test_interrupted_rewriting_resumes_to_the_same_file(tmp_path: Path, call: Co
         return truth.respond(request)
 
     def stop(url: str, how: signal.Signals, lines: int) -> tuple[int, str]:
-        """How the command ended and what it said, stopped once the file had more than so many lines."""
+        """Return exit code and output of a command that is stopped once the file has more than a number of lines."""
         process = subprocess.Popen(
             [sys.executable, "-m", "ragmeter.cli", *_slow(url, stopped, tmp_path / "one")],
             stderr=subprocess.PIPE,
@@ -262,7 +262,7 @@ def test_candidates_round_trip_through_a_file(
 
 
 def test_fields_outside_the_layout_are_dropped_and_reported(ragmeter: Command, tmp_path: Path) -> None:
-    """DPR's results, as its tool writes them: one question twice, one without a passage."""
+    """DPR results as its tool writes them: one question twice, one without a passage."""
     rows = [
         {
             "question": text,

@@ -1,4 +1,4 @@
-"""`ragmeter demo`: its parts, what it leaves out, and what its lines say. The whole of it runs in tests/test_wheel.py."""
+"""`ragmeter demo`: its parts, skipped parts, and printed lines. The complete demo runs in tests/test_wheel.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables from `.env`: what is set, what is said of it, and where values must never appear."""
+"""Variables from `.env`: which are set, what is reported, and where values must never appear."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "acme-5ecret-0123456789"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; what `.env` sets is removed afterwards."""
+    """Use an empty working directory; remove variables that `.env` sets afterwards."""
     for name in ("ACME_KEY", "ACME_MODE", "ACME_EMPTY"):
         monkeypatch.setenv(name, "x")
         monkeypatch.delenv(name)

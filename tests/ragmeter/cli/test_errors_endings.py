@@ -1,4 +1,4 @@
-"""What a command says where its output cannot be held or written, a task fails, or a name or number is not right."""
+"""Messages and exit codes if output cannot be encoded or written, a task fails, or a name or number is wrong."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Written = Callable[..., bytes]
 
 @pytest.fixture
 def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
-    """What a command that succeeds writes to an output of an encoding, in this process."""
+    """Return what a successful command writes to an output with an encoding, in this process."""
 
     def write(encoding: str, *words: str) -> bytes:
         output = io.BytesIO()
@@ -99,7 +99,7 @@ def test_full_disk_on_standard_output_is_a_system_error(line: str, unbuffered: s
 
 @pytest.fixture
 def faulty() -> Iterator[None]:
-    """A method that a user's mistake breaks after the run has begun."""
+    """Register a method that raises a user error after the run has started."""
     list(METHODS)
     before = dict(METHODS._entries)
 

@@ -1,4 +1,4 @@
-"""What commands offer where a name is wrong, and what they say at their end."""
+"""Suggestions for wrong names, and final messages of commands."""
 
 from __future__ import annotations
 

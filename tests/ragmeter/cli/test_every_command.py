@@ -1,4 +1,4 @@
-"""Every command of `ragmeter`, one after another: its help, its JSON, how it ends when it is used wrongly."""
+"""Every command of `ragmeter`: its help, its JSON, and its exit on wrong usage."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ Say = Callable[..., tuple[int, str, str]]
 
 
 def commands() -> dict[str, Any]:
-    """Every command by what is typed for it."""
+    """Return every command by its command line."""
     results: dict[str, Any] = {}
 
     def walk(command: Any, path: tuple[str, ...]) -> None:
@@ -99,7 +99,7 @@ COMMANDS = commands()
 
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Say:
-    """Type a command line; returns its exit code, standard output and standard error."""
+    """Return a function that runs a command line and returns its exit code, standard output and standard error."""
 
     def typed(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ragmeter", *words])
@@ -232,13 +232,13 @@ def test_command_without_required_options_shows_only_its_help(say: Say) -> None:
 
 
 class Stopped(Exception):
-    """Like `ragmeter.runner.loop.Interrupted`."""
+    """Exception like `ragmeter.runner.loop.Interrupted`."""
 
     exit_code = 130
 
 
 class OutOfMemoryError(RuntimeError):
-    """Like `torch.OutOfMemoryError`."""
+    """Exception like `torch.OutOfMemoryError`."""
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that something else listens on."""
+    """Return an occupied port."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -334,7 +334,7 @@ def test_command_walk_visits_every_command() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_stdout_is_json_or_empty(place: Path, taken: int, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One walk through one store, and so one test: earlier commands make what later ones read."""
+    """One walk through one store in one test, because later commands read the output of earlier ones."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("RAGMETER_STORE", str(place / "store"))
     wrong = {line: result for line, code in WALK if (result := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))}
@@ -342,7 +342,7 @@ def test_stdout_is_json_or_empty(place: Path, taken: int, say: Say, monkeypatch:
 
 
 def _wrong(code: int, run_command: int, shown: str, response: str) -> str:
-    """What is wrong with how a command with `--json` ended; empty where nothing is."""
+    """Return what is wrong with the exit of a command with `--json`, or an empty text."""
     if run_command != code:
         return f"ended with {run_command}, not {code}: {response}"
     try:
@@ -380,7 +380,7 @@ def test_leaderboard_prints_its_url_as_json_without_server_output(tmp_path: Path
 
 
 def in_terminal(arguments: list[str], **environment: str) -> str:
-    """What a command writes to a terminal."""
+    """Return what a command writes to a terminal."""
     parent, child = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
     process = subprocess.Popen([sys.executable, "-m", "ragmeter.cli", *arguments], stdout=child, stderr=child, env=env)

@@ -1,4 +1,4 @@
-"""The gate as CI meets it: exit codes, reports and messages of the real command on a real run."""
+"""The gate in CI: exit codes, reports and messages of the real command on a real run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Command = Callable[..., Any]
 
 
 def started(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, as CI starts it."""
+    """Run the command in another process, as CI does."""
     command = [sys.executable, "-m", "ragmeter.cli", *arguments]
     env = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
     env |= {"COLUMNS": "120", "NO_COLOR": "1"}
@@ -76,7 +76,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def ragmeter(store: str, call: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command on that store, in this process."""
+    """Return a function that runs the command on that store, in this process."""
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "RAGMETER_STORE": store}.items():
         monkeypatch.setenv(name, value)
@@ -421,7 +421,7 @@ def tiny_models() -> Any:
 
 
 def encoder(folder: Path, seed: int) -> Path:
-    """A checkpoint folder with an untrained encoder, as a training would leave it."""
+    """Save an untrained encoder as a checkpoint, as a training would."""
     import torch
     from transformers import BertModel
 
@@ -437,7 +437,7 @@ def encoder(folder: Path, seed: int) -> Path:
 
 @pytest.mark.slow
 def test_documented_checkpoint_workflow_detects_a_regression(tmp_path: Path, call: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a model folder to the gate's answer, with nothing but the commands of the docs."""
+    """From a model folder to the gate's outcome, using only documented commands."""
 
     def gate(candidate: str, *more: str) -> Any:
         return call("gate", "--baseline", "main", "--candidate", candidate, "--metric", "recall@2", "--margin", "1pp", *more)

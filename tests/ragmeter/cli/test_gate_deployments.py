@@ -1,4 +1,4 @@
-"""The gate on systems that change behind their name: a model at an endpoint, the code of a plug-in."""
+"""The gate on systems that change behind their name: a model at an endpoint, and the code of a plug-in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUESTIONS = 40
 
 
 class Replaced(OpenAIServer):
-    """A model that answers a benchmark's questions rightly until it is replaced by one that knows nothing."""
+    """Model that answers a benchmark's questions correctly until it is replaced by one that answers none."""
 
     def __init__(self) -> None:
         super().__init__("m", self.reply)
@@ -49,7 +49,7 @@ def ragmeter(tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.Monke
 
 @pytest.fixture
 def gate(ragmeter: Callable[..., Any]) -> Callable[..., tuple[int, str, str]]:
-    """Gates the experiment's run against the tag `main`: exit code, outcome and remarks."""
+    """Gate the experiment's run against the tag `main`; return exit code, outcome and remarks."""
 
     def decide(metric: str = "cover_em") -> tuple[int, str, str]:
         done = ragmeter("gate", "--baseline", "main", "--candidate", "x/app", "--metric", metric, "--margin", "30pp", "--json")

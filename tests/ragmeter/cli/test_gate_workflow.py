@@ -1,4 +1,4 @@
-"""The example workflow for GitHub: its shell steps are executed, with stand-ins for `ragmeter` and `gh`."""
+"""The example workflow for GitHub: its shell steps, executed with stubs of `ragmeter` and `gh`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def step(workflow: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def execute(folder: Path, script: str, env: dict[str, Any], **commands: str) -> subprocess.CompletedProcess[str]:
-    """Run a step as GitHub does, with scripts in the place of commands."""
+    """Run a step as GitHub does, with scripts in place of commands."""
     for name, text in commands.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)

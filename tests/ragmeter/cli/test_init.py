@@ -1,4 +1,4 @@
-"""`ragmeter init`: from an empty folder with documents, questions and an app to a table, faithfulness and a gate."""
+"""`ragmeter init`: from a folder with documents, questions and an app to a table, faithfulness and a gate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fact(number: int) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a folder of documents and a table of questions."""
+    """Create a working directory with a folder of documents and a table of questions."""
     pytest.importorskip("bm25s")
     for name, value in {"COLUMNS": "200", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The JSON schema of experiments, against all that ship and against mistakes."""
+"""The JSON schema of experiments: shipped files are valid and mistakes are not."""
 
 from __future__ import annotations
 

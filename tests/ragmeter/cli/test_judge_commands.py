@@ -1,4 +1,4 @@
-"""`ragmeter judge` as people call it: what it prints, what it refuses, how it exits, and the page that explains it."""
+"""`ragmeter judge`: output, refused input, exit codes, and the commands of its page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest
 
 QUESTIONS = 8
-"""Of the experiment."""
+"""Number of questions of the experiment."""
 Command = Callable[..., Any]
 
 
@@ -34,7 +34,7 @@ def url() -> Iterator[str]:
 
 
 def at(url: str, **options: object) -> list[str]:
-    """Options of a judge at an endpoint, for the command line."""
+    """Return options of a judge at an endpoint, for the command line."""
     model = {"llm.model": "m", "llm.base_url": url, "llm.key_variable": "null", "llm.backoff_s": 0.001}
     every = model | {name.replace("__", "."): value for name, value in options.items()}
     return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
@@ -45,7 +45,7 @@ def read(file: Path) -> list[dict[str, str]]:
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the path and value of each leaf of a document, in order: of two documents pytest prints the first path that differs."""
+    """Return the path and value of each leaf of a document, in order, so that pytest prints the first difference."""
     if not isinstance(value, dict | list) or not value:
         return [(path, value)]
     items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -301,7 +301,7 @@ ADDRESS = "http://localhost:8000/v1"
 
 
 def blocks(language: str) -> list[str]:
-    """The blocks of the page in a language."""
+    """Return the page's code blocks in a language."""
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 

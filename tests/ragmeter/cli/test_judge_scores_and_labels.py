@@ -1,4 +1,4 @@
-"""`ragmeter judge score` and `judge labels` as people call them: further metrics on what is stored, and labels by people."""
+"""`ragmeter judge score` and `judge labels`: more metrics on stored answers, and labels by people."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from results.store import queries
 from results.store.store import Store
 
 QUESTIONS = 8
-"""Of the experiment."""
+"""Number of questions of the experiment."""
 MORE = ("f1(rules=hotpotqa)", "cover_em", "recall@5", "ndcg@10", "has_answer@3", "rouge(type=rougeL)")
 Command = Callable[..., Any]
 
 
 @pytest.fixture
 def alone(experiment_text: str, tmp_path: Path) -> str:
-    """A file of the experiment with bm25 alone: what is answered again takes a third of the time."""
+    """Write a file of the experiment with only bm25, so that answering again takes a third of the time."""
     file = tmp_path / "alone.yaml"
     file.write_text(experiment_text.replace(", {id: random, name: random}, {id: gold_answer}", ""))
     return str(file)
@@ -35,7 +35,7 @@ def alone(experiment_text: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Metrics that a test registers are gone after it."""
+    """Unregister metrics after the test."""
     list(METRICS)
     before = dict(METRICS._entries)
     yield
@@ -132,7 +132,7 @@ def test_judge_score_equals_the_run_scores_without_answering_again(
 
 
 def columns(ragmeter: Command) -> list[str]:
-    """What stands over the columns of the experiment's table, and how many rows have all of them scored on all."""
+    """Return the columns of the experiment's table, and how many rows have all of them scored on all questions."""
     (board,) = json.loads(ragmeter("results", "--json").out)["boards"]
     scored = [all(cell["n"] == board["questions"] for cell in row["metrics"].values()) for row in board["rows"]]
     assert all(row["metrics"].keys() == set(board["metrics"]) for row in board["rows"])
@@ -159,7 +159,7 @@ def test_added_columns_persist_over_reruns_until_removed(ragmeter: Command, answ
 
 @pytest.mark.slow
 def test_new_answers_are_scored_on_added_columns(ragmeter: Command, alone: str) -> None:
-    """Begun again, or with other questions and so other runs: the table has no holes."""
+    """Restarted, or with other questions and therefore other runs, the table has no missing values."""
     assert ragmeter("judge", "score", "--metric", "f1", "-q").code == 0
     for options in (["--fresh"], ["--limit", str(QUESTIONS // 2)]):
         assert ragmeter("run", alone, "-q", *options).code == 0
@@ -176,7 +176,7 @@ def test_removing_a_column_that_was_not_added_is_refused(ragmeter: Command) -> N
 def test_implausible_scores_are_reported_immediately(ragmeter: Command, scratch: None) -> None:
     @register("test_share", source="a test", group="answer", needs=("answer",), identity="version")
     def share(batch):  # type: ignore[no-untyped-def]
-        """Says that it is a share, and gives every answer two."""
+        """Metric that claims to be a share and gives every answer two."""
         return np.full(len(batch), 2.0)
 
     done = ragmeter("judge", "score", "bm25", "--metric", "test_share", "-q")
@@ -188,7 +188,7 @@ def test_implausible_scores_are_reported_immediately(ragmeter: Command, scratch:
 def test_misranked_control_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
     @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None, identity="version")
     def length(batch):  # type: ignore[no-untyped-def]
-        """Minus the length of the answer, doubled for what is no method's answer: the gold can be beaten."""
+        """Metric of minus the answer's length, doubled for controls, so that a method can beat the gold."""
         return -(np.array([len(answer) for answer in batch.answers], dtype=float) ** 2)
 
     assert ragmeter("judge", "score", "--metric", "test_length", "-q").code == 0

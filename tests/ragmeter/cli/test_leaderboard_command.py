@@ -1,4 +1,4 @@
-"""`ragmeter leaderboard` states its limits, says where no store is, and refuses what cannot be one."""
+"""`ragmeter leaderboard`: upload limits in the help, missing stores, and invalid store folders."""
 
 from __future__ import annotations
 

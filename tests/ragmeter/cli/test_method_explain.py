@@ -1,4 +1,4 @@
-"""`ragmeter method explain`: one word, `checkpoint`, names what was trained, whatever the method."""
+"""`ragmeter method explain`: the option `checkpoint` selects a trained model for every method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ragmeter method index`: memory of a corpus that a run finds again, reported in numbers."""
+"""`ragmeter method index`: an index that a run reuses, and the reported numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An app of one's own from the first try to a board: behind HTTP, and as a function in a file beside the experiment."""
+"""A user's app from the first try to a board: over HTTP, and as a function in a file next to the experiment."""
 
 from __future__ import annotations
 

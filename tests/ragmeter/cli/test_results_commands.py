@@ -1,4 +1,4 @@
-"""`ragmeter results` as people and programs meet it: tables, two runs compared, what papers print."""
+"""`ragmeter results` for people and programs: tables, comparisons of two runs, published figures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def ragmeter(folder: str, call: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command on that store, in this process."""
+    """Return a function that runs the command on that store, in this process."""
     for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "RAGMETER_STORE": folder}.items():
         monkeypatch.setenv(name, value)
     return call
@@ -254,7 +254,7 @@ def test_missing_published_figures_are_reported(ragmeter: Command) -> None:
 
 
 def with_a_published_figure(folder: Path) -> Store:
-    """A store whose one run, `mine` of experiment `p`, is of a method and metric that a paper prints a figure of."""
+    """Create a store with one run, `mine` of experiment `p`, whose method and metric have a published figure."""
     figure = next(
         figure for figure in figures() if figure.id == "no_retrieval" and figure.dataset == "hotpotqa" and figure.unit == "percent"
     )

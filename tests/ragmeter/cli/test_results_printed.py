@@ -1,4 +1,4 @@
-"""Printed comparisons and gates, read as text: stars, verdicts, intervals and JSON never contradict each other."""
+"""Printed comparisons and gates: stars, outcomes, intervals and JSON never contradict each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GATED = re.compile(rf"  difference ({NUMBER}) \[({NUMBER}), ({NUMBER})\], margin
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base and methods that are a little better or worse, on bounded metrics and one without an upper end, of which less is better."""
+    """Create a base and methods that are a little better or worse, on bounded metrics and an unbounded lower-is-better one."""
     rng, store = np.random.default_rng(3), Store(tmp_path_factory.mktemp("printed") / "store")
     benchmark = Benchmark(
         DataReference("toy", None, "dev"), 1, CARD, [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(QUESTIONS)], Corpus.of([])

@@ -1,4 +1,4 @@
-"""`ragmeter results style`, its gaps and curves: what is printed is the paired statistics of what is stored."""
+"""`ragmeter results style`: printed gaps and curves equal the paired statistics of stored scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.errors import raises
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40
 UNITS = [number % 30 for number in range(QUESTIONS)]
-"""The world of each question: thirty take turns."""
+"""The world of each question: thirty in turn."""
 
 
 Command = Callable[..., Any]
@@ -36,7 +36,7 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
-    """The real command line with a store of this test, in this process."""
+    """Return a function that runs the real command line with a store of this test, in this process."""
     for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     # A console keeps the width that it had when another test of this process made it.
@@ -45,11 +45,11 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> 
 
 
 Scores = Mapping[tuple[str, str], np.ndarray]
-"""By style and method, shape (questions,)."""
+"""Scores by style and method, shape (questions,)."""
 
 
 def survivors(mix: str) -> np.ndarray:
-    """Which questions keep their gold string."""
+    """Return which questions keep their gold string."""
     return np.arange(QUESTIONS) % 5 != 0 if mix != "formal" else np.ones(QUESTIONS, dtype=bool)
 
 
@@ -63,7 +63,7 @@ MIXES: dict[str, dict[str, float]] = {
 
 @pytest.fixture(scope="module")
 def benchmarks() -> dict[str, Benchmark]:
-    """One base in four styles; that gold strings were lost in some is made up, so that the share is known."""
+    """Return one base in four styles; losses of gold strings are made up, so that their share is known."""
     base = load("worlds/multihop:test").limited(QUESTIONS)
     results = {}
     for name, mix in MIXES.items():
@@ -80,7 +80,7 @@ def benchmarks() -> dict[str, Benchmark]:
 def stored(
     folder: Path, benchmarks: Mapping[str, Benchmark], scores: Scores, k: Mapping[str, int] | None = None, *, remember: bool = True
 ) -> Store:
-    """A store with one experiment `e` whose runs have these scores, in the base's order of questions."""
+    """Create a store with one experiment `e` whose runs have these scores, in the base's question order."""
     store, runs, names = Store(folder), [], []
     order = [question.id for question in benchmarks["formal"].questions]
     if not remember:
@@ -146,7 +146,7 @@ def _full(tmp_path_factory: pytest.TempPathFactory, benchmarks: dict[str, Benchm
 
 @pytest.fixture
 def full(_full: Path, tmp_path: Path) -> Store:
-    """The store that the commands of this test find, with all of these scores."""
+    """Return the store for commands of this test, with all of these scores."""
     return Store(Path(shutil.copytree(_full, tmp_path / "store")))
 
 
@@ -247,7 +247,7 @@ def test_content_loss_is_separated_and_the_parts_sum_to_the_gap(full: Store, sco
 def test_without_evidence_drop_is_split_by_candidates_that_lost_the_answer(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
-    """Any candidate that is left would hide all losses."""
+    """With any remaining candidate counted, no loss would be detected."""
     before, after = np.arange(QUESTIONS) % 4, np.arange(QUESTIONS) % 4 - (np.arange(QUESTIONS) % 3 == 0)
     after = np.maximum(after, 0)
 

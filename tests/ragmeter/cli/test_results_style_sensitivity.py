@@ -1,4 +1,4 @@
-"""`ragmeter results style` after an experiment that was really run: what survived, and how sensitive rerankers are."""
+"""`ragmeter results style` after a real run: content survival, and sensitivity of rerankers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Command = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an experiment as `x.yaml` and what it gave in `store`; not to be written to."""
+    """Return a folder with an experiment as `x.yaml` and its results in `store`; do not write to it."""
     position = tmp_path_factory.mktemp("ran")
     (position / "x.yaml").write_text("""
 name: x
@@ -37,7 +37,7 @@ methods:
 
 @pytest.fixture
 def store(ran: Path, tmp_path: Path) -> Store:
-    """A copy of what the experiment gave, for the commands of this test."""
+    """Return a copy of the results, for the commands of this test."""
     return Store(Path(shutil.copytree(ran / "store", tmp_path / "store")))
 
 

@@ -1,4 +1,4 @@
-"""`ragmeter submit`: from a template over a method's predictions to the table, and out again."""
+"""`ragmeter submit`: from a template through a method's predictions to the table, and export."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from results.submission.bundle import open_bundle
 
 @dataclass
 class Done:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -40,7 +40,7 @@ Ragmeter = Callable[..., Done]
 
 
 def command(store: Path) -> Ragmeter:
-    """The command on a store, in this process: starting one takes longer than most of what is tested here."""
+    """Run the command on a store in this process, because starting a process takes longer than most tests."""
 
     def run(*arguments: object, stdin: str = "", **environment: str) -> Done:
         out, err = io.StringIO(), io.StringIO()
@@ -71,7 +71,7 @@ def fine(done: Done) -> Any:
 
 
 def fill(folder: Path, method: str, reference: str, limit: int, setting: str) -> None:
-    """Predictions of one of our methods, made from what the template hands out and nothing else."""
+    """Write predictions of one of our methods, using only the files of the template."""
     benchmark = settings.apply(setting, registry.load(reference).limited(limit), 0)
     requests = [json.loads(line)["id"] for line in (folder / "questions.jsonl").read_text("utf-8").splitlines()]
     built = Composition(Component.of(method)).build(Services())
@@ -98,7 +98,7 @@ methods: [{id: bm25}, {id: random}]
 
 @pytest.fixture(scope="module")
 def _submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with runs of ours and a submission beside them, and what was submitted; not to be written to."""
+    """Create a store with our runs and a submission, and the submitted files; do not write to it."""
     position = tmp_path_factory.mktemp("submitted")
     ragmeter = command(position / "store")
     (position / "ours.yaml").write_text(EXPERIMENT)
@@ -113,7 +113,7 @@ def _submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def submitted(_submitted: Path, tmp_path: Path) -> Path:
-    """A template folder, filled by bm25 and submitted beside runs of ours; store and folder are of this test."""
+    """Return a template folder, filled by bm25 and submitted next to our runs; store and folder belong to this test."""
     for name in ("store", "mine"):
         shutil.copytree(_submitted / name, tmp_path / name)
     return tmp_path / "mine"

@@ -1,4 +1,4 @@
-"""`ragmeter train` as people call it: what there is to train, options from a file and from flags, and checkpoints."""
+"""`ragmeter train`: list of trainings, options from a file and from flags, and checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ARK's tables as experiments: each is valid, names what the paper names, and tells which data it lacks."""
+"""ARK's tables as experiments: each is valid, has the paper's rows, and reports missing data."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_benchmark_without_instructions_is_refused_before_the_run() -> None:
 
 
 def tasks_of_nothing(text: str) -> Any:
-    """The task, whose run is described only when it is asked for."""
+    """Return the task; its run is described only on request."""
     from ragmeter.runner.tasks import Task, load_benchmark
 
     loaded = experiment.parse(text.replace("READING", "benchmark"), "small")

@@ -1,4 +1,4 @@
-"""CLaRa's tables and figures as experiments: valid, with what the paper names, and shared trainings trained once."""
+"""CLaRa's tables and figures as experiments: valid, with the paper's rows, and with shared trainings trained once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMES = sorted(name for name in experiment.shipped() if name.startswith("clara/"))
 COMPRESSION = ("table2", "table4", "table5", "table6", "table12", "table13", "table20", "table21")
 BY_DATASET = {"table3": 3, "table7": 3, "table8": 3, "table14": 3, "table15": 1, "table18": 3, "figure7": 3}
-"""Profiles of each: a data set more than the first."""
+"""Profiles of each experiment: one per dataset after the first."""
 
 
 def published(table: str) -> list[dict[str, str]]:

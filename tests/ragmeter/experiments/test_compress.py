@@ -1,4 +1,4 @@
-"""Experiments with the compressors that CLaRa is measured against: what they compare, and rows that run on random checkpoints."""
+"""Experiments with the compressors that CLaRa is compared with: their rows, also on random checkpoints."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_published_profiles_have_the_tiny_rows_with_published_prompts() -> None:
 
 
 def prompts_of(loaded: Any) -> Iterator[str]:
-    """Yield the options `prompt` that are set."""
+    """Yield the values of option `prompt`."""
     for method in loaded.methods:
         parts = [method.composition.method, method.composition.reader, *method.composition.rerankers]
         yield from (part.config.prompt for part in parts if part is not None and getattr(part.config, "prompt", None))
@@ -106,7 +106,7 @@ def prompts_of(loaded: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def authors(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tiny checkpoints that the authors' classes saved."""
+    """Return a folder with tiny checkpoints that the authors' classes saved."""
     golden = data_folder / "golden" / "released"
     if not (data_folder / "prompts").is_dir() or not golden.is_dir():
         pytest.skip(f"published prompts or checkpoints not found in {data_folder}")

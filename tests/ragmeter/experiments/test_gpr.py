@@ -1,4 +1,4 @@
-"""GPR's tables as experiments: each is valid, compares what the paper compares, and reads alike."""
+"""GPR's tables as experiments: each is valid, compares the paper's methods, and uses one reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rerankers and end-to-end systems that are language models: what is measured, what is scripted, which rows run on random checkpoints."""
+"""Rerankers and end-to-end systems that are language models: measured rows, scripted rows, and rows on random checkpoints."""
 
 from __future__ import annotations
 

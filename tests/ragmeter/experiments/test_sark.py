@@ -1,4 +1,4 @@
-"""SARK's tables and figures as experiments: valid, with what the paper names, and clear about data that are missing."""
+"""SARK's tables and figures as experiments: valid, with the paper's rows, and with messages for missing data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.errors import raises
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")
 ELSEWHERE = {"Avg. Drop"}
-"""Rows of the paper that are no method."""
+"""Rows of the paper that are not methods."""
 
 
 def published(table: str) -> list[dict[str, str]]:
@@ -30,7 +30,7 @@ def published(table: str) -> list[dict[str, str]]:
 
 
 def stated(rows: list[dict[str, str]], key: str) -> set[str]:
-    """Values of a key of the published settings."""
+    """Return the values of a key of the published settings."""
     settings = [dict(part.split("=", 1) for part in row["setting"].split(";") if "=" in part) for row in rows]
     return {setting[key] for setting in settings if key in setting}
 
@@ -87,7 +87,7 @@ def test_table_has_every_row_of_the_paper(table: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_rank_of_the_first_answer_passage_is_a_metric_of_its_tables(name: str) -> None:
-    """Over all passages that the method hands on, so that a passage below the fifth counts too."""
+    """Over all passages that the method returns, so that a passage below rank five counts."""
     loaded = experiment.load(f"sark/{name}")
     metrics = {str(metric).partition("#")[0] for metric in loaded.metrics or ()}
     handed_on = {method.composition.handed_on for method in loaded.methods if method.composition.handed_on}

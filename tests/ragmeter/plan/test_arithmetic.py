@@ -1,4 +1,4 @@
-"""The arithmetic of plans against closed forms and against what is built, on examples that fit on the back of an envelope."""
+"""Arithmetic of plans, compared with closed forms and with built indexes and models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ragmeter.runner.sizes import ModelSize, config_parameters, named_parameters
 
 BARE = ModelSize("x", 1e9, "name")
 ROUND = Gpu("round", 80, half=1e12, single=1e11, bandwidth=1e12 / 1.2)
-"""Half a teraflop a second is reached in 16 bits at a utilization of one half, and half a terabyte."""
+"""Hardware with round numbers: half a teraflop per second in 16 bits at a utilization of 0.5, and half a terabyte per second."""
 counts = st.floats(0, 1e12, allow_nan=False)
 works = st.builds(
     lambda calls, encoded, usd, why: Work((Use("m", calls=calls, encoded=encoded),), usd=usd, unknown=tuple(dict.fromkeys(why))),

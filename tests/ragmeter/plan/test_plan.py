@@ -1,4 +1,4 @@
-"""Plans of whole experiments: every shipped one without keys, network or data; what is done is not counted again."""
+"""Plans of whole experiments: all shipped ones without keys, network or data; finished work is not counted again."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from results.store import queries
 from results.store.store import Store
 
 MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
-"""Experiments on many different worlds, of which a few questions each are made."""
+"""Experiments on many worlds, of which only a few questions each are generated."""
 MADE_FIRST = {"clara/real": ["./real-base"]}
-"""Bases that a tool makes; their size is unknown before."""
+"""Bases that a tool creates; their size is unknown before."""
 COUNTED_LATER = {"ark/real-kg"}
-"""Experiments on files of questions, which are counted once the files are there."""
+"""Experiments on question files, which are counted once the files exist."""
 NOT_HERE = {"ark/table2", "ark/table7", "clara/table3", "clara/table6", "sark/table1", "gpr/table1"}
 
 
 @pytest.fixture(autouse=True)
 def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No keys, no data, no weights in a cache, and no network to get them from."""
+    """Remove keys, data, cached weights and the network."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "RAGMETER_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -72,7 +72,7 @@ ADAPTERS = {
     "clara/table3": ["OpenMatch/RAG-DDR/Kr_model_for_Llama3_8b", "OpenMatch/RAG-DDR/Gen_model_Llama3_8b"],
     "clara/table8": ["ielabgroup/Rank-R1-7B-v0.1"],
 }
-"""Adapters that experiments put onto weights."""
+"""Adapters that experiments add to weights."""
 
 
 def vendor(model: str) -> str:

@@ -1,4 +1,4 @@
-"""A plan of a few records of a large data set says that it is one."""
+"""Plans of small samples of large datasets name them as samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHIPPED = ("clara/table18", "gpr/table1", "sark/table3", "ark/table2")
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three questions of LongBench, and 40 rows of CLaRa's pretraining."""
+    """Write three questions of LongBench, and 40 rows of CLaRa's pretraining."""
     monkeypatch.setenv("RAGMETER_OFFLINE", "1")
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     for name in ("longbench", "clara"):

@@ -1,4 +1,4 @@
-"""The one screen of a plan: the wall time that is expected here, and how many lines there are."""
+"""The printed plan: expected wall time on this machine, and the number of lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An experiment that takes the place of another one of its name says which runs are left in no experiment."""
+"""An experiment that replaces another one of its name reports runs that no experiment shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judging what is stored: who judges whom, what goes on after a break, and judging by an experiment file."""
+"""Judging of stored answers: pairs, resuming, and judges in an experiment file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def experiment_text(small: ModuleType) -> str:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Judges that a test registers are gone after it."""
+    """Unregister judges after the test."""
     list(JUDGES)
     before = dict(JUDGES._entries)
     yield
@@ -73,11 +73,11 @@ def test_run_listed_twice_is_judged_once(small: ModuleType, store: Store) -> Non
 
 
 class FragileConfig(JudgeConfig):
-    """No options."""
+    """Options without fields."""
 
 
 class Fragile:
-    """A judge that breaks after some questions.
+    """Judge that fails after some questions.
 
     Attributes:
         left: Questions that it still judges.
@@ -126,7 +126,7 @@ def fragile(kind: Any) -> Judge:
         criteria=criteria,
     )
     def make(config: FragileConfig, services: Services) -> Fragile:
-        """It breaks."""
+        """Raise an error."""
         return Fragile(config, services)
 
     return Judge.of(f"test_{kind}")
@@ -226,7 +226,7 @@ def test_only_unscored_questions_are_judged_again_on_request(small: ModuleType, 
 
 @pytest.mark.slow
 def test_slow_reply_does_not_delay_other_judgments(small: ModuleType, store: Store) -> None:
-    """One call in twenty hangs; what it does not belong to is in the store before it ends."""
+    """One call in twenty hangs; other judgments are in the store before it ends."""
     slow, begun, numbers = threading.Event(), threading.Event(), count()
 
     def answer(request: ChatRequest) -> Written:
@@ -321,7 +321,7 @@ def test_failed_questions_are_answered_and_judged_again(small: ModuleType, store
     file.write_text(small.EXPERIMENT + "judges: [rule_match, rule_pairwise]\n")
 
     def executed(**options: bool) -> tuple[float | None, str | None]:
-        """Run the experiment and return what the rules say of the question: the value, and who wins against the gold."""
+        """Run the experiment and return the rule verdicts on the question: the value, and the winner against the gold."""
         assert not run_experiment(file, store=store.folder, **options).failed
         shown = {row.method: row for row in small.runs(store)}
         match = judgings([JudgePlan(pairwise)], [shown["bm25"], shown["gold_answer"]])[0].about

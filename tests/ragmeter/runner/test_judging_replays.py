@@ -1,4 +1,4 @@
-"""Judgings read again without a call: every verdict accounted for under faults, and by another policy."""
+"""Judgings replayed without calls: every verdict is accounted for under faults and with another policy."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_pairwise_judging_of_all_pairs_survives_faults_and_replays_offline(small
 
 
 class Sheet:
-    """A match judging whose replies are given, kept in the store's cache."""
+    """Match judging with given replies in the store's cache."""
 
     def __init__(self, small: ModuleType, store: Store) -> None:
         self.truth = WorldTruth.of(small.REFERENCE)
@@ -196,7 +196,7 @@ def test_rule_judges_judge_again_in_a_replay(small: ModuleType, store: Store) ->
 
 @pytest.mark.slow
 def test_unscorable_question_stays_unscorable_under_another_policy(small: ModuleType, store: Store) -> None:
-    """Nothing is asked of a question without gold, and yet it is counted by every judge."""
+    """A question without gold needs no call, but every judge counts it."""
     (run,) = small.runs(store, "random + extractive")
     first = store.predictions(run.run)[0].question_id
     with store.database.writing() as connection:

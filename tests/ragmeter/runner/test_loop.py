@@ -37,7 +37,7 @@ metrics: [em, f1(rules=hotpotqa), recall@5, mrr@10]
 
 
 class Silent:
-    """Progress that shows nothing and remembers stages."""
+    """Progress that shows nothing and records stages."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Methods that a test registers are gone after it."""
+    """Unregister methods after the test."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield
@@ -78,19 +78,19 @@ def run(store: Store, text: str = FILE, progress: Silent | None = None, **option
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
-    """The folder of a store in which the experiment was run, not to be written to; and how its tasks ended."""
+    """Return the folder of a store in which the experiment was run, and the outcomes of its tasks; do not write to it."""
     store = Store(tmp_path_factory.mktemp("once") / "store")
     return store.folder, run(store)
 
 
 @pytest.fixture
 def finished(once: tuple[Path, list[Outcome]], tmp_path: Path) -> Store:
-    """A copy of that store."""
+    """Return a copy of that store."""
     return Store(Path(shutil.copytree(once[0], tmp_path / "finished")))
 
 
 def rows(store: Store) -> dict[str, list[tuple]]:
-    """Everything that must be equal between two executions (times are not)."""
+    """Return everything that must be equal between two executions (not times)."""
     columns = {
         "predictions": "run, question, answer, notes",
         "evidence": "run, question, rank, id, score",

@@ -1,4 +1,4 @@
-"""Runs never change: `--fresh` and retries begin new ones next to them, and everybody else keeps what they showed."""
+"""Finished runs never change: `--fresh` and retries start new ones, and other experiments keep what they showed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUESTIONS = 6
 
 
 class Model:
-    """A served model whose answers can be replaced.
+    """Served model whose answers can be replaced.
 
     Attributes:
         says: What it answers; None refuses.
@@ -73,7 +73,7 @@ def experiment(name: str, url: str, **more: Any) -> dict[str, Any]:
 
 
 def snapshot(store: Store, ids: list[str]) -> dict[str, list[Any]]:
-    """Every row of runs, and everything that refers to them."""
+    """Return every row of runs, and everything that refers to them."""
     with store.database.reading() as connection:
         rows = {table: connection.execute(f"FROM {table} WHERE list_contains(?, run) ORDER BY ALL", [ids]).fetchall() for table in BY_RUN}
         rows["runs"] = connection.execute("FROM runs WHERE list_contains(?, run) ORDER BY ALL", [ids]).fetchall()
@@ -199,7 +199,7 @@ def test_finished_run_keeps_its_answers_and_accepts_no_more(model: Model, url: s
 
 
 def queries_run(row: queries.RunRow) -> Any:
-    """The run of a row, as the store is given it."""
+    """Return the run of a row, as passed to the store."""
     from results.store.store import Run
 
     return Run(row.run, row.method, row.method_id, row.kind, {}, row.dataset, row.dataset_fingerprint, row.setting, 0, QUESTIONS, {})

@@ -1,4 +1,4 @@
-"""Two nodes of Ray in two network namespaces, and what goes wrong between them; needs root and `ip`."""
+"""Two Ray nodes in two network namespaces, and failures between them; needs root and `ip`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Nodes:
         self._server: subprocess.Popen[bytes] | None = None
 
     def connect(self) -> None:
-        """Make the namespaces.
+        """Create the namespaces.
 
         Raises:
             subprocess.CalledProcessError: The kernel refuses.
@@ -82,11 +82,11 @@ class Nodes:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
     def inside(self, node: int, *command: str) -> list[str]:
-        """Return a command as it runs on a node."""
+        """Return a command that runs on a node."""
         return ["ip", "netns", "exec", self.names[node], *command]
 
     def serve(self, seconds: float, host: str = ADDRESSES[0]) -> None:
-        """Start an endpoint on the first node, in place of the one before; it takes so long for a reply."""
+        """Start an endpoint on the first node in place of the previous one, with a delay per reply."""
         self.end_server()
         command = self.inside(0, sys.executable, "-c", SERVE, host, str(seconds), str(self.served))
         self._server = subprocess.Popen(command, env=self.environment)
@@ -117,7 +117,7 @@ class Nodes:
         )
 
     def stop(self, node: int) -> None:
-        """Kill a node's processes at once."""
+        """Kill a node's processes immediately."""
         folder = str(self.folder / f"ray{node}")
         for process in psutil.process_iter(["cmdline"]):
             if any(folder in word for word in process.info["cmdline"] or ()):
@@ -146,7 +146,7 @@ class Nodes:
         )
 
     def run(self, store: str, *options: str, **more: str) -> tuple[int, str]:
-        """Run the experiment; returns the exit code, and the code of the error."""
+        """Run the experiment; return the exit code and the code of the error."""
         return ended(self.begin(store, *options, **more))
 
     @property
@@ -155,7 +155,7 @@ class Nodes:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for a command; returns its exit code, and the code of its error."""
+    """Wait for a command; return its exit code and the code of its error."""
     _, problems = process.communicate(timeout=300)
     sys.stdout.write(problems)  # shown if the test fails
     errors = [json.loads(line)["error"]["code"] for line in problems.splitlines() if line.startswith('{"error"')]
@@ -193,7 +193,7 @@ def wait_for_answers(folder: Path, number: int) -> None:
 
 
 def with_other_version(folder: Path, name: str) -> str:
-    """Make an environment that has another version of a package; return its Python."""
+    """Create an environment with another version of a package; return its Python."""
     site = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     (site / f"{name}-0.0.1.dist-info").mkdir(parents=True)
     (site / f"{name}-0.0.1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.1\n")

@@ -20,7 +20,7 @@ from ragmeter.runner.executors.devices import PerDevice, count, every_device
 
 
 class WhichDevice:
-    """A method that answers with the GPU of its process, once a process on another GPU answers, too.
+    """Method that answers with the GPU of its process, once a process on another GPU answers too.
 
     Args:
         folder: Where processes show their GPUs.
@@ -32,7 +32,7 @@ class WhichDevice:
         self.folder = folder
 
     def index(self, corpus: Corpus) -> None:
-        """Need none."""
+        """Do nothing."""
 
     def answer(self, queries: Iterator[Query]) -> Iterator[Prediction]:
         for query in queries:
@@ -46,7 +46,7 @@ class WhichDevice:
 
 
 class Made:
-    """What a task is made of, as the executor sees it."""
+    """Parts of a task as the executor sees them."""
 
     def build(self, services: Services) -> WhichDevice:
         assert services.artifacts is not None

@@ -21,7 +21,7 @@ class Shown(Silent):
 
 
 def added(value: float, progress: Progress) -> float:
-    """Add a value times rank + 1 over the group."""
+    """Sum a value times rank + 1 over the group."""
     import torch
 
     rank = int(os.environ["RANK"])

@@ -18,7 +18,7 @@ HERE = Node("here", {"python": "3.12.1", "torch": "2.9.0", "ray": "none"})
 
 
 def wanted(parts: bytes = pickle.dumps([]), **more: object) -> Wanted:
-    """What a node is checked for."""
+    """Return the requirements that a node is checked for."""
     return replace(Wanted({}, {}, parts), **more)  # type: ignore[arg-type]
 
 

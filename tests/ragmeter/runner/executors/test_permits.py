@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 @pytest.fixture
 def place(tmp_path: Path) -> Address:
-    """An endpoint of this test alone: limiters are shared in a process."""
+    """Return an endpoint of this test only, because limiters are shared in a process."""
     return Address(f"http://{tmp_path}", "", "m")
 
 
@@ -35,7 +35,7 @@ def worker(server: PermitServer) -> Permits:
 
 
 def vanish(worker: Permits) -> None:
-    """End a connection as the system does for a process that was killed."""
+    """End a connection as the system does for a killed process."""
     with socket.socket(fileno=os.dup(worker._connection.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark
 
 
 class Slow:
-    """An endpoint that takes its time and counts what is in flight."""
+    """Slow endpoint that counts the calls in flight."""
 
     def __init__(self) -> None:
         self.now = self.most = self.replies = 0
@@ -62,7 +62,7 @@ def run(text: str, folder: Path, cluster: Shares | None, limits: Limits = NO_LIM
 
 
 def rows(folder: Path) -> dict[str, list[tuple]]:
-    """Everything that must be equal between two executors."""
+    """Return everything that must be equal between two executors."""
     columns = {
         "runs": "run, method, dataset, questions, status",
         "predictions": "run, question, answer, failed",
@@ -76,14 +76,14 @@ def rows(folder: Path) -> dict[str, list[tuple]]:
 
 @pytest.fixture(scope="module")
 def calm(text: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
-    """What a run in this process gave."""
+    """Return the results of a run in this process."""
     folder = tmp_path_factory.mktemp("calm")
     run(text, folder, None)
     return rows(folder)
 
 
 def workers() -> list[psutil.Process]:
-    """The workers of this process's cluster."""
+    """Return the workers of this process's cluster."""
     return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::Worker")]
 
 

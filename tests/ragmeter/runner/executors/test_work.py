@@ -14,7 +14,7 @@ from tests.support.errors import raises
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that the system's table of mounts says is on NFS."""
+    """Return a folder that the mount table lists as NFS."""
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mountinfo")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "local"))
     folder = tmp_path / "shared"

@@ -127,7 +127,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Freeze library objects after many imports, so that later garbage collections skip them.
 
-    Every training loop ends with one, which costs half a second where PyTorch and transformers are loaded.
+    Every training loop ends with a collection, which takes half a second if PyTorch and transformers are loaded.
     """
     global _modules
     if len(sys.modules) > _modules + MANY:

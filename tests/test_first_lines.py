@@ -1,4 +1,4 @@
-"""The first lines of the README, in an environment that holds the core, the extra `retrieval` and nothing else."""
+"""The example at the start of the README, in an environment with only the core and the extra `retrieval`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def distributions(name: str, extra: str) -> Iterator[str]:
-    """What a distribution and one of its extras need, with what those need."""
+    """Return a distribution's dependencies with one of its extras, recursively."""
     wanted, known = [name], set()
     while wanted:
         owner = wanted.pop()
@@ -35,7 +35,7 @@ def distributions(name: str, extra: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with links to those packages, and to this tree."""
+    """Return the interpreter of an environment with links to those packages and to this tree."""
     home = tmp_path_factory.mktemp("core")
     venv.create(home, with_pip=False)
     interpreter = home / "bin" / "python"

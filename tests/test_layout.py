@@ -1,4 +1,4 @@
-"""Each test file stands in the folder that mirrors its module, and begins with the name of that module."""
+"""Test files are in the folder that mirrors their module, and start with the module's name."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ FLOWS = {
     "ragmeter/test_tutorials.py": "the tutorials in docs/",
     "ragmeter/test_what_cannot_be.py": "unwritable places and damaged stores, by all commands",
 }
-"""Tests of a flow through several modules, or of files that are not modules, and what each tests."""
+"""Tests of a flow through several modules, or of files that are not modules, with their subject."""
 
 
 def names_a_module(file: Path, root: Path) -> bool:
-    """Tell whether a file begins with the name of a module in the folder that its own mirrors, or equals a folder in there."""
+    """Return whether a file's name starts with a module of the mirrored folder, or equals a folder in it."""
     folder, name = root / file.parent.relative_to(root / "tests"), file.stem.removeprefix("test_")
     modules = {module.stem for module in folder.glob("*.py") if module.stem != "__init__"}
     return name in modules or (folder / name).is_dir() or any(name.startswith(f"{module}_") for module in modules)

@@ -1,4 +1,4 @@
-"""From the authors' files to their own numbers: a native file through loader and metric, against their script on that file.
+"""Native files through loader and metric, compared with the numbers of each dataset's own script.
 
 Each script is written again here in a few lines that use nothing of ours. Predictions are made of the gold, spoilt in the ways in
 which evaluators differ: golds on one line, on lines of their own, again, in another wording, with others, and none.
@@ -26,7 +26,7 @@ from tests.support.worlds_native import write_native
 
 Row = dict[str, Any]
 Scores = dict[str, float | None]
-"""By metric; None where the script leaves the question out."""
+"""Scores by metric; None if the script omits the question."""
 
 
 def squad(text: str, articles: bool = True) -> str:
@@ -65,7 +65,7 @@ def webqsp(row: Row, text: str) -> Scores:
 
 
 def answer(golds: Sequence[str], text: str) -> tuple[float, float, float, float]:
-    """EM, and precision, recall and F1 of the gold with the best F1."""
+    """Return EM, and precision, recall and F1 of the gold with the best F1."""
     best = (0.0, 0.0, 0.0)
     for gold in golds:
         response, wanted = squad(text), squad(gold)
@@ -84,7 +84,7 @@ def sets(matched: int, claims: int, golds: int, exact: bool) -> tuple[float, flo
 
 
 def ids_of(row: Row) -> list[list[str]]:
-    """The ids of the parts of each triple, which some records lack."""
+    """Return the ids of the parts of each triple, which some records lack."""
     return row["evidences_id"] or [["", "", ""]] * len(row["evidences"])
 
 
@@ -120,7 +120,7 @@ def spoilt(golds: Sequence[str], draw: random.Random) -> str:
 
 
 def held(benchmark: Benchmark, predictions: Sequence[Prediction], official: Callable[[Question, Prediction], Scores]) -> int:
-    """Compare every value; returns how many there were."""
+    """Compare every value; return the number of values."""
     expected = [official(question, prediction) for question, prediction in zip(benchmark.questions, predictions, strict=True)]
     ours = score(benchmark.questions, predictions, list(expected[0]))
     for (name, values), metric in zip(ours.items(), expected[0], strict=True):

@@ -1,4 +1,4 @@
-"""The repository itself: imports, start-up, what a fresh user types first."""
+"""The repository: imports, startup time, and the first commands of a new user."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas"
 
 
 def started(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in another process."""
     command = [sys.executable, "-m", "ragmeter.cli", *arguments]
     env = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
 
 
 def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process."""
+    """Run the command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["ragmeter", *arguments])
@@ -162,7 +162,7 @@ def test_doctor_reports_a_distribution_that_overwrites_ragmeter_files(tmp_path: 
 
 @pytest.fixture
 def users_folder(tmp_path: Path) -> Path:
-    """Where a user works who has packages, a module and plain folders of our names; importing one of them fails."""
+    """Create a user's folder with packages, a module and plain folders that have our names; importing one of them fails."""
     for name in "results", "benchmarks":
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the user\\'s own')\n")
@@ -184,7 +184,7 @@ def users_folder(tmp_path: Path) -> Path:
 
 
 def _there(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python in that folder, which stands first on the import path, before this tree."""
+    """Run Python in that folder, which precedes this tree on the import path."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     env = {**os.environ, "PYTHONPATH": path}
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=env, check=False)

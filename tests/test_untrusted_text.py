@@ -1,4 +1,4 @@
-"""Every parser of untrusted text takes linear time, and raises nothing but its documented error.
+"""Every parser of untrusted text takes linear time, and raises only its documented error.
 
 The texts are what loops of models and hostile files consist of: one character 100,000 times, 16,000 nested brackets, and
 one tag or key again and again.
@@ -45,7 +45,7 @@ from results.submission.validate import Target, validate
 
 LENGTH, DEPTH = 100_000, 16_000
 LIMIT_S = 5.0
-"""CPU seconds per text, to end a test; the slowest parser takes a tenth of it, a quadratic one takes minutes."""
+"""Maximum CPU seconds per text; the slowest parser takes a tenth of it, a quadratic one would take minutes."""
 CHARACTERS = "{[(\"'<*#- \n`}>:.|\\/_a0\t\u200b\u202e"
 REPEATED = ("<think>", "</think>", "<answer>", "```\n", "[1]", "[1 ", '\\"', "1. ", "Answer: ", "sk-", '("entity"<|>', "'\"", "a\n", "\n ")
 TEXTS = {

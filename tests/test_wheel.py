@@ -1,4 +1,4 @@
-"""The wheel in an empty environment: everything that the code reads from its own folders ships with it."""
+"""The wheel in an empty environment contains every file that the code reads from its own folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmet
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the tree, with the build tools that are installed: nothing is fetched."""
+    """Build the wheel from the tree with the installed build tools; nothing is downloaded."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a new environment with the wheel in it.
+    """Create an environment with the wheel and return its bin folder.
 
     Its dependencies are those of this environment, made available by a path file: a path file's folders are searched, but their
     own path files (such as that of an editable installation of this tree) are not read.
@@ -49,14 +49,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(installed: Path, command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of the environment from another folder, with nothing that points to the tree."""
+    """Run a command of the environment from another folder, without any reference to the tree."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "RAGMETER", "VIRTUAL_ENV"))}
     env |= {"COLUMNS": "160", "NO_COLOR": "1"}
     return subprocess.run([installed / command[0], *command[1:]], cwd=folder, env=env, capture_output=True, text=True)
 
 
 def in_one_process(installed: Path, lines: Sequence[str], folder: Path, first: str = "") -> list[str]:
-    """What commands print, one after another in one process of the environment: PyTorch is imported once."""
+    """Return the output of commands run in one process of the environment, so that PyTorch is imported once."""
     code = (
         f"import sys; from ragmeter.cli import main\n{first}\n"
         f"for words in {[line.split() for line in lines]!r}:\n"
@@ -97,7 +97,7 @@ def test_installed_environment_imports_the_wheel_and_not_the_source_tree(install
 
 
 SHORTEST = "from ragmeter.cli import demo; [demo.PARTS.pop(name) for name in {*demo.PARTS} - {'demo-styles'}]"
-"""Leaves the demo its shortest part."""
+"""Options that run only the shortest part of the demo."""
 WORLD = """name: small
 benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 1, config: {worlds: 1}}]
 methods: [{id: clara, name: CLaRa, config: {model: clara-pocket, max_new_tokens: 24}}]
@@ -122,7 +122,7 @@ def test_demo_runs_from_another_folder_and_builds_its_leaderboard(installed: Pat
 
 
 LISTS = {"results paper ark": "value", "list experiments": "demo", "list judges": "pairwise", "list datasets": "hotpotqa", "train": "gpr"}
-"""Commands, and what occurs in what they list."""
+"""Commands, and a text that occurs in their lists."""
 
 
 def test_installed_lists_contain_entries_read_from_files(installed: Path, tmp_path: Path) -> None:

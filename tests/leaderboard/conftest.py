@@ -79,8 +79,7 @@ def browser(screenshots: ModuleType) -> Iterator[Any]:
 def window(browser: Any) -> Iterator[Any]:
     """Open one page for all visits, because a new context would load all of Streamlit's code again.
 
-    It keeps what is not as it should be: other machines that it looks for, dialogs and further windows in `noted`,
-    errors in `complaints`.
+    It records faults: requests to other hosts, dialogs and additional windows in `noted`, errors in `complaints`.
     """
     context = browser.new_context(accept_downloads=True, reduced_motion="reduce")
     page = context.new_page()

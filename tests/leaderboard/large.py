@@ -1,10 +1,7 @@
-"""A store of any size, filled by SQL within seconds:
+"""A store of any size with random scores (methods × datasets × questions), filled by SQL within seconds.
 
-methods × datasets × questions of random scores. Scores depend on method, dataset and question, so that methods differ
-and paired differences are tighter than means. Never shown as a result.
-
-Draws depend on method, dataset and question, so that methods differ and paired differences are tighter than means.
-Never shown to anybody as a result.
+Scores depend on method, dataset and question, so that methods differ and paired differences are tighter than means.
+Never shown as a result.
 """
 
 from __future__ import annotations

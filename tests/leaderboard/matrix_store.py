@@ -2,9 +2,6 @@
 
 Two settings; a control, a run in progress, inconsistent scores, submissions with and without facts on their cards, a
 verified one, contaminated training data, and a name that is a formula and markup. Never shown as a result.
-
-Two settings; a control, a run in progress, inconsistent scores, submissions with and without cards' facts, a verified
-one, training data that cover what is asked, a name that is a formula and markup. Never shown to anybody as a result.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Takes screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
+"""Take screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
 
     python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
     python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colors 255 \
         --page judges "experiment=demo-compression&judge=rule_pairwise"
 
-The second makes pictures of the documentation: one for each page, small files. The server is started on a free port
-of the loopback interface and ended afterwards.
+The second command creates pictures for the documentation: one small file per page. The server runs on a free port
+of the loopback interface and is stopped afterwards.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def serving(store: Path, program: str | None = None, log: IO[str] | None = None) -> Iterator[str]:
-    """Serve the leaderboard of a store in another process and yield its address. The server's output goes to `log` if given.
+    """Serve the leaderboard of a store in another process and yield its address.
 
-    What the server prints goes to `log`, where it is given.
+    The server's output goes to `log` if given.
     """
     printed = log or subprocess.DEVNULL
     port = free_port()

@@ -1,7 +1,7 @@
-"""A store with synthetic results for tests of pages:
+"""A store with synthetic results for tests of pages. Never shown as a result.
 
-several methods, controls, a run in progress, failures, unscorable questions, and names and answers that try to be
-markup. Never shown as a result.
+It has several methods, controls, a run in progress, failures, unscorable questions, and names and answers that try to
+be markup.
 """
 
 from __future__ import annotations

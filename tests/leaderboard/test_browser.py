@@ -1,6 +1,6 @@
 """The leaderboard in a real browser: clicks and keys work, phones do not scroll sideways.
 
-That nothing of the store's text runs is asked in `test_security_browser.py`.
+`test_security_browser.py` tests that no stored text is executed.
 """
 
 from __future__ import annotations

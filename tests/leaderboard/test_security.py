@@ -1,6 +1,6 @@
-"""Every page on a store whose every text is hostile: nothing is read as markup, nothing opens a file, no key is shown.
+"""Every page on a store with hostile texts: no text becomes markup, no file is opened, and no key is shown.
 
-`test_security_browser.py` asks the same of a real browser, `pages/test_submit_hostile_files.py` of what visitors send.
+`test_security_browser.py` tests the same in a real browser, and `pages/test_submit_hostile_files.py` tests uploads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every page in Chromium: it is drawn, and its controls work.
 
-In the slow ring on a store with everything, with half of the choices, and two pages on a store with many methods;
-`make soak` tries every choice on what the demo stores and on a million scores.
+The slow ring tries half of the choices on a store with everything, and two pages on a store with many methods.
+`make soak` tries every choice on the store of the demo and on a million scores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ragmeter from Python: `run`, `load_results`, `compare`, as a notebook calls them."""
+"""ragmeter from Python: `run`, `load_results`, `compare`, as in a notebook."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 class Cells(HTMLParser):
-    """The texts of a page's cells, row by row, and every tag that occurs."""
+    """The texts of a page's cells, row by row, and all tags."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def test_failing_method_gives_a_warning_with_its_name(tmp_path: Path, scratch: N
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Methods that a test registers are gone after it."""
+    """Unregister methods after the test."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield

@@ -51,7 +51,7 @@ def test_real_records_satisfy_the_dataset_contract(reference: str, file: str, da
 
 
 class Honest:
-    """A method without fault; each test below breaks one promise."""
+    """Method without a fault; each test below violates one rule of the contract."""
 
     def index(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -88,7 +88,7 @@ class Free(Honest):
 
 
 class Counting(Honest):
-    """Its answer depends on how many queries came before."""
+    """Method whose answer depends on how many queries came before."""
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
         for number, query in enumerate(queries):
@@ -96,21 +96,21 @@ class Counting(Honest):
 
 
 class Pooling(Honest):
-    """Its answer depends on what other questions brought."""
+    """Method whose answer depends on passages of other questions."""
 
     def one(self, query: Query) -> Prediction:
         return replace(super().one(query), answer=str(len(self.corpus)))
 
 
 class Straying(Honest):
-    """Ignores the candidates."""
+    """Method that ignores the candidates."""
 
     def one(self, query: Query) -> Prediction:
         return replace(super().one(query), evidence=(Evidence(self.corpus.ids[0], 1.0),))
 
 
 class TwoForms(Honest):
-    """Answers a question both ways."""
+    """Method that answers a question in both forms."""
 
     async def answer_one(self, query: Query) -> Prediction:
         return self.one(query)

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, needs no other machine, and its reference is complete."""
+"""The documentation site: it builds without warnings, loads no external resources, and its reference is complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The reference's pages and what is registered, of a process of its own: in this one tests have registered parts of theirs."""
+    """Return the reference pages and the registered names from another process, because tests have registered names in this one."""
     done = subprocess.run([sys.executable, "-c", WRITTEN], capture_output=True, text=True, check=True, cwd=ROOT)
     pages, registered = json.loads(done.stdout)
     return pages, registered
@@ -63,7 +63,7 @@ print(json.dumps([pages(), {name: [entry.id for entry in entries] for name, entr
 
 
 class Loads(HTMLParser):
-    """Addresses that a page loads by itself; links that a reader may follow are none."""
+    """Resources that a page loads, without links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def test_every_option_of_every_component_is_explained(reference: dict[str, str])
 
 
 def options_without_words(lines: Iterable[str]) -> list[str]:
-    """Rows of tables of options whose last cell says nothing."""
+    """Return rows of option tables whose last cell is empty."""
     result, inside = [], False
     for line in lines:
         inside = line.startswith("|") and (inside or line.startswith("| option |"))
@@ -180,7 +180,7 @@ PAGES = [
 
 
 def test_repository_links_lead_to_existing_files() -> None:
-    """Whoever reads it where the code is hosted has no built site."""
+    """Readers on the repository's host have no built site."""
     assert len(PAGES) > 40
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)

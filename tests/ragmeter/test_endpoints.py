@@ -1,4 +1,4 @@
-"""The table of endpoints of an experiment: which models get an address."""
+"""The table of endpoints of an experiment: which models get a URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates that a retriever finds: which retrievers a setting may name, and that their presets are theirs."""
+"""Candidates found by a retriever: which retrievers a setting may name, with which presets."""
 
 from __future__ import annotations
 

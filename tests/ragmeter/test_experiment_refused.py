@@ -1,4 +1,4 @@
-"""What an experiment file may not say is refused with what to write in its place."""
+"""Invalid experiment files are refused with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows with a `grid`: what they become, and what is wrong with one."""
+"""Rows with a `grid`: their expansion, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebook under `examples`: what it shows is what its cells give."""
+"""The notebook under `examples`: its stored output equals the output of its cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values laid over an experiment file, and that a stored experiment keeps them."""
+"""Overrides of an experiment file, and their storage with the experiment."""
 
 from __future__ import annotations
 

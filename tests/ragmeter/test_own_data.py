@@ -1,4 +1,4 @@
-"""The example under `examples/own-data`: every quote of its questions stands in a document, and its experiment runs."""
+"""The example under `examples/own-data`: every quote occurs in a document, and its experiment runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluated questions that were trained on in other words."""
+"""Test questions that occur in training data as paraphrases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plug-in under `examples/plugin`: a package that ragmeter knows by its entry points alone."""
+"""The plug-in under `examples/plugin`: a package that ragmeter finds only by its entry points."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ GROUPS = {"ragmeter.methods": ["title_overlap", "two_looks"], "ragmeter.benchmar
 
 
 def start(command: list[str], folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python with these folders, and this tree, on the path."""
+    """Run Python with these folders and this tree on the path."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT))), "NO_COLOR": "1"}
     return subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True)
 
 
 def ragmeter(folder: Path, path: Path, *lines: str) -> list[Any]:
-    """What commands answer in JSON, with the plug-in at `path`, one after another in one process."""
+    """Return the JSON of commands run in one process, with the plug-in at `path`."""
     code = (
         "import sys; from ragmeter.cli import main\n"
         f"for words in {[line.split() for line in lines]!r}:\n"
@@ -40,7 +40,7 @@ def ragmeter(folder: Path, path: Path, *lines: str) -> list[Any]:
 
 @pytest.fixture
 def declared(tmp_path: Path) -> Path:
-    """A folder with the package as an installation leaves it: its modules, and its entry points as metadata."""
+    """Return a folder with the package as installed: its modules, and its entry points as metadata."""
     site = tmp_path / "site"
     info = site / "ragmeter_example-1.0.0.dist-info"
     info.mkdir(parents=True)

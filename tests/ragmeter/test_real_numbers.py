@@ -1,4 +1,4 @@
-"""Tables on real records, reproduced by a few lines that use nothing of ours but the answers that were given."""
+"""Tables on real records, reproduced by a short script that uses only the stored answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {"hotpotqa:train": 4, "2wikimultihopqa:dev": 40, "musique:train": 50}
 
 
 def native(reference: str, path: Path) -> list[tuple[str, str, list[str], list[str], set[int]]]:
-    """(id, question, golds, passages, positives) straight from the authors' file."""
+    """Yield (id, question, golds, passages, positives) directly from the original file."""
     text = path.read_text("utf-8")
     raw = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
     rows = []
@@ -59,7 +59,7 @@ def squad_f1(prediction: str, gold: str) -> float:
 
 
 def bm25_scores(question: str, passages: list[str]) -> np.ndarray:
-    """By an index of the question's own passages."""
+    """Return BM25 scores from an index of the question's own passages."""
     import bm25s
     import Stemmer
 
@@ -133,7 +133,7 @@ def test_table_on_real_records_equals_an_independent_script(
 
 
 def _answers(store: Path, run: str) -> dict[str, str]:
-    """Answers as any DuckDB client reads them."""
+    """Read the answers like any DuckDB client."""
     import duckdb
 
     with duckdb.connect(str(store / "store.duckdb"), read_only=True) as connection:

@@ -1,4 +1,4 @@
-"""The scripted LLM: right where it knows, labeled as a script, and survivable where it is corrupted."""
+"""The scripted LLM: correct where it knows the answer, labeled as a script, and robust under corruption."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.server import ChatRequest
 
 REFERENCE = "worlds/multihop:test"
 REQUESTED = 80
-"""Questions of it that are asked."""
+"""Number of questions that are used."""
 
 
 class Quiet:
@@ -57,7 +57,7 @@ methods: [{{id: {method}, reader: {reader}}}]
 
 
 def exact(predictions: Sequence[Prediction]) -> float:
-    """Share of questions answered by a gold string, or by the gold set joined as the datasets join it."""
+    """Return the share of questions answered by a gold string, or by the joined gold set."""
     gold = {question.id: question for question in datasets.load(REFERENCE).questions}
     return sum(_right(gold[p.question_id], p.answer) for p in predictions) / len(predictions)
 
@@ -156,7 +156,7 @@ def test_script_replies_unknown_if_the_world_has_no_answer(truth: WorldTruth) ->
 
 @pytest.mark.slow
 def test_distractors_alone_never_prove_most_questions(truth: WorldTruth) -> None:
-    """The proof looks for names; that must not make insufficient passages sufficient, nor miss the real ones."""
+    """The proof matches names; it must not accept insufficient passages or miss real ones."""
     corpus = truth.benchmarks[0].corpus
     bridges = [q for q in truth.questions.values() if q.type == "bridge" and q.answerable]
     texts = lambda ids: [p.full_text for p in corpus.get(ids)]  # noqa: E731

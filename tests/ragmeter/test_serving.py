@@ -1,4 +1,4 @@
-"""The example under `examples/serving`: both servers serve the model that the experiment asks for, and it runs."""
+"""The example under `examples/serving`: both servers serve the experiment's model, and the experiment runs."""
 
 from __future__ import annotations
 

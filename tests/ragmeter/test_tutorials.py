@@ -1,4 +1,4 @@
-"""The tutorials do what they say: every command on these pages is run, and prints what the page shows."""
+"""Tutorial pages: every command is executed and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ PAGES = (
     "statistics",
 )
 ALONE = ("index", "quickstart", "footguns")
-"""Pages of which each command starts by itself, as a newcomer's does; those of the others are forks of one process."""
+"""Pages on which each command starts its own process; commands of other pages are forks of one process."""
 LONGEST = 40
-"""Lines of a part of one's own, as its page promises."""
+"""Maximum number of lines of a user's component, as its page promises."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def tutorial(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless browser where there is one; without one, what pages show in a browser is not looked at."""
+    """Start a headless browser if available; otherwise, browser output of pages is not checked."""
     import shutil
 
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -70,7 +70,7 @@ def forks(tutorial: ModuleType) -> Iterator[Path]:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A folder with a short name: long ones break the lines in which commands print them."""
+    """Return a folder with a short name, because long names break printed lines."""
     with tempfile.TemporaryDirectory(prefix="r") as folder:
         yield Path(folder)
 

@@ -1,5 +1,4 @@
-"""Places that cannot be written, stores that are damaged, tags, values that do not fit: what is said, and how
-it ends."""
+"""Unwritable paths, damaged stores, tags, and invalid values: messages and exit codes."""
 
 from __future__ import annotations
 

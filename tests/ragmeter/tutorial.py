@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 PORTS = re.compile(r"\b(?:8000|8501)\b")
-"""Ports that pages name; free ones take their place."""
+"""Ports on pages, which are replaced by free ones."""
 _FENCE = re.compile(
     r"(?:^<!-- (?P<directive>[^\n]*?) -->\n+)?^```(?P<language>\w+)(?:[ \t]+title=\"(?P<title>[^\"]+)\")?[^\n]*\n"
     r"(?P<text>.*?)^```$",
@@ -37,7 +37,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, with what the page says to those who run it."""
+    """A fenced block, with the page's instructions on how to run it."""
 
     language: str
     title: str | None
@@ -46,20 +46,20 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page in order; those that are not run are left out."""
+    """Return the blocks of a page in order, without those that are not run."""
     results = [Block(m["language"], m["title"], m["text"], m["directive"] or "") for m in _FENCE.finditer(page)]
     return [block for block in results if block.directive != "not run"]
 
 
 def pattern(line: str) -> str:
-    """The regular expression of a line that a page shows."""
+    """Return the regular expression of a line on a page."""
     text = re.escape(" ".join(line.split()))
     text = text.replace("\\ ", r"\s+").replace("…", ".*")
     return re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b", "[0-9a-f]{8,64}", text)
 
 
 def missing(shown: str, printed: str) -> str | None:
-    """The first line that a page shows and nothing printed, in order; None where all were."""
+    """Return the first line of a page that was not printed, in order; None if all were."""
     lines = iter(printed.splitlines())
     for line in filter(str.strip, shown.splitlines()):
         if line.strip() == "…":
@@ -72,7 +72,7 @@ def missing(shown: str, printed: str) -> str | None:
 
 @dataclass
 class Room:
-    """A folder in which a page is run, as a newcomer's shell would.
+    """Folder in which a page is run, like a new user's shell.
 
     Attributes:
         folder: Files of the page, and the store that its commands make.
@@ -104,7 +104,7 @@ class Room:
         }
 
     def filled(self, text: str) -> str:
-        """Text with free ports in the place of those that it names."""
+        """Replace the ports in a text by free ones."""
         return PORTS.sub(lambda m: self.ports.setdefault(m[0], str(_free_port())), text)
 
     def write(self, block: Block) -> None:
@@ -198,7 +198,7 @@ def forks(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def room(folder: Path, forks: Path | None = None) -> Iterator[Room]:
-    """A room with an environment that sees the packages of this one and keeps what is installed to itself.
+    """Create a room with an environment that sees this one's packages and keeps new installations to itself.
 
     Args:
         folder: Where it is made.

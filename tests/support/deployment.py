@@ -1,4 +1,4 @@
-"""A deployment behind one address on loopback: what it answers, what it says of itself, and documents about its build."""
+"""A deployment behind one address on loopback: its answers, its reported identity, and documents about its build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.server import Handler, OpenAIServer, Refused, Written
 
 
 class Deployment(OpenAIServer):
-    """A model `m` at an endpoint that can be replaced by another one behind the same name.
+    """Model `m` at an endpoint that can be replaced behind the same name.
 
     Attributes:
         answer_text: What it answers.

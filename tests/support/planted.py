@@ -1,4 +1,4 @@
-"""Stores whose scores are planted, so that what a board must say about them is known."""
+"""Stores with chosen scores, so that the right content of a board is known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = ArrayLike | Mapping[str, ArrayLike]
 
 @dataclass
 class Planted:
-    """A store that methods are planted in.
+    """A store with methods of chosen scores.
 
     Attributes:
         folder: Of the store.

@@ -1,4 +1,4 @@
-"""Worlds in the native file formats of other datasets, so that their loaders can be run on known truth.
+"""Worlds in the native file formats of other datasets, so that their loaders can be tested on known gold.
 
 A format takes the questions that it can express and leaves the others out. Of graph QA, RoG's rows and NSM's files hold
 the graphs; the official JSON files and ToG's hold questions alone. Each has places that others lack: only CWQ's
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NativeFormat:
-    """A format of another dataset's files.
+    """A native file format.
 
     Attributes:
         subsets: The subsets of worlds that it can be written of, the usual one first.
@@ -43,7 +43,7 @@ class NativeFormat:
 
 
 def put(files: Mapping[str, str], path: Path, overwrite: bool) -> None:
-    """Write texts to a file and to others beside it, each of which appears whole or not at all.
+    """Write texts to a file and to related files, each atomically.
 
     Args:
         files: Text by name; "" is the file itself.
@@ -62,7 +62,7 @@ def put(files: Mapping[str, str], path: Path, overwrite: bool) -> None:
 
 
 def json_lines(rows: Iterable[Row]) -> str:
-    """Rows as JSON Lines."""
+    """Return rows as JSON Lines."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
@@ -71,13 +71,13 @@ def json_lines(rows: Iterable[Row]) -> str:
 
 
 LONGBENCH_SET = "multifieldqa_en"
-"""The set whose file is written: single documents of many kinds, short answers."""
+"""The subset whose file is written: single documents of many kinds, short answers."""
 SEPARATOR = "\n\n"
-"""Between two chunks of a document in its context."""
+"""Separator of chunks in a document's context."""
 
 
 def _longbench(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
-    """One JSON object a line, as in LongBench's `multifieldqa_en.jsonl`."""
+    """Return one JSON object per line, as in LongBench's `multifieldqa_en.jsonl`."""
     rows = [
         {
             "input": question.text,
@@ -95,7 +95,7 @@ def _longbench(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str,
 
 
 def _ultradomain(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
-    """One JSON object a line, as in a domain's file of UltraDomain."""
+    """Return one JSON object per line, as in a domain's file of UltraDomain."""
     rows = [
         {
             "input": question.text,
@@ -113,7 +113,7 @@ def _ultradomain(benchmark: Benchmark, questions: Sequence[Question]) -> dict[st
 
 
 def _with_documents(benchmark: Benchmark, questions: Sequence[Question]) -> Iterator[tuple[Question, list[Passage], str]]:
-    """Each question with its document's chunks and their text."""
+    """Yield each question with its document's chunks and their text."""
     documents: dict[str, tuple[list[Passage], str]] = {}
     for question in questions:
         document = question.document_id or ""
@@ -131,7 +131,7 @@ DOCUMENT_FORMATS: Mapping[str, NativeFormat] = {
     "longbench": NativeFormat(("long",), _has_one_answer, _longbench),
     "ultradomain": NativeFormat(("long",), _has_one_answer, _ultradomain),
 }
-"""By name."""
+"""Document formats by name."""
 
 
 COMPOSITIONALITY: Mapping[str, str] = {
@@ -144,7 +144,7 @@ COMPOSITIONALITY: Mapping[str, str] = {
 
 
 def rog_rows(benchmark: Benchmark, questions: Sequence[Question]) -> Iterator[Row]:
-    """Questions as RoG's rows, the hub's columns in their order; `choices` is empty there too."""
+    """Return questions as RoG's rows, with the hub's columns in order; `choices` is empty, as on the hub."""
     for question in questions:
         graph = benchmark.extra["graphs"][question.id]
         nodes = _nodes(graph)
@@ -275,7 +275,7 @@ def _nodes(graph: Sequence[Triple]) -> dict[str, None]:
 
 
 def _mid(name: str) -> str:
-    """An id in Freebase's manner, the same for a name wherever it stands."""
+    """Return an id in Freebase's style, equal for equal names."""
     return f"m.{content_id('w', name)}"
 
 
@@ -509,7 +509,7 @@ NQ_FORMATS: Mapping[str, NativeFormat] = {
     "nq_kilt": _nq_format(_kilt),
     "nq_contexts": _nq_format(_contexts),
 }
-"""By name; the layouts are those of `datasets.nq`."""
+"""Formats by name; the layouts are those of `datasets.nq`."""
 
 
 FORMATS: Mapping[str, NativeFormat] = {**MULTIHOP_FORMATS, **DOCUMENT_FORMATS, **GRAPH_FORMATS, **NQ_FORMATS}
@@ -517,7 +517,7 @@ FORMATS: Mapping[str, NativeFormat] = {**MULTIHOP_FORMATS, **DOCUMENT_FORMATS, *
 
 
 def write_native(benchmark: Benchmark, format: str, path: Path | str, *, overwrite: bool = False) -> tuple[str, ...]:
-    """Write a benchmark of worlds as another dataset's own file.
+    """Write a benchmark of worlds as another dataset's native file.
 
     Args:
         benchmark: A subset of worlds that the format can be written of.

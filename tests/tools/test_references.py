@@ -1,4 +1,4 @@
-"""References of docstrings, comments and pages to modules and files that exist, and to others."""
+"""References in docstrings, comments and pages to existing and missing modules and files."""
 
 from __future__ import annotations
 

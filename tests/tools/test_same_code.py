@@ -1,4 +1,4 @@
-"""Changes of words and changes of code, between two revisions of a repository."""
+"""Changes of text and changes of code between two revisions of a repository."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_strings_used_by_code_are_not_messages() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One commit with a module, a page and a prompt; `tools.same_code` looks here."""
+    """Create a repository with one commit of a module, a page and a prompt for `tools.same_code`."""
     (tmp_path / "a.py").write_text(BEFORE)
     (tmp_path / "page.md").write_text("# Page\n")
     (tmp_path / "prompt.txt").write_text("Answer.\n")

@@ -1,4 +1,4 @@
-"""From the authors' file over the loader and the metric to the number that LongBench's own scorer prints.
+"""The authors' file through loader and metric, compared with the number that LongBench's scorer prints.
 
 `upstream` says again, in a few lines and by the packages that LongBench uses, what its `metrics.py` and `eval.py` compute.
 """

@@ -1,7 +1,6 @@
-"""Hostile uploads:
+"""Hostile uploads: zip bombs, path traversal, false sizes and executable content.
 
-zip bombs, path traversal, false sizes and executable content. Nothing is unpacked or executed, only files with fixed
-names are written, and the store stays unchanged.
+Nothing is unpacked or executed, only files with fixed names are written, and the store stays unchanged.
 """
 
 from __future__ import annotations

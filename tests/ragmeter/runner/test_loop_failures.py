@@ -1,4 +1,4 @@
-"""Failures are no wrong answers: runs that are incomplete, runs that stop, and how both go on."""
+"""Failures are not wrong answers: incomplete runs, stopped runs, and how both resume."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Methods that a test registers are gone after it."""
+    """Unregister methods after the test."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield
@@ -51,7 +51,7 @@ def scratch() -> Iterator[None]:
 
 
 class Mortal:
-    """An endpoint that answers so many calls and refuses all others, in other words each time."""
+    """Endpoint that answers a number of calls and refuses all others, with a different message each time."""
 
     def __init__(self, text: str = "Ann") -> None:
         self.left = 0
@@ -83,7 +83,7 @@ def asking(url: str) -> str:
 
 
 def everything(store: Store) -> list[Any]:
-    """Everything but times and what was tried in vain."""
+    """Return everything except times and failed attempts."""
     columns = {"predictions": "run, question, answer, failed", "scores": "*", "evidence": "*", "usage": "run, question, prompt_tokens"}
     with store.database.reading() as connection:
         return [connection.execute(f"SELECT {names} FROM {table} ORDER BY ALL").fetchall() for table, names in columns.items()]
@@ -138,7 +138,7 @@ def failing(share: float) -> None:
 
 
 def mending(broken: set[str], texts: list[str]) -> None:
-    """Register a method that raises on the third question until it is mended; its model has no answer to the last."""
+    """Register a method that raises on the third question until it is repaired; its model has no answer to the last."""
 
     @register("test_mending", kind="method", summary="raises until it is mended")
     class Mending:
@@ -281,7 +281,7 @@ def test_metric_exception_keeps_the_answers_unscored(tmp_path: Path, monkeypatch
 
     @metric("test_metric", source="a test", group="answer", needs=("answer",))
     def measure(batch: Batch) -> Any:
-        """What the test says."""
+        """Return the value or raise the error that the test sets."""
         if isinstance(returned[-1], BaseException):
             raise returned[-1]
         return returned[-1](batch)

@@ -1,4 +1,4 @@
-"""Questions over one document reach a server one after another, so that its prefix cache holds the document."""
+"""Questions about one document reach a server one after another, so that its prefix cache holds the document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCUMENTS, EACH, WORDS = 6, 4, 20 * BLOCK
 
 
 def write_records(file: Path) -> None:
-    """Questions about several documents in turns, in LongBench's format."""
+    """Write questions about several documents in alternation, in LongBench's format."""
     records = [
         {
             "_id": f"q{turn}-{number}",
@@ -49,7 +49,7 @@ def answer(request: ChatRequest) -> str:
 
 
 def documents_of(server: VLLM) -> list[str]:
-    """The document of each question, in the order of arrival."""
+    """Return the document of each question, in the order of arrival."""
     return [question[2] for request in server.requests if (question := QUESTION.search(request.prompt))]
 
 

@@ -1,4 +1,4 @@
-"""No question waits for another: rows are durable as they end, and the next task begins before the last reply of one."""
+"""No question waits for another: rows are stored as they finish, and the next task starts before the last reply of one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pytest.importorskip("openai")
 
 SLOW_S = 3.0
 HELD_S = 60.0
-"""Longest time that a reply is held back until a test lets it go."""
+"""Maximum time that a reply is held back until a test releases it."""
 
 
 class Nothing:
-    """Shows nothing."""
+    """Progress that shows nothing."""
 
     def begin(self, *_: Any) -> None: ...
     def stage(self, *_: Any) -> None: ...
@@ -38,7 +38,7 @@ class Nothing:
 
 @contextmanager
 def run_of(folder: Path, refuse: bool = False, held: threading.Event | None = None) -> Any:
-    """Two tasks at an endpoint whose very first reply is slow or held; when each call came, by how many passages it brings."""
+    """Run two tasks at an endpoint whose first reply is slow or held; return when each call arrived, by number of passages."""
     came: list[tuple[float, int]] = []
     lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Experiments whose reader is an endpoint: estimated before, reached before, stopped with the right exit code."""
+"""Experiments whose reader is an endpoint: estimated and reached before the run, and stopped with the right exit code."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_replies_are_listed_exported_imported_and_pruned(tmp_path: Path, call: C
 
 
 class Changing(OpenAIServer):
-    """An endpoint that says of itself what it is set to."""
+    """Endpoint whose reported identity can be changed."""
 
     model_served, system = "m-1", "fp_1"
 

@@ -1,4 +1,4 @@
-"""Progress on standard error: in a terminal of 80 columns bar, count and times stay; in a file a line a minute."""
+"""Progress on stderr: a terminal of 80 columns shows bar, count and times; a file gets one line per minute."""
 
 from __future__ import annotations
 

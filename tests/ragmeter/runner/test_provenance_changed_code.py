@@ -1,4 +1,4 @@
-"""A plug-in's code changes between two runs of an experiment: what is asked again, and what is said of it."""
+"""A plug-in's code changes between two runs of an experiment: what is run again, and what is reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def run(plugin: Plugin, store: Store) -> Run:
-    """Runs the experiment as a new process does; gives how many questions were answered."""
+    """Run the experiment like a new process; return how many questions were answered."""
 
     def answered() -> int:
         plugin.load()
@@ -220,7 +220,7 @@ def test_checkpoint_folder_of_a_training_depends_on_its_code(plugin: Plugin) -> 
 
 
 class Made:
-    """A run as changes are read from it."""
+    """Run from which changes are read."""
 
     def __init__(self, description: dict, provenance: dict | None = None, run: str = "b", **more: object) -> None:  # type: ignore[type-arg]
         self.run, self.method, self.dataset, self.setting, self.seed = run, "row", "toy:dev", "distractor", 0

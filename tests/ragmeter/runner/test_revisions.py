@@ -1,4 +1,4 @@
-"""Deployments that are replaced behind one address: asked again if a revision tells them apart, else reported."""
+"""Deployments replaced behind one address: queried again if a revision distinguishes them, otherwise reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def file_for(server: Deployment, *, model: str = "", row: str = "", rows: str = 
 
 
 def asked(text: str, store: Store, stated: dict[str, str] | None = None) -> int:
-    """Run an experiment; returns how many questions were answered."""
+    """Run an experiment; return how many questions were answered."""
     chosen = revisions.with_revisions(experiment.parse(text, "x.yaml"), stated or {})
     outcomes = run_experiment(chosen, store, How(), talk=False)
     assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
@@ -61,7 +61,7 @@ def asked(text: str, store: Store, stated: dict[str, str] | None = None) -> int:
 
 
 def answers(store: Store) -> list[set[str]]:
-    """Return what each run of the experiment answered, the newest table only."""
+    """Return what each run of the experiment answered, in the newest table."""
     return [{prediction.answer for prediction in store.predictions(run.run)} for run in queries.runs(store, "asked")]
 
 

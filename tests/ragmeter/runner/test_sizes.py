@@ -1,4 +1,4 @@
-"""Sizes of a method's models against the tensors themselves."""
+"""Sizes of a method's models, compared with the tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ragmeter.runner.sizes import models_of
 
 
 def counted(model: str) -> int:
-    """All numbers in a model's weights."""
+    """Return the number of parameters in a model's weights."""
     with safe_open(Path(locate(model)) / "model.safetensors", "pt") as file:
         return sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118  # a file is no mapping
 

@@ -1,4 +1,4 @@
-"""Limits on spending over all roles of an experiment, against a real endpoint on loopback."""
+"""Spending limits over all roles of an experiment, with a loopback endpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.server import ChatRequest, Handler, OpenAIServer, Written
 QUESTIONS = 6
 PRICE = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 10_000.0}
 USD = 0.01
-"""What a call costs: one token of a reply."""
+"""Cost of a call: one token of a reply."""
 FILE = """\
 name: spent
 benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {questions}, config: {{worlds: 1}}}}]
@@ -41,7 +41,7 @@ JUDGE = "[{{id: match, config: {{llm: {llm}}}}}]"
 
 
 class Served:
-    """An endpoint that counts its calls.
+    """Endpoint that counts its calls.
 
     Attributes:
         header: The cost that it states in a header as LiteLLM does.

@@ -1,4 +1,4 @@
-"""Repeats: every question is answered and judged several times, and the board joins the answers in one row."""
+"""Repeats: every question is answered and judged several times, and the board merges the answers in one row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 class Silent:
-    """Progress that nobody sees."""
+    """Progress without output."""
 
     def begin(self, name: str, total: int, done: int) -> None: ...
     def advance(self, questions: int) -> None: ...
@@ -67,7 +67,7 @@ class Models:
 
 
 class Repeated(NamedTuple):
-    """A store in which every method has answered three times, and what was asked for it.
+    """A store in which every method has answered three times, and the requests for it.
 
     Attributes:
         store: The store.

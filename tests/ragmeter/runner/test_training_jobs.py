@@ -1,4 +1,4 @@
-"""Experiments that train what their methods need, before the methods are run."""
+"""Experiments that train what their methods need before the methods run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from results.store.store import Store
 from tests.support.errors import raises
 
 STEPS: list[tuple[str, int]] = []
-"""Stages that were really trained, with their seeds."""
+"""Stages that were trained, with their seeds."""
 
 
 class K1TrainingConfig(TrainingConfig):
@@ -87,7 +87,7 @@ class K1Retriever:
 
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
-    """The retriever is there for these tests alone: others build every registered one."""
+    """Register the retriever only for these tests, because others build every registered one."""
     list(METHODS)
     before = dict(METHODS._entries)
     register(
@@ -121,7 +121,7 @@ metrics: [recall@5]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An experiment that trains in this process."""
+    """Write an experiment that trains in this process."""
     STEPS.clear()
     monkeypatch.setattr(side_by_side, "memory", lambda device: 0.0)
     path = tmp_path / "trained.yaml"
@@ -224,7 +224,7 @@ class WaitingConfig(TrainingConfig):
 
 @register_training("waiting_test", summary="", stages=("only",), config=WaitingConfig, extra=None, needs=lambda config: Needs())
 class Waiting:
-    """Ends when all that are to be carried out beside it have begun."""
+    """Training that ends when all parallel trainings have started."""
 
     def __init__(self, config: WaitingConfig) -> None:
         self.config = config
@@ -249,7 +249,7 @@ class Waiting:
 
 
 def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
-    """Trainings, of names and options in YAML, with their store."""
+    """Return trainings from names and options in YAML, with their store."""
     rows = "".join(f"  - {{id: waiting_test, {spec.replace('HERE', str(tmp_path))}}}\n" for spec in specs)
     text = (
         f"name: x\nbenchmarks: [{{id: worlds/multihop, split: test}}]\nmethods: [{{id: bm25, reader: retrieval_only}}]\ntrainings:\n{rows}"

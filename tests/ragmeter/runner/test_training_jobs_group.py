@@ -1,4 +1,4 @@
-"""Trainings that several processes carry out together, on this machine and in a Ray cluster."""
+"""Trainings by several processes together, on this machine and in a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 
 
 class Writer:
-    """A model that writes questions; the first tries of every fourth prompt are refused."""
+    """Model that writes questions; the first attempts of every fourth prompt are refused."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -42,7 +42,7 @@ def writer() -> Iterator[tuple[Writer, str]]:
 
 @pytest.fixture
 def words(tmp_path: Path, writer: tuple[Writer, str]) -> list[str]:
-    """Options of a small training of GPR."""
+    """Return options of a small training of GPR."""
     toy = importlib.import_module("tests.methods.gpr.gpr_toy")
     base = toy.save_base(importlib.import_module("tests.methods.tiny_models"), tmp_path / "base")
     options = toy.options(base).model_dump(mode="json") | {

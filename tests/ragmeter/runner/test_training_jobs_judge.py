@@ -1,4 +1,4 @@
-"""A training that asks for a judge of answers gets one; methods import none."""
+"""A training that requests an answer judge gets one; methods import none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.errors import raises
 
 
 class Options(SarkDataConfig, TrainingConfig):
-    """The options of a training that makes SARK's rows."""
+    """Options of a training that creates SARK's rows."""
 
 
 def options(**labels: Any) -> Options:

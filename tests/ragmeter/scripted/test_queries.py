@@ -1,4 +1,4 @@
-"""With an LLM that knows the world, what is written to search with finds more than the question; it labels, orders and asks, too."""
+"""With an LLM that knows the world, generated queries retrieve more than the question; it also labels, orders and asks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFERENCE, OPTIONS = "worlds/long:test", {"questions": 24, "worlds": 1, "entitie
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where vectors of the same passages are kept for the next test."""
+    """Return the folder in which vectors are cached between tests."""
     return tmp_path_factory.mktemp("kept")
 
 

@@ -1,4 +1,4 @@
-"""With an LLM that knows the world, each reranker puts every positive first; whatever it says, each gives a permutation."""
+"""With an LLM that knows the world, each reranker ranks every positive first, and always returns a permutation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SYSTEMS = {
     "rank_r1, direct, three votes": {"reasons": False, "children": 9, "votes": 3, "k": 4},
 }
 WRAPPED = "wrapped"
-"""The one way of spoiling a reply that leaves what it says readable."""
+"""The only corruption after which a reply stays readable."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Tables for people: none is wider than the terminal, nothing is lost, and in a file a row is one line."""
+"""Tables for people: no table is wider than the terminal, no text is lost, and a row in a file is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output for terminals holds no control or direction characters of the texts that it shows."""
+"""Terminal output contains no control or direction characters from stored texts."""
 
 from __future__ import annotations
 

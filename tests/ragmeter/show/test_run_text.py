@@ -1,4 +1,4 @@
-"""A run in a terminal: its scores come first, and what it was made of only where it is asked for."""
+"""A run in a terminal: scores come first, and its configuration only on request."""
 
 from __future__ import annotations
 

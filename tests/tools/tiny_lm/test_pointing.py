@@ -1,4 +1,4 @@
-"""Attention supervision of the pocket model: where pointers point, and what the loss measures."""
+"""Attention supervision of the pocket model: pointer positions, and the loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training of the pocket model: its data, its packing, its refusal of held-out worlds, and resuming."""
+"""Training of the pocket model: data, packing, refusal of held-out worlds, and resuming."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_batches_have_the_shape_of_their_level_and_are_reproducible(level: int, 
 
 @pytest.mark.slow
 def test_packed_block_is_predicted_as_if_alone_after_its_context(encode: Encoder) -> None:
-    """The logits of a packed row against those of each prompt run by itself."""
+    """The logits of a packed row equal those of each prompt run separately."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(str(pocket_path()), dtype=torch.float32).eval()
@@ -130,7 +130,7 @@ def test_packed_block_is_predicted_as_if_alone_after_its_context(encode: Encoder
 
 @pytest.mark.slow
 def test_token_ids_of_blocks_equal_the_ids_of_the_whole_prompt(encode: Encoder) -> None:
-    """Training concatenates ids of pieces; inference tokenizes one string: both must agree."""
+    """Training concatenates ids of pieces and inference tokenizes one string; both must agree."""
     tokenizer: Any = load(pocket_path())
     packer = Packer(encode, 1, 4096, Draws("test"))
     checked = set()
@@ -170,7 +170,7 @@ def test_curriculum_advances_after_mastery_or_a_time_limit() -> None:
 @pytest.mark.slow
 def test_last_levels_ask_more_about_missing_passages() -> None:
     def declining(level: int) -> float:
-        """Share of the contexts of several passages that begin with at least two things they do not say."""
+        """Return the share of contexts with several passages that start with at least two questions they do not answer."""
         several = [group for group in Maker(11, LEVELS[level]).groups(200) if len(group.context) >= 4]
         first = [[block.task for block in group.blocks[:2]] for group in several]
         return sum(tasks == ["missing", "missing"] for tasks in first) / len(several)

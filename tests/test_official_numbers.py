@@ -1,7 +1,7 @@
 """Native files through loader and metric, compared with the numbers of each dataset's own script.
 
-Each script is written again here in a few lines that use nothing of ours. Predictions are made of the gold, spoilt in the ways in
-which evaluators differ: golds on one line, on lines of their own, again, in another wording, with others, and none.
+Each script is restated here in a few lines that use no code of ragmeter. Predictions are variants of the gold on which evaluators
+differ: golds on one line, on separate lines, repeated, in another wording, with other text, and none.
 """
 
 from __future__ import annotations

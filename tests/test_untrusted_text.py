@@ -1,7 +1,7 @@
 """Every parser of untrusted text takes linear time, and raises only its documented error.
 
-The texts are what loops of models and hostile files consist of: one character 100,000 times, 16,000 nested brackets, and
-one tag or key again and again.
+The texts resemble looping models and hostile files: one character 100,000 times, 16,000 nested brackets, and one tag or key
+repeated many times.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Known traps of other tools' metrics, each shown to exist and shown not to be ours.
+"""Known traps of metrics in other tools: each is demonstrated, and ragmeter avoids it.
 
-The traps of judges (parse failures as ties, "mismatch" containing "match") are tested with the judges, unseeded
+Traps of judges (parse failures as ties, "mismatch" containing "match") are tested with the judges, and unseeded
 permutation tests with the statistics.
 """
 

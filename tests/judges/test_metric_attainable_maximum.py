@@ -1,7 +1,7 @@
 """On gold predictions, every metric reaches its attainable maximum on every scorable question.
 
-The attainable maximum is derived here from the gold alone: recall@1 cannot exceed 1 / positives, precision@20 cannot
-exceed positives / 20. Questions that a metric leaves out must be unscorable by their gold, and for no other reason.
+The attainable maximum is derived here only from the gold: recall@1 cannot exceed 1 / positives, precision@20 cannot
+exceed positives / 20. Questions that a metric skips must be unscorable because of their gold.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1
     "choice",
     "infinitebench_name",
 }
-"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs and of grades, LongBench's, ∞Bench's,
-KILT's; perplexity has none."""
+"""Metrics whose maximum is tested with the metric: BERTScore, answers in graphs, pairs, grades, LongBench, ∞Bench and KILT.
+Perplexity has no maximum."""
 CUTS = (1, 5, 20)
 
 

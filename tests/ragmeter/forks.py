@@ -1,9 +1,9 @@
-"""Commands as forks of one process that has imported what they import: that takes longer than most of what they do.
+"""Run commands as forks of one process that has imported their modules, because imports take longer than most commands.
 
-Each is a process with arguments, folder, environment, input and output of its own. That commands start from nothing is tested
-in `tests/test_wheel.py`, `tests/test_first_lines.py` and on the pages that run without this.
+Each is a process with separate arguments, folder, environment, input and output. Commands in new processes are tested in
+`tests/test_wheel.py`, `tests/test_first_lines.py` and on the pages that run without forks.
 
-    python tests/ragmeter/forks.py serve SOCKET             # runs what it is asked for, one after another
+    python tests/ragmeter/forks.py serve SOCKET             # runs the requested commands one after another
     python tests/ragmeter/forks.py ask SOCKET SITE WORDS…   # `ragmeter WORDS…` with packages that were installed in SITE
 """
 

@@ -1,11 +1,11 @@
-"""Pages whose commands are executed: read from Markdown, run block by block, held against the output that they show.
+"""Execute the commands of pages block by block, and compare their output with the output on the page.
 
 - A fenced block with a `title` is a file and is written under that name.
 - `bash` and `python` blocks are run, in order, in one folder. They must succeed.
-- A `text` block is what the block before it prints: its lines occur in that order. `…` stands for anything, white space
-  and hashes of eight digits and more for any others; a line `…` for any lines.
-- `<!-- not run -->` before a block: it is shown only. `<!-- in the background -->`: a server; the next blocks run when
-  it answers. `<!-- in the browser: PATH -->` before a `text` block: what a browser shows of that server at PATH.
+- A `text` block is the output of the block before it: its lines occur in that order. `…` matches any text, white space
+  matches any white space, and a hash of at least eight digits any hash; a line `…` matches any lines.
+- `<!-- not run -->` before a block: it is not executed. `<!-- in the background -->`: a server; the next blocks run when
+  it answers. `<!-- in the browser: PATH -->` before a `text` block: text of that server's page at PATH in a browser.
 
     python tests/ragmeter/tutorial.py PAGE      # runs a page and prints what its blocks print
 """
@@ -75,8 +75,8 @@ class Room:
     """Folder in which a page is run, like a new user's shell.
 
     Attributes:
-        folder: Files of the page, and the store that its commands make.
-        environment: An environment of Python of its own: what a page installs goes there, and nowhere else.
+        folder: Files of the page, and the store that its commands create.
+        environment: A separate Python environment, into which a page installs packages.
     """
 
     folder: Path
@@ -201,8 +201,8 @@ def room(folder: Path, forks: Path | None = None) -> Iterator[Room]:
     """Create a room with an environment that sees this one's packages and keeps new installations to itself.
 
     Args:
-        folder: Where it is made.
-        forks: Where commands are run as forks of one process, but for servers; None: each starts by itself.
+        folder: Folder to create it in.
+        forks: Socket of a process whose forks run commands other than servers; None starts a process per command.
     """
     import venv
 
@@ -232,10 +232,10 @@ def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> Non
     """Run a page.
 
     Args:
-        page: Its Markdown.
-        where: Where it is run.
-        browser: For what a page shows in a browser; such blocks are passed over without one.
-        tell: Print what blocks print, and let differences from what the page shows pass.
+        page: Markdown of the page.
+        where: Room to run it in.
+        browser: Browser for blocks with browser output, which are skipped without one.
+        tell: Print the output of blocks, and ignore differences from the page.
 
     Raises:
         AssertionError: A block failed, or printed something else than the page shows.

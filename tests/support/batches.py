@@ -18,14 +18,14 @@ class Batches(ThreadingHTTPServer):
     """An endpoint with `/files` and `/batches`; each status request advances a batch by one step.
 
     Attributes:
-        final: Status in which batches end.
-        held: While set, batches stay in progress.
-        refuse: From method and path to a status that is answered in place of a reply; None for none.
-        unanswered: Whether a request is left out when a batch expires; its prompt is passed.
-        cut: Bytes that are missing at the end of output files.
-        usage: Of every reply.
+        final: Final status of batches.
+        held: If set, batches stay in progress.
+        refuse: Maps method and path to an error status, or None for a normal reply.
+        unanswered: Whether a request, given its prompt, is missing when a batch expires.
+        cut: Number of bytes missing at the end of output files.
+        usage: Usage of every reply.
         live: Prompts of live calls.
-        batches, files: What was created, by id.
+        batches, files: Created objects by id.
     """
 
     daemon_threads = True

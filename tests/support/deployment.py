@@ -13,12 +13,12 @@ class Deployment(OpenAIServer):
     """Model `m` at an endpoint that can be replaced behind the same name.
 
     Attributes:
-        answer_text: What it answers.
-        created: Gives `created` of its entry in `/v1/models`; None: the server has no such list.
+        answer_text: Its answer.
+        created: Returns `created` of its entry in `/v1/models`; None if the server has no such list.
         system: Its `system_fingerprint`.
-        documents: By path, a status, a JSON value (or bytes) and headers.
+        documents: Status, JSON value (or bytes) and headers by path.
         delay: Seconds before a document is sent.
-        asked: Paths that were read, in order.
+        asked: Requested paths in order.
     """
 
     def __init__(self) -> None:

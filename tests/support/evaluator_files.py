@@ -2,8 +2,8 @@
 
     python -m tests.support.evaluator_files FOLDER [SEEDS]
 
-writes them, so that the official scripts can be run on the same files; `tests/results/formats/recorded_evaluators.json` keeps what
-they printed.
+This writes them, so that the official scripts can be run on the same files; `tests/results/formats/recorded_evaluators.json` has
+their output.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Case:
     """A data file with related files, a file of predictions, and the script's result on it.
 
     Attributes:
-        reference: What the data file is loaded as.
+        reference: Data reference of the data file.
         rows: Its records.
         predictions: The file of predictions.
-        script: From its text to a result; raises `Refused`.
+        script: Maps its text to a result; raises `Refused`.
         data: The data file, JSON of `rows` unless the layout differs.
-        beside: Further files by name.
+        beside: Related files by name.
     """
 
     reference: str

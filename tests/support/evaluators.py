@@ -1,6 +1,6 @@
 """The official evaluators restated over the authors' data and a file of predictions, independent of the package.
 
-Each reads a file as the script does and returns values per question (None if the script leaves a question out) and what it prints.
+Each reads a file like the script and returns values per question (None if the script omits a question) and the printed output.
 Written from the scripts' published rules: HotpotQA `hotpot_evaluate_v1.py`, 2WikiMultihopQA v1.1, MuSiQue `evaluate_v1.0.py`,
 LongBench `eval.py`, RoG `evaluate_results.py`, SQuAD `evaluate-v1.1.py`.
 """

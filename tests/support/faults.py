@@ -27,14 +27,14 @@ class Faults:
     order of calls.
 
     Args:
-        passing: Share of tries that meet a passing fault.
-        lasting: Share of prompts that the endpoint refuses for good.
-        kinds: The passing faults to draw from.
-        most_in_a_row: After this many faulty tries a prompt is answered, so that nothing depends on luck.
-        seed: Decides the draws.
+        passing: Share of attempts with a transient fault.
+        lasting: Share of prompts that the endpoint always refuses.
+        kinds: Transient faults to sample from.
+        most_in_a_row: Number of faulty attempts after which a prompt is answered, so that tests are deterministic.
+        seed: Random seed.
 
     Attributes:
-        played: How often each fault was played.
+        played: Count of each fault.
     """
 
     def __init__(

@@ -35,9 +35,9 @@ class Hosted(ThreadingHTTPServer):
     """The server.
 
     Attributes:
-        requests: Path and body of everything that was asked with the right key.
-        fault: What to answer in place of the right reply; None for that.
-        most: Texts of a request beyond which it answers 413.
+        requests: Path and body of all requests with the right key.
+        fault: Reply to send instead of the right one; None for the right one.
+        most: Maximum texts per request; beyond it, the server answers 413.
     """
 
     daemon_threads = True

@@ -1,6 +1,6 @@
 """A loopback hub: the part of the hub's protocol that `huggingface_hub` uses to list and fetch files.
 
-Repositories of data and of models are given as files by revision; faults are switched on while it runs.
+Dataset and model repositories are given as files by revision; faults can be enabled while it runs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Repository:
     """Repository of the hub.
 
     Args:
-        files: Its files, or by branch its files.
-        gated: Whether its owner grants access one by one.
-        private: Whether only those who have access see that it is there.
-        granted: Tokens that have access.
-        page: Files to a page of its listing.
+        files: Its files, or its files by branch.
+        gated: Whether its owner grants access individually.
+        private: Whether it is visible only with access.
+        granted: Tokens with access.
+        page: Files per page of its listing.
 
     Attributes:
         commits: Files by commit.
@@ -75,12 +75,12 @@ class HubFaults:
     """Faults of the hub, which may change while it runs.
 
     Attributes:
-        unavailable: Answer so many requests with 503 first.
-        limited: Answer so many requests with 429 first.
-        cuts: Break so many transfers off, each behind `cut_after` bytes of it.
+        unavailable: Number of first requests that are answered with 503.
+        limited: Number of first requests that are answered with 429.
+        cuts: Number of transfers that end after `cut_after` bytes.
         cut_after: See `cuts`.
-        altered: Files whose content arrives altered, at the same length.
-        forgets_ranges: Whether requests for a part are answered with the whole.
+        altered: Files whose content is changed in transfer, with equal length.
+        forgets_ranges: Whether range requests are answered with the whole file.
     """
 
     unavailable: int = 0
@@ -95,12 +95,12 @@ class HubServer(ThreadingHTTPServer):
     """The hub.
 
     Args:
-        datasets: Repositories of data by id.
-        models: Repositories of models by id.
-        moved: New id by old id of repositories that were renamed; requests are redirected.
+        datasets: Dataset repositories by id.
+        models: Model repositories by id.
+        moved: New id by old id of renamed repositories; requests are redirected.
 
     Attributes:
-        faults: How it misbehaves.
+        faults: Its faults.
         requests: Count of requests by method and path.
         ranges: The `Range` headers of transfers, in order ("" without one).
     """

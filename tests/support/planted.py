@@ -28,11 +28,11 @@ class Planted:
     """A store with methods of chosen scores.
 
     Attributes:
-        folder: Of the store.
-        better: By metric, whether higher is better, its range, and its unit; others are fractions.
-        kinds: By method, `control` or another kind; the others are methods.
-        origins, descriptions: By method, of its runs; the others were run here, and described by their names.
-        failing: Methods that answer no question.
+        folder: Folder of the store.
+        better: Direction, range and unit by metric; other metrics are fractions.
+        kinds: Kind by method, such as `control`; others are methods.
+        origins, descriptions: Origin and description of runs by method; by default, run here and described by name.
+        failing: Methods that fail on every question.
     """
 
     folder: Path

@@ -51,7 +51,7 @@ class Plugin:
     """A folder of installed packages.
 
     Args:
-        folder: Empty; on `sys.path`.
+        folder: An empty folder on `sys.path`.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """`python -m tests.support.processes PROGRAM ARGUMENT... FOLDER FOLDER`: run a program in one process, and in a group of two.
 
-The program's last argument is the first folder, or, in the group, the second one. What it imports is imported once, before the
-processes are forked: that takes longer than what the programs of the tests compute.
+The program's last argument is the first folder, or, in the group, the second one. Its modules are imported once, before the
+processes are forked, because imports take longer than the tests' programs.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ class ChatRequest:
     """Request of a client.
 
     Attributes:
-        model: The name it asks for.
+        model: Requested model name.
         messages: The conversation.
-        max_tokens: Longest reply, None where it does not say.
-        body: Everything that was sent.
+        max_tokens: Maximum tokens of the reply; None if not given.
+        body: Complete request body.
     """
 
     model: str
@@ -55,7 +55,7 @@ class Refused(Exception):
 
     Args:
         status: HTTP status.
-        message: Of the error, for the client.
+        message: Error message for the client.
         code: The protocol's error code.
     """
 
@@ -70,12 +70,12 @@ class OpenAIServer(ThreadingHTTPServer):
     """An OpenAI-compatible endpoint.
 
     Args:
-        model: The name that it goes by; requests for another are refused, unless `any_model`.
-        answer: From a request to a reply; called from many threads at once. Raises `Refused`.
+        model: Its model name; requests for another are refused unless `any_model` is set.
+        answer: Maps a request to a reply; called concurrently from many threads. Raises `Refused`.
         host: Address to listen on.
-        port: 0 takes a free one.
-        any_model: Whether any model name is answered.
-        intercept: Called with the handler and the request before `answer`; True means that it has replied itself.
+        port: 0 selects a free port.
+        any_model: Whether every model name is accepted.
+        intercept: Called with the handler and the request before `answer`; it returns True if it has replied.
 
     Raises:
         UserError: The address cannot be listened on.

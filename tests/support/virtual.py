@@ -1,7 +1,7 @@
 """An event loop whose clock jumps to the next timer, and an endpoint on it with faults: minutes of calls in seconds.
 
-The endpoint stands below the real client: requests leave through it as bytes of a transport, so that what is tested is the
-client, its errors and everything above them. Only the network is not there.
+The endpoint replaces the transport below the real client, so that tests include the client, its errors and all code above it.
+Only the network is missing.
 """
 
 from __future__ import annotations
@@ -98,17 +98,17 @@ class Weather:
     """An endpoint in virtual time that replies by `answer` and simulates one kind of fault.
 
     Args:
-        answer: From a prompt to a reply's text.
-        latency: From a prompt to the seconds that a reply takes.
+        answer: Maps a prompt to a reply's text.
+        latency: Maps a prompt to the seconds of a reply.
         fault: One of `FAULTS`; "" is a healthy endpoint.
-        share: Of tries that meet it, drawn by prompt and try; the tenth of all meets it in any case.
-        whole: Whether the calls of a question depend on each other, so that its chain is all of them.
+        share: Share of attempts with the fault, sampled by prompt and attempt; the tenth attempt always has it.
+        whole: Whether the calls of a question depend on each other and form one chain.
 
     Attributes:
-        slot_s: Seconds of all tries, in which each occupied a slot.
-        chains: By prompt or question, seconds of its tries and of the pauses that the endpoint asked for.
-        most: Most tries in flight at once.
-        tries: How many tries were made, by prompt.
+        slot_s: Sum of seconds in which attempts occupied a slot.
+        chains: Seconds of attempts and requested pauses, by prompt or question.
+        most: Maximum attempts in flight.
+        tries: Number of attempts by prompt.
     """
 
     answer: Callable[[str], str]

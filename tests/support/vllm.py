@@ -1,7 +1,7 @@
 """vLLM's server of the OpenAI protocol on loopback: model list, refusals, guided JSON, log-probabilities and prefix cache.
 
-In conversations, tokens are words. The prefix cache works as vLLM's does: blocks of tokens, known by all tokens up to their
-end, of which the least recently used one is dropped when the cache is full. `/v1/completions` is strict, and runs a local
+In conversations, tokens are words. The prefix cache works like vLLM's: blocks of tokens are identified by all tokens up to
+their end, and the least recently used block is dropped when the cache is full. `/v1/completions` is strict, and runs a local
 model: greedy text, or the prompt itself (`echo`), with real log-probabilities.
 """
 
@@ -51,13 +51,13 @@ class Weights:
 
     Args:
         folder: The checkpoint.
-        most: Most log-probabilities per token that are returned, however many are asked for.
-        ids: Whether tokens are named by their ids on request, as only vLLM does.
-        echo: Whether a prompt is repeated on request.
-        begin: Token ids that the server puts before every prompt, as vLLM never does.
+        most: Maximum log-probabilities that are returned per token.
+        ids: Whether tokens can be named by their ids on request, as only vLLM does.
+        echo: Whether prompts can be echoed on request.
+        begin: Token ids that the server adds before every prompt, which vLLM never does.
 
     Attributes:
-        requests: Bodies, in the order of their arrival.
+        requests: Request bodies in order of arrival.
     """
 
     def __init__(self, folder: str, most: int = MOST_LOGPROBS, ids: bool = True, echo: bool = True, begin: tuple[int, ...] = ()) -> None:
@@ -136,15 +136,15 @@ class VLLM(OpenAIServer):
 
     Args:
         model: Its name.
-        answer: From a request to the text of the reply; a request for JSON gets an instance of its schema instead.
-        max_model_len: Longest prompt and reply together, in tokens.
+        answer: Maps a request to the reply text; a request for JSON gets an instance of its schema instead.
+        max_model_len: Maximum tokens of prompt and reply together.
         blocks: Size of the prefix cache.
         nested: Whether an error is an object under `error`, as newer versions send it, or the whole body.
-        too_long: How a prompt that does not fit is refused.
-        weights: What answers text completions; None: nothing does.
+        too_long: Error message for a prompt that does not fit.
+        weights: Checkpoint for text completions; None refuses them.
 
     Attributes:
-        requests: Conversations, in the order of their arrival.
+        requests: Conversations in order of arrival.
         cached: Tokens of each prompt that were in the cache.
     """
 

@@ -1,8 +1,8 @@
 """Worlds in the native file formats of other datasets, so that their loaders can be tested on known gold.
 
-A format takes the questions that it can express and leaves the others out. Of graph QA, RoG's rows and NSM's files hold
-the graphs; the official JSON files and ToG's hold questions alone. Each has places that others lack: only CWQ's
-official file has aliases, and it has no topic entities.
+A format includes the questions that it can express. In graph QA, RoG's rows and NSM's files contain the graphs; the official
+JSON files and ToG's contain only questions. Formats have different fields: only CWQ's official file has aliases, and it
+has no topic entities.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class NativeFormat:
     """A native file format.
 
     Attributes:
-        subsets: The subsets of worlds that it can be written of, the usual one first.
+        subsets: Subsets of worlds that it can express, the default first.
         suits: Whether it can express an answerable question.
-        write: From a benchmark and its suitable questions to texts by file name; "" is the file itself, other names
+        write: Maps a benchmark and its suitable questions to texts by file name; "" is the file itself, other names
             are files beside it.
     """
 
@@ -48,10 +48,10 @@ def put(files: Mapping[str, str], path: Path, overwrite: bool) -> None:
     Args:
         files: Text by name; "" is the file itself.
         path: The file.
-        overwrite: Whether files that are there may be replaced.
+        overwrite: Whether existing files may be replaced.
 
     Raises:
-        UserError: A file is in the way.
+        UserError: A file exists.
     """
     for name, text in files.items():
         target = path.with_name(name) if name else path
@@ -413,7 +413,7 @@ def write_dump(corpus: Corpus, path: Path | str, *, overwrite: bool = False) -> 
     """Write a corpus as DPR's dump: `id TAB text TAB title` with a header, fields with quotes in doubled quotes.
 
     Raises:
-        UserError: A file is in the way.
+        UserError: A file exists.
     """
     rows = (("id", "text", "title"), *((str(row), p.text, p.title) for row, p in enumerate(corpus, 1)))
     put({"": _tab_separated(rows)}, Path(path), overwrite)
@@ -520,10 +520,10 @@ def write_native(benchmark: Benchmark, format: str, path: Path | str, *, overwri
     """Write a benchmark of worlds as another dataset's native file.
 
     Args:
-        benchmark: A subset of worlds that the format can be written of.
+        benchmark: A subset of worlds that the format can express.
         format: A name in `FORMATS`.
-        path: The file; some formats put others beside it.
-        overwrite: Whether files that are there may be replaced.
+        path: The file; some formats write related files next to it.
+        overwrite: Whether existing files may be replaced.
 
     Returns:
         Ids of the questions written, in order. Those that nothing answers have no place in these formats.

@@ -1,6 +1,6 @@
 """The authors' file through loader and metric, compared with the number that LongBench's scorer prints.
 
-`upstream` says again, in a few lines and by the packages that LongBench uses, what its `metrics.py` and `eval.py` compute.
+`upstream` restates its `metrics.py` and `eval.py` in a few lines, with the packages that LongBench uses.
 """
 
 import difflib

@@ -80,9 +80,9 @@ class Fragile:
     """Judge that fails after some questions.
 
     Attributes:
-        left: Questions that it still judges.
-        requested: All that it judged.
-        error: What it raises then.
+        left: Number of questions that it still judges.
+        requested: Judged questions.
+        error: Error that it raises then.
     """
 
     in_flight = 1

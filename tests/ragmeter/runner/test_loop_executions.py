@@ -26,8 +26,8 @@ class Model:
     """Served model whose answers can be replaced.
 
     Attributes:
-        says: What it answers; None refuses.
-        asked: Requests so far, without preflights.
+        says: Its answer; None refuses.
+        asked: Number of requests so far, without preflights.
     """
 
     def __init__(self) -> None:

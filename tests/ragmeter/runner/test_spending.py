@@ -44,8 +44,8 @@ class Served:
     """Endpoint that counts its calls.
 
     Attributes:
-        header: The cost that it states in a header as LiteLLM does.
-        silent: Whether it reports no usage.
+        header: Cost that it reports in a header like LiteLLM.
+        silent: Whether it omits usage.
     """
 
     def __init__(self) -> None:

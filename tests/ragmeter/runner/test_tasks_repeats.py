@@ -48,7 +48,7 @@ class Models:
     """Served models: `varies` never answers the same twice, `steady` always does.
 
     Attributes:
-        requests: How often each model was asked each prompt.
+        requests: Number of requests by model and prompt.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class Repeated(NamedTuple):
     Attributes:
         store: The store.
         board: Its board.
-        first: Runs by method when each question had been answered once.
-        requests: How often each model was asked each prompt.
+        first: Runs by method after each question had been answered once.
+        requests: Number of requests by model and prompt.
     """
 
     store: Store

@@ -48,7 +48,7 @@ class Nodes:
     """Two namespaces that are connected by a cable.
 
     Args:
-        folder: Of all files; `data` and `shared` in it are folders that both nodes see.
+        folder: Folder of all files; both nodes see its folders `data` and `shared`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -105,8 +105,8 @@ class Nodes:
 
         Args:
             node: 0 is the head.
-            before: What the shell does first, in a mount namespace of this node.
-            python: The environment of the node.
+            before: Shell command to run first, in a mount namespace of this node.
+            python: Python of the node.
         """
         where = ["--head", "--port", str(PORT), "--include-dashboard", "false"] if node == 0 else ["--address", f"{ADDRESSES[0]}:{PORT}"]
         size = ["--num-cpus", "1", "--object-store-memory", str(80 * 2**20), "--disable-usage-stats"]

@@ -23,7 +23,7 @@ class WhichDevice:
     """Method that answers with the GPU of its process, once a process on another GPU answers too.
 
     Args:
-        folder: Where processes show their GPUs.
+        folder: Folder in which processes record their GPUs.
     """
 
     in_flight = 1

@@ -111,7 +111,7 @@ def two_wiki(row: Row, prediction: Prediction, names: dict[str, list[str]]) -> S
     }
 
 
-def spoilt(golds: Sequence[str], draw: random.Random) -> str:
+def corrupted(golds: Sequence[str], draw: random.Random) -> str:
     some = draw.sample(list(golds), draw.randint(0, len(golds)))
     others = draw.sample(["Nowhere", "the a", "42"], draw.randint(0, 2))
     lines = [*some, *others, *some[: draw.randint(0, 1)]]
@@ -119,7 +119,7 @@ def spoilt(golds: Sequence[str], draw: random.Random) -> str:
     return draw.choice(("\n", "\n", " ", "\n\n")).join(lines)
 
 
-def held(benchmark: Benchmark, predictions: Sequence[Prediction], official: Callable[[Question, Prediction], Scores]) -> int:
+def compare_values(benchmark: Benchmark, predictions: Sequence[Prediction], official: Callable[[Question, Prediction], Scores]) -> int:
     """Compare every value; return the number of values."""
     expected = [official(question, prediction) for question, prediction in zip(benchmark.questions, predictions, strict=True)]
     ours = score(benchmark.questions, predictions, list(expected[0]))
@@ -142,11 +142,11 @@ def test_rog_scores_equal_the_official_script(source: str, tmp_path: Path, reque
         rows = [json.loads(line) for line in (request.getfixturevalue("data_folder") / source).read_text().split("\n") if line]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     draw = random.Random(source)
-    predictions = [Prediction(row["id"], spoilt(row["answer"], draw)) for row in rows]
+    predictions = [Prediction(row["id"], corrupted(row["answer"], draw)) for row in rows]
     golds = {row["id"]: row["answer"] for row in rows}
     benchmark = load("cwq:test" if source.startswith("cwq") else "webqsp:test", {"path": str(path)})
     assert any(len(question.answers) > len(question.wanted) for question in benchmark.questions)
-    assert held(benchmark, predictions, lambda question, prediction: rog(golds[question.id], prediction.answer)) >= 4 * len(rows)
+    assert compare_values(benchmark, predictions, lambda question, prediction: rog(golds[question.id], prediction.answer)) >= 4 * len(rows)
 
 
 def test_webqsp_scores_use_the_best_parse_like_the_official_script(data_folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_webqsp_scores_use_the_best_parse_like_the_official_script(data_folder: 
         ids = [answer["AnswerArgument"] for answer in parse["Answers"]]
         predictions.append(Prediction(row["QuestionId"], "\n".join([*ids[: draw.randint(0, 9)], *["m.0"] * draw.randint(0, 1)])))
     benchmark = load("webqsp:test", {"path": str(path)})
-    held(benchmark, predictions, lambda question, prediction: webqsp(rows[question.id], prediction.answer))
+    compare_values(benchmark, predictions, lambda question, prediction: webqsp(rows[question.id], prediction.answer))
 
 
 @pytest.mark.parametrize("source", ["2wikimultihopqa/2wiki_dev40.json", "worlds"])
@@ -191,7 +191,7 @@ def test_2wiki_scores_with_aliases_equal_the_official_script(source: str, tmp_pa
         text = draw.choice([row["answer"], *names.get(row["answer_id"], ()), f"{row['answer']} indeed", "no"])
         notes = {SUPPORT: [(joined[title], number) for title, number in facts], TRIPLES: triples, "titles": facts}
         predictions.append(Prediction(question.id, text, notes=notes))
-    held(benchmark, predictions, lambda question, prediction: two_wiki(rows[question.id], prediction, names))
+    compare_values(benchmark, predictions, lambda question, prediction: two_wiki(rows[question.id], prediction, names))
 
 
 def test_nq_open_scores_equal_the_official_script(data_folder: Path) -> None:
@@ -209,4 +209,4 @@ def test_nq_open_scores_equal_the_official_script(data_folder: Path) -> None:
         scorable = [gold for gold in golds[question.id] if squad(gold)]
         return {"em": float(squad(prediction.answer) in map(squad, scorable)) if scorable else None}
 
-    assert held(benchmark, predictions, official) == len(rows)
+    assert compare_values(benchmark, predictions, official) == len(rows)

@@ -35,7 +35,7 @@ CARD = DatasetCard(
 LINE = '{"id": "a", "question": "Who?", "answers": ["me"], "text": "It was me."}'
 
 
-class MustSay(DatasetConfig):
+class RequiredConfig(DatasetConfig):
     """Options with one required field."""
 
     server: str
@@ -68,7 +68,7 @@ def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         ]
         return Benchmark(reference, 1, CARD, questions, Corpus.of(passages))
 
-    register("asked", card=CARD, config=MustSay, default_split="test")(lambda reference, config: own_(reference, config))
+    register("asked", card=CARD, config=RequiredConfig, default_split="test")(lambda reference, config: own_(reference, config))
 
 
 @pytest.fixture

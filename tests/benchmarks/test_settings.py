@@ -107,7 +107,7 @@ def passage(number, document=None):
     return Passage(passage_id("", text, document), "", text, document_id=document)
 
 
-def made(questions, passages, **extra):
+def make_benchmark(questions, passages, **extra):
     return Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of(passages), extra=extra)
 
 
@@ -120,7 +120,7 @@ def benchmark():
     for i in range(12):
         own = tuple(ids[i * 4 : i * 4 + 10])
         questions.append(Question(f"q{i}", f"?{i}", ("a",), evidence=(own[7], own[2]), candidates=own))
-    return made(questions, passages)
+    return make_benchmark(questions, passages)
 
 
 def first_n(benchmark):
@@ -255,18 +255,18 @@ def test_positives_missing_from_the_corpus_are_skipped_and_counted(benchmark):
 
 def test_document_setting_gives_the_passages_of_the_question_document():
     passages = [passage(i, f"d{i % 2}") for i in range(6)]
-    benchmark = made([Question("q", "?", ("a",), document_id="d1")], passages)
+    benchmark = make_benchmark([Question("q", "?", ("a",), document_id="d1")], passages)
     (question,) = apply("document", benchmark, 0).questions
     assert question.candidates == tuple(p.id for p in passages[1::2])
     assert question.query().document_id == "d1"
-    stray = made([Question("q", "?", ("a",), document_id="d7")], passages)
+    stray = make_benchmark([Question("q", "?", ("a",), document_id="d7")], passages)
     with raises("question-document-missing"):
         apply("document", stray, 0)
 
 
 def test_document_id_and_topics_are_hidden_unless_the_setting_provides_them():
     question = Question("q", "?", ("a",), document_id="d0", topic_entities=("m.1",))
-    benchmark = made([question], [passage(0, "d0")], graphs={"q": []})
+    benchmark = make_benchmark([question], [passage(0, "d0")], graphs={"q": []})
     (closed,) = apply("closed_book", benchmark, 0).questions
     assert (closed.query().document_id, closed.query().topic_entities) == (None, ())
     assert closed.metadata["document_id"] == "d0"
@@ -279,7 +279,7 @@ def test_graph_setting_gives_question_triples_or_the_whole_split():
     own = tuple(triple_id(triple) for triple in triples[:2])
     listed = Question("q", "?", ("a",), candidates=own[:1])
     unlisted = Question("p", "?", ("a",))
-    benchmark = made([listed, unlisted], [passage(0)], graphs={"q": triples[:1], "p": triples})
+    benchmark = make_benchmark([listed, unlisted], [passage(0)], graphs={"q": triples[:1], "p": triples})
     assert [q.candidates for q in apply("graph(scope=question)", benchmark, 0).questions] == [own[:1], own]
     assert [q.candidates for q in apply("graph(scope=split)", benchmark, 0).questions] == [None, None]
 
@@ -291,12 +291,12 @@ def test_impossible_setting_error_lists_possible_settings(benchmark):
         assert "toy:dev" in caught.value.what
         assert text in caught.value.what
         assert caught.value.try_this == "one of: distractor, corpus, oracle, gold_only, closed_book"
-    bare = made([Question("q", "?", ("a",))], [passage(0)])
+    bare = make_benchmark([Question("q", "?", ("a",))], [passage(0)])
     assert possible_settings(bare) == ("corpus", "closed_book")
     for text in ("distractor", "oracle", "oracle(corpus(fake))", "gold_only"):
         with raises("setting-not-supported"):
             check(Setting.parse(text), bare)
-    only_corpus = made([Question("q", "?", ("a",), evidence=(passage(0).id,))], [passage(0)])
+    only_corpus = make_benchmark([Question("q", "?", ("a",), evidence=(passage(0).id,))], [passage(0)])
     with raises("setting-not-supported"):
         apply("oracle", only_corpus, 0)
     assert "oracle" in possible_settings(only_corpus)

@@ -51,7 +51,7 @@ def world():
     return load("worlds/multihop:test", {"questions": 40})
 
 
-def of(benchmark, *questions, **changes):
+def variant_of(benchmark, *questions, **changes):
     """Return a benchmark with other questions, as if read from a file."""
     card = benchmark.card.model_copy(update={"hub_id": "owner/set", "splits": {"test": changes.pop("size", None)}})
     return replace(benchmark, card=card, questions=list(questions) or benchmark.questions, **changes)
@@ -79,18 +79,18 @@ def test_worst_finding_determines_the_color():
     [(40, False, GREEN), (41, False, RED), (41, True, NOTE), (39, False, RED), (39, True, RED), (None, False, NOTE)],
 )
 def test_missing_questions_are_only_a_note_if_declared_partial(world, size, partial, status):
-    assert verify.size(of(world, size=size), partial=partial).status == status
+    assert verify.size(variant_of(world, size=size), partial=partial).status == status
 
 
 def test_skipped_records_count_toward_the_size_and_are_yellow(world):
-    benchmark = of(world, size=41, skipped=(SkippedRecord("f, line 3", "not JSON"),))
+    benchmark = variant_of(world, size=41, skipped=(SkippedRecord("f, line 3", "not JSON"),))
     assert verify.size(benchmark, partial=False).status == GREEN
     finding = verify.skipped(benchmark)
     assert (finding.status, finding.examples) == (YELLOW, ("f, line 3: not JSON",))
 
 
 def test_size_of_the_file_layout_overrides_the_card(world):
-    assert verify.size(of(world, size=99, extra={"expected": 40}), partial=False).status == GREEN
+    assert verify.size(variant_of(world, size=99, extra={"expected": 40}), partial=False).status == GREEN
 
 
 def test_duplicate_id_is_red():
@@ -130,16 +130,16 @@ def test_split_without_golds_is_yellow_unless_rankings_can_be_scored():
 def test_questions_with_gold_missing_from_the_corpus_are_counted(world):
     passage = Passage(passage_id("t", "x"), "t", "x")
     held, absent = Question("1", "x", ("y",), evidence=(passage.id,)), Question("2", "y", ("z",), evidence=("pno",))
-    benchmark = of(world, held, absent, corpus=Corpus.of([passage]))
+    benchmark = variant_of(world, held, absent, corpus=Corpus.of([passage]))
     finding = verify.absent_evidence(benchmark)
     assert (finding.status, finding.examples) == (YELLOW, ("2",))
-    assert verify.absent_evidence(of(world, replace(held, evidence=()))).status == NOTE
+    assert verify.absent_evidence(variant_of(world, replace(held, evidence=()))).status == NOTE
 
 
 def test_near_duplicates_across_splits_are_counted_per_question_of_the_second(world):
     texts = [f"Where was the director of {name} born?" for name in ("Quibble Hall", "Zanzibar Star", "Oak Manor")]
-    first = of(world, *(Question(f"a{n}", text, ("x",)) for n, text in enumerate(texts)))
-    second = of(world, Question("b", texts[1].lower(), ("x",)), Question("c", "Something else entirely", ("x",)))
+    first = variant_of(world, *(Question(f"a{n}", text, ("x",)) for n, text in enumerate(texts)))
+    second = variant_of(world, Question("b", texts[1].lower(), ("x",)), Question("c", "Something else entirely", ("x",)))
     finding = verify.between(first, second)
     assert finding.status == YELLOW
     assert finding.detail == "1 of 2 are"

@@ -85,12 +85,12 @@ def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
     return [metric for metric in fit if metric.values.get("lines", "all") == "all" and metric.entry.language(metric.values) in known]
 
 
-def first_alone(metric: Metric) -> bool:
+def uses_first_gold(metric: Metric) -> bool:
     """Return whether a metric uses only the first gold."""
     return metric.values.get("golds") == "first" or metric.values.get("rules") == "strict"
 
 
-def words(text: str, metric: Metric) -> list[str]:
+def tokens_of(text: str, metric: Metric) -> list[str]:
     """Return the tokens of a text for an answer metric."""
     if metric.entry.id == "rouge":
         result = rouge_words([text], False)[0].split()
@@ -108,7 +108,7 @@ def gold_answer(question: Question, metric: Metric) -> str | None:
         return "\n".join(parses[0]["answers"]) if any(parse["good"] for parse in parses) else None
     if not question.answerable:
         return "unanswerable" if metric.values.get("rules") == "squad_v2" else None
-    if first_alone(metric):
+    if uses_first_gold(metric):
         golds = question.answers[:1]
     elif question.answer_set:
         # Answers that normalize alike are one answer, to be named once; RoG's evaluator and ROUGE count them all.
@@ -120,12 +120,12 @@ def gold_answer(question: Question, metric: Metric) -> str | None:
             else distinct(question.answers)
         )
         text = "\n".join(named)
-        return text if words(text, metric) else None
+        return text if tokens_of(text, metric) else None
     else:
         golds = question.golds
     if metric.entry.id == "entity_preservation":  # where one of the golds has entities, those without are no measure
         golds = sorted(golds, key=lambda gold: not rule_entities(gold))
-    return next((gold for gold in golds if words(gold, metric)), None)
+    return next((gold for gold in golds if tokens_of(gold, metric)), None)
 
 
 def distinct(answers: Sequence[str]) -> list[str]:
@@ -195,7 +195,7 @@ def assert_every_maximum(benchmark: Benchmark) -> None:
         everything[metric] = values
         reached += int(np.nansum(values > 0))
     assert reached > len(queries)
-    answers = {m: v for m, v in everything.items() if m.entry.group != "retrieval" and not first_alone(m)}
+    answers = {m: v for m, v in everything.items() if m.entry.group != "retrieval" and not uses_first_gold(m)}
     assert check_invariants(answers) == []
 
 

@@ -169,12 +169,12 @@ def test_only_the_listed_styles_must_be_informal() -> None:
 def test_bertscore_compares_each_rewriting_with_its_source_once(monkeypatch: pytest.MonkeyPatch) -> None:
     queries: list[tuple[str, str]] = []
 
-    def likeness(styled, sources, model, *, layer, device):
+    def similarity(styled, sources, model, *, layer, device):
         assert (model, layer, device) == ("some/encoder", 9, "cpu")
         queries.extend(zip(styled, sources, strict=True))
         return np.array([len(text) / 10 for text in styled])
 
-    monkeypatch.setattr("judges.style.bertscore_of_pairs", likeness)
+    monkeypatch.setattr("judges.style.bertscore_of_pairs", similarity)
     texts = [StyleText("humor", "a", "bb"), StyleText("romance", "a", "ccc"), StyleText("humor", "a", "bb")]
     report = by_style(style_quality(texts, bertscore="some/encoder", layer=9, device="cpu"))
     assert queries == [("bb", "a"), ("ccc", "a")]

@@ -147,10 +147,10 @@ def copied(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 
 
 @pytest.fixture(scope="session")
-def spoilt(tmp_path_factory: pytest.TempPathFactory, filled: Path, synthetic: ModuleType, hostile: ModuleType) -> Path:
+def hostile_store(tmp_path_factory: pytest.TempPathFactory, filled: Path, synthetic: ModuleType, hostile: ModuleType) -> Path:
     """Return the folder of a store with hostile texts and API keys; do not write to it."""
-    folder = Path(shutil.copytree(filled, tmp_path_factory.mktemp("spoilt") / "store"))
-    hostile.spoil(Store(folder), synthetic)
+    folder = Path(shutil.copytree(filled, tmp_path_factory.mktemp("hostile") / "store"))
+    hostile.add_hostile_content(Store(folder), synthetic)
     return folder
 
 

@@ -48,10 +48,10 @@ EXPERIMENT = f"experiment {TEXT}"
 LINK = f"javascript:window.{MARK}=1"
 
 
-def spoil(store: Store, synthetic: ModuleType) -> None:
+def add_hostile_content(store: Store, synthetic: ModuleType) -> None:
     """Add hostile content to a store that `synthetic.fill` filled; pages then open with its hostile experiment."""
     _judge(store, synthetic)
-    reported = _tell(store)
+    reported = _add_styles(store)
     runs = list(dict.fromkeys(run.run for run in queries.runs(store)))
     # A style page pairs runs of one name.
     names = [NAMES[0] if run in reported else NAMES[number % len(NAMES)] for number, run in enumerate(runs)]
@@ -59,12 +59,12 @@ def spoil(store: Store, synthetic: ModuleType) -> None:
         for run, name in zip(runs, names, strict=True):
             connection.execute("UPDATE runs SET method = ? WHERE run = ?", [name, run])
             connection.execute("UPDATE experiment_runs SET method = ? WHERE run = ?", [name, run])
-        _spoil(connection)
+        _fill_text_columns(connection)
     store.put_experiment("restyled", TEXT, None, None, None, reported)
     store.put_experiment(EXPERIMENT, TEXT, TEXT, TEXT, names[0], [run for run in runs if run not in reported])
 
 
-def _spoil(connection: Any) -> None:
+def _fill_text_columns(connection: Any) -> None:
     """Put hostile text and keys into every column with user text."""
     described = {
         TEXT: TEXT,
@@ -131,7 +131,7 @@ def _judge(store: Store, synthetic: ModuleType) -> None:
         judgments.put_judgments(store, run.run, judge, requests, calls, scores)
 
 
-def _tell(store: Store) -> list[str]:
+def _add_styles(store: Store) -> list[str]:
     """Add runs over one base in two styles, for the style page."""
     base, metric, runs = load("worlds/multihop:test").limited(4), parse("em"), []
     store.put_cards([], [metric])

@@ -14,7 +14,7 @@ from results.store.store import Store
 Start = Callable[[Path], Any]
 
 
-def said(page: Any) -> str:
+def notes_on(page: Any) -> str:
     assert not page.test.exception
     return " ".join(page.part("missing").texts()) if page.has("missing") else ""
 
@@ -22,40 +22,40 @@ def said(page: Any) -> str:
 def test_link_with_an_unknown_name_shows_a_note_and_corrects_the_url(app: Start, filled: Path) -> None:
     page = app(filled).open("methods", method="nosuch")
     shown = page.query["method"]
-    assert said(page) == f"This link names a method that is not here, nosuch; {shown} is shown."
+    assert notes_on(page) == f"This link names a method that is not here, nosuch; {shown} is shown."
     assert shown != "nosuch"
     assert dict(page.part("missing").attributes) == {"role": "status"}
-    assert said(app(filled).open("methods", method=shown)) == ""
+    assert notes_on(app(filled).open("methods", method=shown)) == ""
 
 
 def test_all_unknown_names_are_shortened_in_one_note(app: Start, filled: Path) -> None:
     page = app(filled).open(view="benchmark", experiment="x" * 5000, metric="<b>no</b>", sort="up")
-    assert "an experiment that is not here, " + "x" * 59 + "…; " in said(page)
-    assert "a metric that is not here, <b>no</b>; " in said(page)
-    assert "a value of sort that is not here, up; rank is shown." in said(page)
+    assert "an experiment that is not here, " + "x" * 59 + "…; " in notes_on(page)
+    assert "a metric that is not here, <b>no</b>; " in notes_on(page)
+    assert "a value of sort that is not here, up; rank is shown." in notes_on(page)
     assert page.query["metric"] != "<b>no</b>"
 
 
 def test_name_made_invalid_by_a_choice_is_not_reported_as_unknown(app: Start, filled: Path) -> None:
     page = app(filled).open(experiment="made-up", view="benchmark", metric="f1(rules=hotpotqa)#v1", reference="hybrid")
-    assert said(page) == ""
-    assert said(page.choose("Experiment", "open corpus")) == ""
+    assert notes_on(page) == ""
+    assert notes_on(page.choose("Experiment", "open corpus")) == ""
     page = app(filled).open(view="benchmark", experiment="nosuch")
-    assert "nosuch" in said(page)
-    assert said(page.choose("Columns", "answer")) == ""
+    assert "nosuch" in notes_on(page)
+    assert notes_on(page.choose("Columns", "answer")) == ""
 
 
 def test_unknown_names_are_removed_from_a_list_of_names(app: Start, filled: Path) -> None:
     page = app(filled).open("compare")
     runs = next(box for box in page.test.multiselect if box.label == "Runs").value
     page = app(filled).open("compare", runs=",".join([*runs[:2], "nosuch"]))
-    assert said(page) == "This link names a run that is not here, nosuch; it is left out."
+    assert notes_on(page) == "This link names a run that is not here, nosuch; it is left out."
     assert page.query["runs"] == ",".join(runs[:2])
 
 
 def test_metric_name_without_parameters_is_accepted_if_unambiguous(app: Start, filled: Path) -> None:
     page = app(filled).open(view="benchmark", metric="f1")
-    assert said(page) == ""
+    assert notes_on(page) == ""
     assert next(box for box in page.test.selectbox if box.label == "Ranked by").value == "f1(rules=hotpotqa)#v1"
 
 
@@ -64,7 +64,7 @@ def test_method_names_on_boards_link_to_their_page(app: Start, filled: Path, sev
         opener = list(app(store).open().part(part).find(tag="button", cls="method"))[1]
         page = app(store).open("methods", **opener.action)
         assert page.query == opener.action
-        assert said(page) == ""
+        assert notes_on(page) == ""
 
 
 def test_question_url_opens_the_question(app: Start, filled: Path) -> None:
@@ -75,5 +75,5 @@ def test_question_url_opens_the_question(app: Start, filled: Path) -> None:
     address = urlsplit(question_address("https://board.example.org", first, second, metric, question))
     view = {name: values[0] for name, values in parse_qs(address.query).items()}
     page = app(filled).open(address.path.strip("/"), **view)
-    assert said(page) == ""
+    assert notes_on(page) == ""
     assert {name: page.query[name] for name in view} == view

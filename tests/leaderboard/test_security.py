@@ -59,7 +59,7 @@ def exported() -> dict[str, bytes]:
 
 @pytest.fixture
 def opened(
-    streamlit_app: Start, spoilt: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    streamlit_app: Start, hostile_store: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, dict[str, str]], Any]:
     """Return a function from a page's name and parameters to the page; its downloads are kept in `exported`."""
     streamlit = pytest.importorskip("streamlit")
@@ -70,7 +70,7 @@ def opened(
             return False
 
         monkeypatch.setattr(streamlit, "download_button", keep)
-        test = streamlit_app(spoilt).open(page, **parameters).test
+        test = streamlit_app(hostile_store).open(page, **parameters).test
         assert not test.exception, [item.message for item in test.exception]
         return test
 
@@ -137,8 +137,8 @@ def no_foreign_link(tree: str) -> None:
 
 
 @pytest.mark.slow
-def test_hidden_keys_are_replaced_by_a_marker(opened: Any, spoilt: Path) -> None:
-    run = queries.runs(Store(spoilt))[0].run
+def test_hidden_keys_are_replaced_by_a_marker(opened: Any, hostile_store: Path) -> None:
+    run = queries.runs(Store(hostile_store))[0].run
     assert any(HIDDEN in str(element.proto) for element in elements(opened("runs", {"run": run})))
 
 
@@ -182,7 +182,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, page: str, connected: list[str], spoilt: Path) -> None:
+def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, page: str, connected: list[str], hostile_store: Path) -> None:
     global _watched
     pytest.importorskip("streamlit").cache_data.clear()
     from leaderboard import widgets
@@ -200,7 +200,7 @@ def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, pag
         # It did look at files: its own.
         assert any("view.js" in item for item in touched)
         assert [item for item in touched if "canary" in item] == []
-    assert {*connected} == {str(spoilt / "store.duckdb")}
+    assert {*connected} == {str(hostile_store / "store.duckdb")}
 
 
 def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
@@ -212,22 +212,24 @@ def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.fixture
-def files(opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+def files(
+    opened: Any, exported: dict[str, bytes], hostile_store: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
     """Return files that pages and commands write, by name: tables, pictures, the report, the embeddable board."""
     if not exported:
         for page in PAGES:
             for parameters in views(page):
                 opened(page, parameters)
-    store, now = Store(spoilt), datetime(2026, 1, 1, tzinfo=UTC)
+    store, now = Store(hostile_store), datetime(2026, 1, 1, tzinfo=UTC)
     made = {name: data.decode() for name, data in exported.items()}
     for form, ending in (("csv", "csv"), ("markdown", "md"), ("latex", "tex")):
-        reported = command("results", hostile.EXPERIMENT, "--format", form, "--store", spoilt, capsys=capsys)
+        reported = command("results", hostile.EXPERIMENT, "--format", form, "--store", hostile_store, capsys=capsys)
         made[f"table.{ending}"] = reported
     made["report.html"] = report(store, hostile.EXPERIMENT, now)
     made["board.json"] = embedding.as_json(embedding.board_document(store, hostile.EXPERIMENT, now))
     run = queries.runs(store)[0].run
-    made["show.json"] = command("results", "show", run, "--json", "--store", spoilt, capsys=capsys)
-    made["diff.json"] = command("results", "compare", run, "1" * 16, "--json", "--store", spoilt, capsys=capsys)
+    made["show.json"] = command("results", "show", run, "--json", "--store", hostile_store, capsys=capsys)
+    made["diff.json"] = command("results", "compare", run, "1" * 16, "--json", "--store", hostile_store, capsys=capsys)
     return made
 
 

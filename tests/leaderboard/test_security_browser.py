@@ -43,11 +43,11 @@ FOREIGN = """() => {
 
 
 @pytest.fixture(scope="module")
-def site(spoilt: Path, screenshots: ModuleType) -> Iterator[str]:
+def site(hostile_store: Path, screenshots: ModuleType) -> Iterator[str]:
     pytest.importorskip("streamlit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(screenshots, "SERVE", SERVE)
-        with screenshots.serving(spoilt) as address:
+        with screenshots.serving(hostile_store) as address:
             yield address
 
 

@@ -29,13 +29,13 @@ WHOLE = "(dispatchEvent(new Event('beforeprint')), document.querySelector('[data
 
 @pytest.fixture(
     scope="module",
-    params=["spoilt", "large", pytest.param("demo", marks=pytest.mark.soak), pytest.param("million", marks=pytest.mark.soak)],
+    params=["hostile", "large", pytest.param("demo", marks=pytest.mark.soak), pytest.param("million", marks=pytest.mark.soak)],
 )
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, large: ModuleType) -> Any:
     """Return the kind of store and its folder."""
     folder = tmp_path_factory.mktemp(request.param) / "store"
-    if request.param == "spoilt":
-        folder = request.getfixturevalue("spoilt")
+    if request.param == "hostile":
+        folder = request.getfixturevalue("hostile_store")
     elif request.param == "large":
         large.fill_large(folder, datasets=4, questions=100)
     elif request.param == "million":
@@ -59,7 +59,7 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
 
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
-        reported = "?experiment=restyled" if (store[0], name) == ("spoilt", "styles") else ""
+        reported = "?experiment=restyled" if (store[0], name) == ("hostile", "styles") else ""
         # What the page before asks of a server that has ended is no complaint of this one.
         window.goto("about:blank")
         window.complaints.clear()
@@ -102,7 +102,7 @@ def test_every_page_fits_a_phone_and_redraws_after_choices(visit: Any, store: tu
     assert page.evaluate(widest) <= 390
     page.set_viewport_size({"width": 1280, "height": 900})
     screenshots.settled(page)
-    first, step = {"spoilt": (0, 2), "large": (1, 2)}.get(store[0], (0, 1))
+    first, step = {"hostile": (0, 2), "large": (1, 2)}.get(store[0], (0, 1))
     for position in range(first, choices(page).count(), step):
         if position >= choices(page).count():
             break
@@ -122,7 +122,7 @@ def test_every_page_fits_a_phone_and_redraws_after_choices(visit: Any, store: tu
 def test_axe_finds_no_serious_problem_on_any_page(
     visit: Any, store: tuple[str, Path], name: str, accessible: Callable[[Any], None]
 ) -> None:
-    if store[0] != "spoilt":
+    if store[0] != "hostile":
         pytest.skip("one store shows everything")
     accessible(visit(name, 1280))
 

@@ -83,16 +83,16 @@ def test_corrupted_replies_never_crash_and_are_all_counted(tmp_path: Path) -> No
     truth = WorldTruth.of(REFERENCE, corruption=0.2)
     with truth.server().running() as url:
         predictions = run(url, tmp_path)
-    spoilt = sum(truth.corrupted.values())
+    corrupted = sum(truth.corrupted.values())
     assert len(predictions) == REQUESTED
-    assert 0.1 * REQUESTED <= spoilt <= 0.3 * REQUESTED
+    assert 0.1 * REQUESTED <= corrupted <= 0.3 * REQUESTED
     assert {"empty"} < set(truth.corrupted) <= set(CORRUPTIONS)
     # An empty reply is a failure that says so; the other corruptions are answers, and wrong ones.
     failed = [p for p in predictions if FAILED in p.notes]
     assert len(failed) == truth.corrupted["empty"] > 0
     assert all("empty" in p.notes[FAILED] and p.answer == "" for p in failed)
     # Some evidence does not state the answer in its own words: that is so without corruption too.
-    assert 0.9 - spoilt / REQUESTED <= exact(predictions) <= 1 - spoilt / REQUESTED + 1e-9
+    assert 0.9 - corrupted / REQUESTED <= exact(predictions) <= 1 - corrupted / REQUESTED + 1e-9
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_script_runs_without_a_server_and_its_rows_are_labeled(tmp_path: Path) -
         return sorted(method.answer([question.query() for question in benchmark.questions[:20]]), key=lambda item: item.question_id)
 
     benchmark = datasets.load(REFERENCE, {})
-    first, again, spoilt = answered(), answered(), answered(corruption=1.0)
+    first, again, corrupted = answered(), answered(), answered(corruption=1.0)
     gold = {question.query().id: question.golds for question in benchmark.questions}
     assert sum(item.answer in gold[item.question_id] for item in first) > 10
     assert {item.notes["scripted"] for item in first} == {NAME}
@@ -233,7 +233,7 @@ def test_script_runs_without_a_server_and_its_rows_are_labeled(tmp_path: Path) -
         False,
         True,
     )
-    assert [item.answer for item in spoilt] != [item.answer for item in first]
+    assert [item.answer for item in corrupted] != [item.answer for item in first]
     with raises("unknown-script"):
         Component.of("chat", {"llm": {"scripted": "nowhere/x:test"}}).preflight()
 

@@ -32,13 +32,13 @@ def test_positives_are_the_passages_of_the_evidence() -> None:
 
 
 def test_sample_depends_on_the_seed_and_has_the_requested_size() -> None:
-    def drawn(**more: int) -> list[str]:
+    def sampled_ids(**more: int) -> list[str]:
         config = {"base": "worlds/multihop", "base_config": WORLD, "documents": 7, **more}
         return [question.id for question in registry.load("rephrased:test", config).questions]
 
-    assert len(set(drawn())) == 7
-    assert drawn() == drawn() != drawn(seed=1)
-    assert len(drawn(documents=10_000)) > 7
+    assert len(set(sampled_ids())) == 7
+    assert sampled_ids() == sampled_ids() != sampled_ids(seed=1)
+    assert len(sampled_ids(documents=10_000)) > 7
 
 
 @pytest.mark.parametrize("base", ["rephrased", "worlds/multihop:train"])

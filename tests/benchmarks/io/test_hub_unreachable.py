@@ -16,7 +16,7 @@ pytest.importorskip("huggingface_hub")
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_faults, "WAIT_S", 0.0)
     monkeypatch.setattr(hub_faults, "_reached", {})
     for name in ("http_proxy", "https_proxy", "all_proxy"):

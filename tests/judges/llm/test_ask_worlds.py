@@ -135,7 +135,7 @@ def test_every_call_is_accounted_for_under_corruption_and_faults(llm: ModuleType
         match = llm.build("match", url, tmp_path / "c.sqlite", exact="none")
         pairwise = llm.build("pairwise", url, tmp_path / "c.sqlite", repetitions=1)
         judged, battles = each(match, "ask", items), each(pairwise, "ask", pairs)
-        sent, spoilt = server.calls, Counter(truth.corrupted)
+        sent, corrupted = server.calls, Counter(truth.corrupted)
         again = each(match, "ask", items), each(pairwise, "ask", pairs)
         retried = server.calls - sent
     assert sum(truth.faults.played.values()) > 20
@@ -146,14 +146,14 @@ def test_every_call_is_accounted_for_under_corruption_and_faults(llm: ModuleType
     assert all((call.parsed.value is None) != (call.parsed.unscored is None) for call in calls)
     unscored = [call for call in calls if call.parsed.value is None]
     assert all(call.parsed.unscored for call in unscored)
-    # What was spoilt is what is unscored, to the call, but for objects in a wrapping, which can be read.
+    # What was corrupted is what is unscored, to the call, but for objects in a wrapping, which can be read.
     wrapped = {c.key for made in (*judged, *battles) for c in made if c.parsed.value and _wrapped(tmp_path, c)}
     assert {call.key for call in unscored}.isdisjoint(wrapped)
-    assert len({call.key for call in unscored}) + len(wrapped) == sum(spoilt.values())
+    assert len({call.key for call in unscored}) + len(wrapped) == sum(corrupted.values())
     assert len(wrapped) > 0
     assert 0.1 * len(calls) < len(unscored) < 0.3 * len(calls)
     empty = {call.key for call in unscored if (call.parsed.unscored or "").startswith(NO_REPLY)}
-    assert len(empty) == spoilt["empty"] > 0
+    assert len(empty) == corrupted["empty"] > 0
     # An empty reply is never kept, so it is asked for again; nothing else is.
     assert len(empty) <= retried <= 4 * len(empty)  # each may meet three faults first
     assert [[c.parsed for c in made] for half in again for made in half] == [
@@ -167,7 +167,7 @@ def test_every_call_is_accounted_for_under_corruption_and_faults(llm: ModuleType
             assert (verdict == "Match") == right
     scored = sum(match.score(item, made)["accuracy"].value is not None for item, made in zip(items, judged, strict=True))
     assert scored + sum(llm.verdict_of(counting(made)) is None for made in judged) == len(items)
-    assert spoilt["refusal"] > 0
+    assert corrupted["refusal"] > 0
     assert any((call.parsed.unscored or "").startswith("refusal") for call in unscored)
 
 

@@ -243,7 +243,7 @@ def test_every_item_is_accounted_for_under_corruption_and_failed_calls(world: Be
                 assert score[measure].unscored
                 unscored += known[measure].value is not None
             else:
-                assert score[measure] == known[measure]  # nothing that was spoilt is taken for an opinion
+                assert score[measure] == known[measure]  # no corrupted reply is read as an opinion
     assert 0 < unscored < 2 * len(queries)
     for call in (call for mine in calls for call in mine):
         assert (call.parsed.value is None) == bool(call.parsed.unscored)

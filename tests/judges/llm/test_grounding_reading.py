@@ -72,7 +72,7 @@ def one_item(answer: str, *golds: str, passages: Sequence[str] = ("The lake is d
     return Item(question, Prediction(question.query_id, answer), texts)
 
 
-def said(parts: Mapping[str, Mapping[str, Any]], repetition: int = 0) -> list[JudgeCall]:
+def calls_of(parts: Mapping[str, Mapping[str, Any]], repetition: int = 0) -> list[JudgeCall]:
     return [JudgeCall(part, repetition, "k", Parsed(value)) for part, value in parts.items()]
 
 
@@ -145,7 +145,7 @@ def test_truncated_reply_never_drops_claims_silently(claims: list[str], cut: int
     ],
 )
 def test_reply_must_have_one_verdict_per_claim(parts: Mapping[str, Mapping[str, Any]], reason: str) -> None:
-    score = unreachable().score(one_item("a", "b"), said(parts))[FAITHFUL]
+    score = unreachable().score(one_item("a", "b"), calls_of(parts))[FAITHFUL]
     assert score.value is None
     assert reason in str(score.unscored)
 
@@ -153,14 +153,14 @@ def test_reply_must_have_one_verdict_per_claim(parts: Mapping[str, Mapping[str, 
 def test_reference_without_claims_does_not_give_full_recall() -> None:
     parts = {ANSWER_CLAIMS: {"claims": ["a"]}, ANSWER_VERDICTS: {"verdicts": [1]}, REFERENCE_CLAIMS: {"claims": []}}
     item = one_item("a", "b")
-    assert unreachable().score(item, said(parts))[CORRECT] == Score(None, "no claim was found in the reference")
-    assert unreachable(mode="precision").score(item, said(parts))[CORRECT] == Score(1.0)
+    assert unreachable().score(item, calls_of(parts))[CORRECT] == Score(None, "no claim was found in the reference")
+    assert unreachable(mode="precision").score(item, calls_of(parts))[CORRECT] == Score(1.0)
 
 
 @given(verdicts=st.lists(st.integers(0, 1), min_size=1, max_size=20), shuffled=st.randoms())
 def test_faithfulness_is_the_share_of_supported_claims(verdicts: list[int], shuffled: Any) -> None:
     def score(results: list[int]) -> Score:
-        calls = said({STATEMENTS: {"claims": ["c"] * len(results)}, STATEMENT_VERDICTS: {"verdicts": results}})
+        calls = calls_of({STATEMENTS: {"claims": ["c"] * len(results)}, STATEMENT_VERDICTS: {"verdicts": results}})
         return unreachable().score(one_item("a", "b"), calls)[FAITHFUL]
 
     first = score(verdicts)
@@ -172,7 +172,7 @@ def test_faithfulness_is_the_share_of_supported_claims(verdicts: list[int], shuf
 def test_repetitions_are_sampled_separately_and_averaged_over_readable_ones() -> None:
     drawn = count()
 
-    def waver(request: ChatRequest) -> Written:
+    def varying_reply(request: ChatRequest) -> Written:
         if request.prompt.startswith("Decompose"):
             return Written('{"claims": ["it is 9 m deep"]}')
         if request.prompt.startswith("Given a question and an answer"):
@@ -181,7 +181,7 @@ def test_repetitions_are_sampled_separately_and_averaged_over_readable_ones() ->
         verdict = (1, 0, 7)[int(numbered[1])] if numbered else 1
         return Written(json.dumps({"statements": [{"statement": "s", "reason": "r", "verdict": verdict}]}))
 
-    with OpenAIServer("m", lambda request: Written("7") if request.prompt.startswith(AGAIN) else waver(request)).running() as url:
+    with OpenAIServer("m", lambda request: Written("7") if request.prompt.startswith(AGAIN) else varying_reply(request)).running() as url:
         made = judge(url, temperature=1.0, repetitions=3)
         item = one_item("It is deep.", "9 m")
         (calls,) = each(made, "ask", [item])

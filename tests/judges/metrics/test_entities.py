@@ -62,28 +62,28 @@ def test_entity_shares_are_fractions_and_one_for_equal_texts(source, target):
     assert values[1] == 1
 
 
-def asked(*answers, **more):
+def make_question(*answers, **more):
     return Question("q", "?", answers, **more)
 
 
-def one(question, answer):
+def score_one(question, answer):
     return float(score([question], [answer and Prediction("q", answer)], [METRIC])[METRIC][0])
 
 
 def test_best_gold_determines_the_entity_share():
-    assert one(asked("Ann Lee of Rome", "Bob"), "Bob") == 1
-    assert one(asked("Ann and Bob"), "Ann") == 0.5
+    assert score_one(make_question("Ann Lee of Rome", "Bob"), "Bob") == 1
+    assert score_one(make_question("Ann and Bob"), "Ann") == 0.5
 
 
 def test_gold_without_entities_is_ignored_next_to_one_with_entities():
-    assert one(asked("Bob", "the baker"), "nobody") == 0
-    assert one(asked("the baker"), "nobody") == 1
-    assert one(asked("Bob"), None) == one(asked("the baker"), None) == 0
+    assert score_one(make_question("Bob", "the baker"), "nobody") == 0
+    assert score_one(make_question("the baker"), "nobody") == 1
+    assert score_one(make_question("Bob"), None) == score_one(make_question("the baker"), None) == 0
 
 
 def test_question_without_gold_is_unscorable():
-    assert np.isnan(one(asked(), "Bob"))
-    assert np.isnan(one(asked("Bob", answerable=False), "Bob"))
+    assert np.isnan(score_one(make_question(), "Bob"))
+    assert np.isnan(score_one(make_question("Bob", answerable=False), "Bob"))
 
 
 def test_entity_extractors_have_distinct_ids_and_never_replace_each_other():
@@ -93,7 +93,7 @@ def test_entity_extractors_have_distinct_ids_and_never_replace_each_other():
     if importlib.util.find_spec("spacy") is None:
         assert available_extractor() == RULE
         with raises("missing-spacy"):
-            score([asked("Bob")], [Prediction("q", "Bob")], [spacy_id])
+            score([make_question("Bob")], [Prediction("q", "Bob")], [spacy_id])
     elif available_extractor() != RULE:
         result = entity_preservation_of_pairs(["Barack Obama was born in Hawaii."], ["Hawaii"], "en_core_web_sm")
         assert 0 < result[0] < 1

@@ -35,7 +35,7 @@ def assert_equal_to_the_last_digit(pairs, stem):
         assert ours.tolist() == [row[kind] for row in expected], kind
 
 
-def one(metric, golds, answer, **more):
+def score_one(metric, golds, answer, **more):
     query = Question("q", "?", tuple(golds), **more)
     return float(parse(metric).compute(Batch([query], [Prediction("q", answer)]))[0])
 
@@ -125,24 +125,24 @@ def test_score_is_the_maximum_over_golds_with_words(rows, kind):
 
 @pytest.mark.parametrize("golds", [["東京"], [""], ["…"], []])
 def test_gold_without_words_is_unscorable_for_any_answer(golds):
-    assert np.isnan(one("rouge", golds, "東京"))
-    assert np.isnan(one("rouge", golds, "anything"))
+    assert np.isnan(score_one("rouge", golds, "東京"))
+    assert np.isnan(score_one("rouge", golds, "anything"))
 
 
 def test_gold_of_one_word_has_no_rouge2():
-    assert np.isnan(one("rouge(type=rouge2)", ["Paris"], "Paris"))
-    assert one("rouge(type=rouge2)", ["Paris", "Paris, France"], "Paris France") == 1
+    assert np.isnan(score_one("rouge(type=rouge2)", ["Paris"], "Paris"))
+    assert score_one("rouge(type=rouge2)", ["Paris", "Paris, France"], "Paris France") == 1
 
 
 def test_golds_first_uses_only_the_first_gold_and_unanswerable_is_unscorable():
-    assert one("rouge(golds=first)", ["Rome", "Milan"], "Milan") == 0
-    assert one("rouge", ["Rome", "Milan"], "Milan") == 1
-    assert np.isnan(one("rouge", ["Rome"], "Rome", answerable=False))
+    assert score_one("rouge(golds=first)", ["Rome", "Milan"], "Milan") == 0
+    assert score_one("rouge", ["Rome", "Milan"], "Milan") == 1
+    assert np.isnan(score_one("rouge", ["Rome"], "Rome", answerable=False))
 
 
 def test_answer_set_is_scored_as_one_text():
-    assert one("rouge", ["Rome", "Milan"], "Rome\nMilan", answer_set=True) == 1
-    assert one("rouge", ["Rome", "Milan"], "Rome", answer_set=True) == pytest.approx(2 / 3)
+    assert score_one("rouge", ["Rome", "Milan"], "Rome\nMilan", answer_set=True) == 1
+    assert score_one("rouge", ["Rome", "Milan"], "Rome", answer_set=True) == pytest.approx(2 / 3)
 
 
 def test_words_are_tokenized_and_stemmed_once_for_all_types(monkeypatch):

@@ -21,11 +21,11 @@ STRICT = ("strict_hit1", "strict_precision", "strict_recall", "strict_f1")
 COUNTS = ("strict_matched", "strict_lines", "strict_golds")
 
 
-def asked(*answers, **more):
+def make_question(*answers, **more):
     return Question("q", "?", answers, answer_set=more.pop("answer_set", True), **more)
 
 
-def one(question, answer, names=ROG + STRICT + COUNTS):
+def score_one(question, answer, names=ROG + STRICT + COUNTS):
     result = score([question], [Prediction("q", answer)], names)
     return {name.partition("#")[0]: float(values[0]) for name, values in result.items()}
 
@@ -126,7 +126,7 @@ def naive_strict(prediction, golds):
     ],
 )
 def test_rog_metrics_equal_the_hand_computed_table(golds, answer, expected):
-    result = one(asked(*golds), answer)
+    result = score_one(make_question(*golds), answer)
     accuracy, hit, hit1, precision, f1 = expected
     wanted = {"rog_accuracy": accuracy, "rog_recall": accuracy, "rog_hit": hit, "rog_hit1": hit1, "rog_precision": precision, "rog_f1": f1}
     assert {name: result[name] for name in ROG} == pytest.approx(wanted)
@@ -149,28 +149,28 @@ def test_rog_metrics_equal_the_hand_computed_table(golds, answer, expected):
     ],
 )
 def test_strict_metrics_equal_the_hand_computed_table(golds, answer, expected):
-    result = one(asked(*golds), answer)
+    result = score_one(make_question(*golds), answer)
     assert [result[name] for name in STRICT] == pytest.approx(list(expected))
 
 
 def test_alias_counts_for_strict_metrics_but_not_for_rog():
-    question = asked("United States", "Canada", aliases={"United States": ("USA",)})
-    result = one(question, "USA\nCanada")
+    question = make_question("United States", "Canada", aliases={"United States": ("USA",)})
+    result = score_one(question, "USA\nCanada")
     assert result["strict_recall"] == 1
     assert result["rog_recall"] == 0.5
 
 
 def test_question_with_alternative_answers_requires_only_one():
-    question = asked("Rome", "Roma", answer_set=False, aliases={"Rome": ("The Eternal City", "A")})
+    question = make_question("Rome", "Roma", answer_set=False, aliases={"Rome": ("The Eternal City", "A")})
     for answer in ("Rome", "roma", "eternal city"):
-        result = one(question, answer)
+        result = score_one(question, answer)
         assert result["rog_recall"] == result["strict_recall"] == result["strict_f1"] == result["rog_f1"] == 1
-    assert one(question, "Milan")["rog_hit"] == 0  # the empty wording of a single answer matches nothing
+    assert score_one(question, "Milan")["rog_hit"] == 0  # the empty wording of a single answer matches nothing
 
 
-@pytest.mark.parametrize("question", [asked("A", "The"), asked(), asked("x", answerable=False)])
+@pytest.mark.parametrize("question", [make_question("A", "The"), make_question(), make_question("x", answerable=False)])
 def test_question_without_gold_is_unscorable_for_rog_and_strict(question):
-    assert all(np.isnan(value) for value in one(question, "anything").values())
+    assert all(np.isnan(value) for value in score_one(question, "anything").values())
 
 
 def test_repeated_lines_are_deduplicated_and_sorted_by_frequency():
@@ -188,7 +188,7 @@ golds = st.lists(names, min_size=1, max_size=5)
 @pytest.mark.slow
 @given(golds, answers)
 def test_rog_metrics_equal_the_official_script(golds, answer):
-    result = one(asked(*golds), answer)
+    result = score_one(make_question(*golds), answer)
     if not any(map(rog_normalize, golds)):
         assert all(np.isnan(value) for value in result.values())
         return
@@ -211,14 +211,14 @@ def test_lists_score_like_their_distinct_items_in_the_rog_script(golds, listed):
 @settings(deadline=None)
 def test_golds_as_lines_reach_full_recall(golds):
     if any(map(rog_normalize, golds)):
-        result = one(asked(*golds), "\n".join(golds))
+        result = score_one(make_question(*golds), "\n".join(golds))
         assert result["rog_recall"] == result["rog_hit"] == result["strict_recall"] == result["strict_precision"] == 1
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(golds, answers), min_size=1, max_size=5))
 def test_micro_averages_follow_from_the_counts(rows):
-    questions = [asked(*row[0]) for row in rows]
+    questions = [make_question(*row[0]) for row in rows]
     result = score(questions, [Prediction("q", row[1]) for row in rows], [*COUNTS])
     scorable = [naive_strict(row[1], row[0]) for row in rows if any(map(rog_normalize, row[0]))]
     matched, lines, wanted = (sum(row[name] for row in scorable) for name in COUNTS)
@@ -232,7 +232,7 @@ def test_micro_averages_follow_from_the_counts(rows):
 
 
 def test_unanswered_question_counts_its_golds_in_the_micro_average():
-    questions = [asked("Paris"), Question("q2", "?", ("Rome", "Milan"), answer_set=True)]
+    questions = [make_question("Paris"), Question("q2", "?", ("Rome", "Milan"), answer_set=True)]
     result = score(questions, [Prediction("q", "Paris"), None], [*COUNTS])
     assert result["strict_golds#v1"].tolist() == [1, 2]
     assert micro(*result.values()) == pytest.approx((1, 1 / 3, 0.5))

@@ -37,7 +37,7 @@ def made_up(filled: Path, synthetic: ModuleType) -> Board:
     return result
 
 
-def beaten(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
+def is_dominated(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
     """Return whether another method is at least as good and as cheap, and strictly better on one; one pair at a time."""
     return any(
         sign * other.value.value >= sign * item.value.value
@@ -52,7 +52,7 @@ def beaten(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
 def test_pareto_front_excludes_dominated_methods(made_up: Board, metric: str, sign: int, axis: Any) -> None:
     rows = quality_budget(made_up, metric, axis, higher_is_better=sign > 0)
     able = [row for row in rows if not row.row.control and row.row.run.status == "finished"]
-    assert {row.row.run.run for row in rows if row.front} == {item.row.run.run for item in able if not beaten(item, able, sign)}
+    assert {row.row.run.run for row in rows if row.front} == {item.row.run.run for item in able if not is_dominated(item, able, sign)}
     assert any(row.front for row in rows)
     assert [row.x for row in rows] == sorted(row.x for row in rows)
 

@@ -28,17 +28,17 @@ def words(node: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def three(filled: Path, synthetic: ModuleType) -> Comparison:
+def three_runs(filled: Path, synthetic: ModuleType) -> Comparison:
     store = Store(filled)
     runs = [run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method in ("bm25", "dense", "hybrid")]
     return compare(store, runs, F1)
 
 
-def test_pairs_show_interval_corrected_p_and_counts_over_common_questions(three: Comparison) -> None:
-    tree = compare_charts.pairs(three, PERCENT, higher_is_better=True)
+def test_pairs_show_interval_corrected_p_and_counts_over_common_questions(three_runs: Comparison) -> None:
+    tree = compare_charts.pairs(three_runs, PERCENT, higher_is_better=True)
     lines = list(next(tree.find(tag="tbody")).find(tag="tr"))
     assert len(lines) == 3
-    for line, pair in zip(lines, three.pairs, strict=True):
+    for line, pair in zip(lines, three_runs.pairs, strict=True):
         item, response = pair.difference, words(line)
         assert PERCENT.difference(item.value) in response
         assert PERCENT.differences(item.low, item.high) in response
@@ -48,17 +48,17 @@ def test_pairs_show_interval_corrected_p_and_counts_over_common_questions(three:
         assert sum(counts) == item.n
 
 
-def test_smaller_value_wins_for_lower_is_better_metrics(three: Comparison) -> None:
-    line = next(next(compare_charts.pairs(three, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
-    item = three.pairs[0].difference
+def test_smaller_value_wins_for_lower_is_better_metrics(three_runs: Comparison) -> None:
+    line = next(next(compare_charts.pairs(three_runs, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
+    item = three_runs.pairs[0].difference
     assert int(next(list(line.find(tag="td"))[-3].texts())) == item.losses
 
 
-def test_scatter_counts_every_question_scored_for_both_runs(three: Comparison) -> None:
-    drawn = compare_charts.points(three, 0, 1, PERCENT)
-    assert sum(item.questions for item in drawn) == three.pairs[0].difference.n
+def test_scatter_counts_every_question_scored_for_both_runs(three_runs: Comparison) -> None:
+    drawn = compare_charts.points(three_runs, 0, 1, PERCENT)
+    assert sum(item.questions for item in drawn) == three_runs.pairs[0].difference.n
     above = sum(item.questions for item in drawn if item.side == "above")
-    assert above == three.pairs[0].difference.losses
+    assert above == three_runs.pairs[0].difference.losses
     assert len({(item.x, item.y) for item in drawn}) == len(drawn)
 
 
@@ -123,8 +123,8 @@ def test_untrusted_text_is_shown_as_plain_text(app: Start, filled: Path, synthet
     assert {item.proto.body for item in page.test.get("html")} == {f"<style>{STYLE}</style>"}
 
 
-def test_scatter_marks_have_the_position_and_label_of_their_scores(three: Comparison) -> None:
-    drawn = compare_charts.points(three, 0, 1, PERCENT)
+def test_scatter_marks_have_the_position_and_label_of_their_scores(three_runs: Comparison) -> None:
+    drawn = compare_charts.points(three_runs, 0, 1, PERCENT)
     picture = compare_charts.scatter(drawn, "one", "other", PERCENT)
     assert picture is not None
     known = marks(picture)
@@ -173,12 +173,12 @@ def test_infinite_and_equal_values_are_drawn_without_an_error() -> None:
     assert np.isfinite([x, y]).all()
 
 
-def test_bar_lengths_equal_the_shares_of_the_table(three: Comparison) -> None:
-    bars = list(compare_charts.shares(three, higher_is_better=True).find(cls="bar"))
+def test_bar_lengths_equal_the_shares_of_the_table(three_runs: Comparison) -> None:
+    bars = list(compare_charts.shares(three_runs, higher_is_better=True).find(cls="bar"))
     assert len(bars) == 3
-    for bar, pair in zip(bars, three.pairs, strict=True):
+    for bar, pair in zip(bars, three_runs.pairs, strict=True):
         item = pair.difference
         shares = [next(iter(bar.find(cls=outcome))).numbers["share"] for outcome in ("won", "tied", "lost")]
         assert shares == pytest.approx([item.wins / item.n, item.ties / item.n, item.losses / item.n])
-    (won, *_) = compare_charts.shares(three, higher_is_better=False).find(cls="won")
-    assert won.numbers["share"] == three.pairs[0].difference.losses / three.pairs[0].difference.n
+    (won, *_) = compare_charts.shares(three_runs, higher_is_better=False).find(cls="won")
+    assert won.numbers["share"] == three_runs.pairs[0].difference.losses / three_runs.pairs[0].difference.n

@@ -24,7 +24,7 @@ def words(node: Any) -> str:
     return " ".join(node.texts())
 
 
-def made(**changes: Any) -> DatasetFacts:
+def make_facts(**changes: Any) -> DatasetFacts:
     values: dict[str, Any] = {
         "fingerprint": "f00d",
         "name": "d:test",
@@ -82,7 +82,7 @@ def test_submission_trained_on_the_split_is_listed_as_contaminated(copied: Calla
 
 
 def test_page_without_contamination_findings_explains_the_limits() -> None:
-    shown = words(dataset.contamination(made(name="d'; rm -rf:test")))
+    shown = words(dataset.contamination(make_facts(name="d'; rm -rf:test")))
     assert "No stored submission declares" in shown
     assert shlex.split(shown)[-1] == "d'; rm -rf:test"
 
@@ -98,13 +98,13 @@ def test_page_without_contamination_findings_explains_the_limits() -> None:
     ],
 )
 def test_only_valid_repository_names_are_linked(hub: str | None, revision: str | None, address: str | None) -> None:
-    shown = dataset.card(made(card={"title": "D", "hub_id": hub, "revision": revision}))
+    shown = dataset.card(make_facts(card={"title": "D", "hub_id": hub, "revision": revision}))
     assert [a.attributes["href"] for a in shown.find(tag="a")] == ([address] if address else [])
 
 
 def test_names_of_contaminated_submissions_are_text_leaves() -> None:
     hostile = "<script>x</script>"
-    shown = dataset.contamination(made(contaminated=(Contaminated("r", hostile, (hostile,)),)))
+    shown = dataset.contamination(make_facts(contaminated=(Contaminated("r", hostile, (hostile,)),)))
     assert list(shown.texts()).count(hostile) == 2
     assert {node.tag for node in shown.find()} <= TAGS
 

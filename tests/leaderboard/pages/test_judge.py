@@ -46,7 +46,7 @@ def cells(table: Node, name: str) -> list[list[str]]:
     return [list(cell.texts()) for cell in row.find(tag="td")]
 
 
-def fight(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | None]) -> None:
+def store_battle(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | None]) -> None:
     """Store one verdict per question and order: `mine`, `theirs`, a tie, none or a failure."""
     item, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
@@ -97,10 +97,10 @@ def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     folder = copied()
     store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
-    fight(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
-    fight(store, runs["bm25"], runs["dense"], ["mine"] * 4 + [NONE] * 4 + [None] * 2)
-    fight(store, runs["hybrid"], runs["dense"], ["mine"] * 8 + ["theirs"] * 4)
-    fight(store, runs[synthetic.HOSTILE_NAME], runs["hybrid"], ["theirs"] * 12)
+    store_battle(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
+    store_battle(store, runs["bm25"], runs["dense"], ["mine"] * 4 + [NONE] * 4 + [None] * 2)
+    store_battle(store, runs["hybrid"], runs["dense"], ["mine"] * 8 + ["theirs"] * 4)
+    store_battle(store, runs[synthetic.HOSTILE_NAME], runs["hybrid"], ["theirs"] * 12)
     judge_all(store, runs["bm25"], MATCH, [1.0, 0.0] * 5 + [None, None], 2)
     judge_all(store, runs["bm25"], OTHER, [1.0] * 8 + [0.0] * 4)
     judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
@@ -295,10 +295,10 @@ def controlled(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     folder = copied()
     store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
-    fight(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)
-    fight(store, runs["gold answer"], runs["hybrid"], ["mine", "theirs"] * 6)
-    fight(store, runs["gold answer"], runs["dense"], ["mine"] * 12)
-    fight(store, runs["oracle evidence"], runs["dense"], ["mine"] * 12)
+    store_battle(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)
+    store_battle(store, runs["gold answer"], runs["hybrid"], ["mine", "theirs"] * 6)
+    store_battle(store, runs["gold answer"], runs["dense"], ["mine"] * 12)
+    store_battle(store, runs["oracle evidence"], runs["dense"], ["mine"] * 12)
     return folder
 
 

@@ -36,7 +36,7 @@ def unsplit(tmp_path: Path, filled: Path) -> Path:
     return folder
 
 
-def asked(folder: Path, *, gold: int) -> QuestionRow:
+def question_with_gold(folder: Path, *, gold: int) -> QuestionRow:
     """Return a question for which the first run found the given number of gold passages."""
     store = Store(folder)
     run = queries.runs(store, "made-up")[0]
@@ -48,7 +48,7 @@ def asked(folder: Path, *, gold: int) -> QuestionRow:
 
 
 def test_answers_are_marked_in_passages_without_sentences(app: Start, unsplit: Path) -> None:
-    row = asked(unsplit, gold=2)
+    row = question_with_gold(unsplit, gold=2)
     page = app(unsplit).open("questions", question=row.question)
     assert not page.test.exception
     detail = page.part("detail")
@@ -84,7 +84,7 @@ def test_model_calls_are_listed_for_the_chosen_run(app: Start, tmp_path: Path, f
 
 
 def test_first_passage_with_an_answer_is_open_without_gold_passages(app: Start, unsplit: Path) -> None:
-    row = asked(unsplit, gold=2)
+    row = question_with_gold(unsplit, gold=2)
     with Store(unsplit).database.writing() as connection:
         connection.execute("UPDATE questions SET evidence = [], supporting_facts = []")
     detail = app(unsplit).open("questions", question=row.question).part("detail")
@@ -97,7 +97,7 @@ def test_first_passage_with_an_answer_is_open_without_gold_passages(app: Start, 
 
 
 def test_answer_yes_is_not_marked_in_passages(app: Start, unsplit: Path) -> None:
-    row = asked(unsplit, gold=2)
+    row = question_with_gold(unsplit, gold=2)
     with Store(unsplit).database.writing() as connection:
         connection.execute("UPDATE questions SET answers = ['yes'], golds = ['yes']")
         connection.execute("UPDATE passages SET text = 'Yes, yes. ' || text")

@@ -31,7 +31,7 @@ def words(node: Any) -> str:
     return " ".join(node.texts())
 
 
-def going(done: int, **changes: Any) -> Running:
+def running_run(done: int, **changes: Any) -> Running:
     run = Running("ab" * 8, "e", "m", "toy:dev", "distractor", 0, 1000, done, 0, BEGAN, BEGAN)
     return replace(run, **changes)
 
@@ -41,16 +41,16 @@ def seconds(number: float) -> datetime:
 
 
 def test_first_poll_reports_the_mean_speed_since_the_start() -> None:
-    (pace,) = Sightings().look([going(100)], seconds(50)).values()
+    (pace,) = Sightings().look([running_run(100)], seconds(50)).values()
     assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (2.0, 450.0, 0.0)
 
 
 def test_resumed_run_has_a_speed_only_from_the_second_poll() -> None:
     sightings = Sightings()
     resumed = {"started_at": BEGAN - timedelta(days=1)}
-    (first,) = sightings.look([going(500, **resumed)], seconds(50)).values()
+    (first,) = sightings.look([running_run(500, **resumed)], seconds(50)).values()
     assert first.per_second is first.remaining_s is None
-    (second,) = sightings.look([going(520, **resumed)], seconds(60)).values()
+    (second,) = sightings.look([running_run(520, **resumed)], seconds(60)).values()
     assert (second.per_second, second.remaining_s) == (2.0, 240.0)
 
 
@@ -59,7 +59,7 @@ def test_speed_is_measured_over_the_last_two_minutes() -> None:
     for at in range(0, 600, 2):
         # Ten questions a second at first, one a second from the fifth minute on.
         done = min(at, 300) * 10 + max(0, at - 300)
-        (pace,) = sightings.look([going(done, questions=10_000)], seconds(at)).values()
+        (pace,) = sightings.look([running_run(done, questions=10_000)], seconds(at)).values()
     assert pace.per_second == pytest.approx(1.0)
     assert pace.remaining_s == pytest.approx(10_000 - done)
 
@@ -67,21 +67,21 @@ def test_speed_is_measured_over_the_last_two_minutes() -> None:
 def test_stalled_run_has_no_speed_and_shows_its_idle_time() -> None:
     sightings = Sightings()
     for at in (0, 10, 100, 200):
-        (pace,) = sightings.look([going(5)], seconds(at)).values()
+        (pace,) = sightings.look([running_run(5)], seconds(at)).values()
     assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (None, None, 200.0)
-    assert "nothing new for 3 min 20 s" in words(diff_view.live([going(5)], {"ab" * 8: pace}))
+    assert "nothing new for 3 min 20 s" in words(diff_view.live([running_run(5)], {"ab" * 8: pace}))
 
 
 def test_known_cost_of_a_running_run_is_shown() -> None:
-    pace = {"ab" * 8: Sightings().look([going(5)], seconds(10))["ab" * 8]}
-    assert "0.25" in words(diff_view.live([going(5, dollars=0.25)], pace))
-    assert "nan" not in words(diff_view.live([going(5, dollars=float("nan"))], pace))
+    pace = {"ab" * 8: Sightings().look([running_run(5)], seconds(10))["ab" * 8]}
+    assert "0.25" in words(diff_view.live([running_run(5, dollars=0.25)], pace))
+    assert "nan" not in words(diff_view.live([running_run(5, dollars=float("nan"))], pace))
 
 
 def test_restarted_run_has_no_negative_speed() -> None:
     sightings = Sightings()
-    sightings.look([going(500)], seconds(0))
-    (pace,) = sightings.look([going(3, resumed_at=seconds(10), started_at=BEGAN)], seconds(40)).values()
+    sightings.look([running_run(500)], seconds(0))
+    (pace,) = sightings.look([running_run(3, resumed_at=seconds(10), started_at=BEGAN)], seconds(40)).values()
     assert pace.per_second is None
 
 
@@ -90,7 +90,7 @@ def test_speed_is_positive_and_finite_for_any_sightings(looks: list[tuple[int, i
     sightings, at, done = Sightings(), 0, 0
     for wait, more in looks:
         at, done = at + wait, min(1000, max(0, done + more))
-        (pace,) = sightings.look([going(done)], seconds(at)).values()
+        (pace,) = sightings.look([running_run(done)], seconds(at)).values()
         assert pace.per_second is None or 0 < pace.per_second < 1e7
         assert pace.remaining_s is None or 0 <= pace.remaining_s < 1e9
         assert pace.quiet_s >= 0

@@ -12,7 +12,7 @@ from ragmeter.cli import app
 from tests.support.worlds_native import write_native
 
 
-def alone(monkeypatch, folder: Path) -> None:
+def isolated(monkeypatch, folder: Path) -> None:
     """Remove local data and waiting times for a hub, and restore the environment after each test."""
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
     monkeypatch.setenv("RAGMETER_OFFLINE", "0")

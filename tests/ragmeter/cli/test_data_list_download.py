@@ -25,8 +25,8 @@ def command(module_at):
 
 
 @pytest.fixture(autouse=True)
-def _alone(command, monkeypatch, tmp_path):
-    command.alone(monkeypatch, tmp_path)
+def _isolated(command, monkeypatch, tmp_path):
+    command.isolated(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def command(module_at: Any) -> Any:
 
 @pytest.fixture
 def place(command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    command.alone(monkeypatch, tmp_path)
+    command.isolated(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
     (tmp_path / "docs").mkdir()

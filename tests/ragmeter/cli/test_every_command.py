@@ -98,7 +98,7 @@ COMMANDS = commands()
 
 
 @pytest.fixture
-def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Say:
+def run_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Say:
     """Return a function that runs a command line and returns its exit code, standard output and standard error."""
 
     def typed(*words: str) -> tuple[int, str, str]:
@@ -114,9 +114,9 @@ def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> S
     return typed
 
 
-def test_help_lists_the_common_options_of_every_command(say: Say) -> None:
+def test_help_lists_the_common_options_of_every_command(run_line: Say) -> None:
     for name in COMMANDS:
-        code, shown, response = say(*name.split(), "--help")
+        code, shown, response = run_line(*name.split(), "--help")
         assert (code, response) == (0, ""), name
         assert shown.startswith(f"Usage: ragmeter {name}")
         for option in ("--json", "--store", "--quiet", "--verbose", "--help"):
@@ -128,9 +128,9 @@ def test_every_option_has_a_help_text() -> None:
     assert silent == []
 
 
-def test_overview_lists_every_command_group(say: Say) -> None:
-    code, shown, _ = say("--help")
-    assert (code, *say()) == (0, 0, shown, ""), "alone it says the same"
+def test_overview_lists_every_command_group(run_line: Say) -> None:
+    code, shown, _ = run_line("--help")
+    assert (code, *run_line()) == (0, 0, shown, ""), "alone it says the same"
     flat = " ".join(shown.split())
     for lines in cli.GROUPS.values():
         for name, line in lines.items():
@@ -180,13 +180,13 @@ def test_rerun_with_nothing_to_do_imports_no_model_library(tmp_path: Path) -> No
     assert again.splitlines()[-1] == "imported"
 
 
-def test_printed_version_equals_the_installed_package(say: Say) -> None:
-    assert say("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
+def test_printed_version_equals_the_installed_package(run_line: Say) -> None:
+    assert run_line("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
 
 
-def test_unknown_option_exits_with_2_and_one_message(say: Say) -> None:
+def test_unknown_option_exits_with_2_and_one_message(run_line: Say) -> None:
     for name in COMMANDS:
-        code, shown, response = say(*name.split(), "--nonsense")
+        code, shown, response = run_line(*name.split(), "--nonsense")
         assert (code, shown) == (2, ""), name
         first, where, remedy = response.splitlines()
         assert first == "error: there is no option '--nonsense'"
@@ -195,9 +195,9 @@ def test_unknown_option_exits_with_2_and_one_message(say: Say) -> None:
         assert f"ragmeter {name} --help" in remedy
 
 
-def test_wrong_usage_is_reported_as_json_on_request(say: Say) -> None:
+def test_wrong_usage_is_reported_as_json_on_request(run_line: Say) -> None:
     for name in COMMANDS:
-        code, shown, response = say(*name.split(), "--json", "--nonsense")
+        code, shown, response = run_line(*name.split(), "--json", "--nonsense")
         assert (code, shown) == (2, ""), name
         assert set(json.loads(response)["error"]) == {"code", "what", "where", "try"}
 
@@ -218,15 +218,15 @@ def test_wrong_usage_is_reported_as_json_on_request(say: Say) -> None:
         ("store prune --store", "option '--store' requires an argument", "ragmeter store prune --help"),
     ],
 )
-def test_typos_suggest_the_nearest_name(line: str, what: str, remedy: str, say: Say) -> None:
-    code, shown, response = say(*line.split())
+def test_typos_suggest_the_nearest_name(line: str, what: str, remedy: str, run_line: Say) -> None:
+    code, shown, response = run_line(*line.split())
     assert (code, shown) == (2, "")
     assert response.startswith(f"error: {what}")
     assert remedy in response
 
 
-def test_command_without_required_options_shows_only_its_help(say: Say) -> None:
-    code, shown, response = say("gate")
+def test_command_without_required_options_shows_only_its_help(run_line: Say) -> None:
+    code, shown, response = run_line("gate")
     assert (code, response) == (0, "")
     assert "--baseline" in shown
 
@@ -256,7 +256,7 @@ class OutOfMemoryError(RuntimeError):
     ],
 )
 def test_every_failure_has_its_exit_code_and_a_message_on_stderr(
-    raised: BaseException | None, code: int, response: str, say: Say, monkeypatch: pytest.MonkeyPatch
+    raised: BaseException | None, code: int, response: str, run_line: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -269,11 +269,11 @@ def test_every_failure_has_its_exit_code_and_a_message_on_stderr(
             raise raised
 
     monkeypatch.setattr(cli, "app", app)
-    run_command = say("end")
+    run_command = run_line("end")
     assert run_command[:2] == (code, "")
     assert run_command[2].startswith(response)
     assert "Traceback" not in run_command[2]
-    run_command = say("end", "--json")
+    run_command = run_line("end", "--json")
     assert run_command[:2] == (code, "")
     assert not response or json.loads(run_command[2])["error"]["what"]
 
@@ -317,7 +317,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
+def occupied_port() -> Iterator[int]:
     """Return an occupied port."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -333,11 +333,15 @@ def test_command_walk_visits_every_command() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_stdout_is_json_or_empty(place: Path, taken: int, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdout_is_json_or_empty(place: Path, occupied_port: int, run_line: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     """One walk through one store in one test, because later commands read the output of earlier ones."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("RAGMETER_STORE", str(place / "store"))
-    wrong = {line: result for line, code in WALK if (result := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))}
+    wrong = {
+        line: result
+        for line, code in WALK
+        if (result := _wrong(code, *run_line(*line.format(occupied_port=occupied_port).split(), "--json")))
+    }
     assert wrong == {}
 
 

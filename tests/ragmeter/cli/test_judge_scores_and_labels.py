@@ -26,7 +26,7 @@ Command = Callable[..., Any]
 
 
 @pytest.fixture
-def alone(experiment_text: str, tmp_path: Path) -> str:
+def bm25_only(experiment_text: str, tmp_path: Path) -> str:
     """Write a file of the experiment with only bm25, so that answering again takes a third of the time."""
     file = tmp_path / "alone.yaml"
     file.write_text(experiment_text.replace(", {id: random, name: random}, {id: gold_answer}", ""))
@@ -86,7 +86,7 @@ def test_agreement_of_two_annotators_is_computed(ragmeter: Command, store: Store
 
 
 @pytest.mark.slow
-def test_labels_stay_with_their_run(ragmeter: Command, store: Store, alone: str, tmp_path: Path) -> None:
+def test_labels_stay_with_their_run(ragmeter: Command, store: Store, bm25_only: str, tmp_path: Path) -> None:
     file = tmp_path / "items.csv"
     assert ragmeter("judge", "labels", "export", "bm25", "-o", str(file), "--criterion", "accuracy", "--count", "6").code == 0
     rows = [{**row, "label": "right"} for row in read(file)]
@@ -97,7 +97,7 @@ def test_labels_stay_with_their_run(ragmeter: Command, store: Store, alone: str,
     assert ragmeter("judge", "labels", "import", str(file), "--annotator", "ann", "-q").code == 0
     before = labels.labels(store)
     assert len(before) == 6
-    done = ragmeter("run", alone, "--fresh", "-q")
+    done = ragmeter("run", bm25_only, "--fresh", "-q")
     assert (done.code, labels.labels(store)) == (0, before)
     assert len({label.one for label in before} & {row.run for row in queries.runs(store, "alone")}) == 0
 
@@ -158,11 +158,11 @@ def test_added_columns_persist_over_reruns_until_removed(ragmeter: Command, answ
 
 
 @pytest.mark.slow
-def test_new_answers_are_scored_on_added_columns(ragmeter: Command, alone: str) -> None:
+def test_new_answers_are_scored_on_added_columns(ragmeter: Command, bm25_only: str) -> None:
     """Restarted, or with other questions and therefore other runs, the table has no missing values."""
     assert ragmeter("judge", "score", "--metric", "f1", "-q").code == 0
     for options in (["--fresh"], ["--limit", str(QUESTIONS // 2)]):
-        assert ragmeter("run", alone, "-q", *options).code == 0
+        assert ragmeter("run", bm25_only, "-q", *options).code == 0
         assert [name.partition("(")[0] for name in columns(ragmeter)] == ["em", "f1"]
 
 

@@ -23,7 +23,7 @@ REFERENCE, OPTIONS = "worlds/long:test", {"questions": 24, "worlds": 1, "entitie
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def vector_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder in which vectors are cached between tests."""
     return tmp_path_factory.mktemp("kept")
 
@@ -59,19 +59,19 @@ def test_scripted_sub_questions_retrieve_more_than_the_question(benchmark: Bench
 
 
 @pytest.mark.slow
-def test_scripted_answer_passages_retrieve_more_than_the_question(benchmark: Benchmark, kept: Path) -> None:
+def test_scripted_answer_passages_retrieve_more_than_the_question(benchmark: Benchmark, vector_cache: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
-    plain = retrieved(truth, benchmark, "hyde", kept, samples=0)
-    written = retrieved(truth, benchmark, "hyde", kept, samples=1)
+    plain = retrieved(truth, benchmark, "hyde", vector_cache, samples=0)
+    written = retrieved(truth, benchmark, "hyde", vector_cache, samples=1)
     assert truth.unrecognized == 0
     assert recall(benchmark.questions, written) > recall(benchmark.questions, plain) + 0.05
 
 
 @pytest.mark.slow
-def test_every_question_gets_a_ranking_with_a_fifth_of_replies_corrupted(benchmark: Benchmark, kept: Path) -> None:
+def test_every_question_gets_a_ranking_with_a_fifth_of_replies_corrupted(benchmark: Benchmark, vector_cache: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS, corruption=0.2)
     for method, config in (("rq_rag_prompted", {"retriever": "bm25"}), ("hyde", {"samples": 1})):
-        rankings = retrieved(truth, benchmark, method, kept, **config)
+        rankings = retrieved(truth, benchmark, method, vector_cache, **config)
         assert len(rankings) == len(benchmark.questions)
         assert all(ranking.ids for ranking in rankings)
     assert sum(truth.corrupted.values()) > 10

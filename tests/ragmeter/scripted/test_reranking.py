@@ -65,5 +65,5 @@ def test_scripted_reranker_ranks_positives_first_and_counts_failures(benchmark: 
     for corruption in (0.2, 1.0):
         results, truth = reranked(benchmark, system, corruption)
         counted = sum(sum(result.notes[name].get("fallbacks", {}).values()) for result in results)
-        # Each prompt is a reply of its own: what is spoilt is drawn by the prompt.
+        # Each prompt has a separate reply, and corruption is sampled by prompt.
         assert counted == truth.corrupted.total() - truth.corrupted[WRAPPED] > 0

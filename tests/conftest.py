@@ -31,7 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# Half of the library's number; HYPOTHESIS_PROFILE=thorough tries ten times as many where a test does not say itself.
+# Half of the library's default; HYPOTHESIS_PROFILE=thorough tries ten times as many unless a test sets a number.
 settings.register_profile("usual", max_examples=30, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
@@ -92,7 +92,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
         return (yield)
     finally:
         if fixturedef.scope == "session":
-            # Fixtures may need each other: the outermost one counts.
+            # Fixtures may need each other, so only the outermost one is counted.
             _shared_s = shared + _cpu_s() - began
 
 
@@ -191,7 +191,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
     made = Plugin(tmp_path / "site")
     made.write(FILES)
     monkeypatch.syspath_prepend(str(made.folder))
-    # Bytecode is dated to the second, and tests edit faster.
+    # Bytecode has timestamps in seconds, and tests edit faster.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     registries = METHODS, DATASETS, METRICS, JUDGES, TRAININGS
     before = [(dict(registry._entries), dict(registry._sources)) for registry in registries]

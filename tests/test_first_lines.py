@@ -66,9 +66,9 @@ def test_readme_example_prints_its_table_without_torch(python: Path, tmp_path: P
         subprocess.run([python, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         for command in (["-m", "ragmeter.cli", *commands[1][1:]], ["-c", script])
     ]
-    for done, lines in zip(runs, (table.splitlines(), table.splitlines()[3:]), strict=True):  # the verdict is the command's
+    for done, lines in zip(runs, (table.splitlines(), table.splitlines()[3:]), strict=True):  # the verdict is that of the command
         assert done.returncode == 0, done.stderr
-        printed = " ".join(done.stdout.split())  # lines may break elsewhere
+        printed = " ".join(done.stdout.split())  # lines may be wrapped elsewhere
         for line in lines:
             assert all(part in printed for part in re.split(r"\s{2,}|…", line.strip())), (line, printed)
     code = "import importlib.util as u; print([name for name in ('torch', 'transformers', 'streamlit', 'openai') if u.find_spec(name)])"

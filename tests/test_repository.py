@@ -215,7 +215,7 @@ def test_leaderboard_pages_import_the_ragmeter_packages(users_folder: Path, monk
         "print([error.message for error in page.exception])"
     )
     monkeypatch.setenv("PYTHONPATH", str(users_folder))
-    python = server.command(8501, "127.0.0.1", False)[:2]  # as the server starts
+    python = server.command(8501, "127.0.0.1", False)[:2]  # like the server at startup
     done = subprocess.run(
         [*python, "-c", code], cwd=users_folder, capture_output=True, text=True, env=server._environment(users_folder), check=False
     )
@@ -226,7 +226,7 @@ def test_leaderboard_pages_import_the_ragmeter_packages(users_folder: Path, monk
 def test_conflicting_package_imported_earlier_is_reported_with_a_remedy(users_folder: Path, name: str, file: str) -> None:
     if file.endswith(".py"):
         (users_folder / file).write_text("")
-    # Before this tree is on the import path: a plain folder is a package only where no other one is found.
+    # Before this tree is on the import path, because a plain folder is a package only if no other one is found.
     code = f"import sys; sys.path.remove({str(ROOT)!r}); import {name}; sys.path.append({str(ROOT)!r}); import ragmeter"
     done = _there(users_folder, "-S", "-c", code)
     assert done.returncode == 1

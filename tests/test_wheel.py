@@ -113,7 +113,7 @@ def test_demo_runs_from_another_folder_and_builds_its_leaderboard(installed: Pat
         assert part in shown
     listed = start(installed, ["ragmeter", "list", "runs", "--json"], tmp_path)
     runs = json.loads(listed.stdout)
-    # The pocket model's weights, the real encoder, the worlds' texts: all of them came out of packages.
+    # The pocket model's weights, the real encoder, the worlds' texts: all are loaded from packages.
     assert {"cosine", "CLaRa", "SARK"} <= {run["method"] for run in runs}
     assert {run["status"] for run in runs} == {"finished"}
     assert (tmp_path / "ragmeter-store" / "store.duckdb").exists()

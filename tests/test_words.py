@@ -71,7 +71,7 @@ ISE = re.compile(r"is(?:ation|e[drs]?|ing)(?![a-z])")
 
 def old_words(text: str) -> Iterator[tuple[int, str]]:
     """Yield line and word, also -ise spellings of -ize words."""
-    # Keys of draws stay: what is drawn would change.
+    # Keys of draws stay, because other keys would change the samples.
     text = re.sub(r'Draws\("[^"]*"', "Draws(", text).lower()
     words = [(match.start(), match[0]) for stem, pattern in OLD if stem in text for match in pattern.finditer(text)]
     for match in ISE.finditer(text):
@@ -128,7 +128,7 @@ def unclear(text: str) -> Iterator[tuple[int, str]]:
             yield line, first
         yield from ((line, match[0]) for phrase in PLAIN.values() for match in phrase.finditer(re.sub("`[^`]*`", "", docstring)))
     behind_signs = "\n".join(re.findall("#.*", text))
-    # Reading tokens takes most of the time, and is needed only if such words stand behind a # that may begin a comment.
+    # Tokenizing takes most of the time, and is needed only if such words follow a # that may start a comment.
     for token in tokenize.generate_tokens(io.StringIO(text).readline) if any(p.search(behind_signs) for p in PLAIN.values()) else ():
         if token.type == tokenize.COMMENT:
             yield from ((token.start[0], match[0]) for phrase in PLAIN.values() for match in phrase.finditer(token.string))

@@ -59,7 +59,7 @@ def test_each_world_is_a_cluster_and_a_limit_keeps_all_worlds() -> None:
         benchmark = load(f"worlds/{subset}:test")
         assert benchmark.sampled().in_words(200) == "200 questions in 30 worlds"
         assert len({item.metadata["world"] for item in benchmark.questions[:30]}) == 30
-        # At most twice the single world of before, passages (or triples) and questions together.
+        # At most twice the earlier single world, passages (or triples) and questions together.
         before = load(f"worlds/{subset}:test", {"worlds": 2 if subset == "long" else 1})
         assert len(benchmark.corpus) + 200 <= 2 * (len(before.corpus) + 200)
 

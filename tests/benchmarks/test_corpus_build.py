@@ -171,7 +171,7 @@ def test_interrupted_build_resumes_to_the_same_bytes(tmp_path, small_shards, nam
         open_corpus(tmp_path / "cut")
     again = []
     continued = build_corpus(tmp_path / name, tmp_path / "cut", progress=lambda p: again.append(p.records))
-    # Finished shards (three batches of seven each) are not read again; a header is read and is no record.
+    # Finished shards (three batches of seven each) are not read again; a header is read but is not a record.
     header = name.startswith("psgs")
     assert again[0] == (after - 1) // 3 * 21 + 7 - header
     assert continued.fingerprint == whole.fingerprint

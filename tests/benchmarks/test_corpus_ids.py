@@ -50,7 +50,7 @@ def test_key_set_reports_which_keys_are_new(batches):
 def test_content_id_is_its_own_key_and_other_ids_are_hashed():
     assert key("p00000000000000ff") == 255
     assert key("q00000000000000ff") == 255
-    # Sixteen characters that `bytes.fromhex` would take for fewer bytes are no content id.
+    # Sixteen characters that `bytes.fromhex` would read as fewer bytes are not a content id.
     assert key("p00 00 00 00 00 0") == key("p00 00 00 00 00 0") < 2**64
     assert key("p00 00 00 00 00 0") != 0
     assert len({key(text) for text in ("a", "b", "p0000000000000zzz", "")}) == 4

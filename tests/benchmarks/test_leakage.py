@@ -277,7 +277,7 @@ def test_real_samples_overlap_fully_with_themselves_and_little_with_others(data_
     benchmark = load("musique:train", {"path": str(own)})
     report = contamination([benchmark], [own], contexts=True)
     assert all(overlap.share == 1 for overlap in report.overlaps)
-    # Questions share passages, so the first place may lie before a question's own line and never behind it.
+    # Questions share passages, so the first position may be before a question's own line but never after it.
     firsts = [int(overlap.first.rpartition(":")[2]) for overlap in report.overlaps]
     assert all(first <= own for own, first in enumerate(firsts, 1))
     assert firsts.count(1) >= 1

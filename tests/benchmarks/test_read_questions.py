@@ -58,7 +58,7 @@ def test_boilerplate_shared_by_many_questions_is_not_a_match() -> None:
     many = [f"{PREFIX}what did {name} write?" for name in ("Ada", "Bo", "Cy", "Di", "Eve")]
     assert not any(touched(record, *many))
     assert touched(record, *many[:2], "x") == [True, True, False]
-    # The question itself is read, whatever is written before it.
+    # The question itself matches, whatever text precedes it.
     assert touched(record, *many, PREFIX + "Who founded Korv?")[-1]
 
 

@@ -53,7 +53,7 @@ def test_answer_position_exists_exactly_if_has_answer_is_true(text: str, golds: 
     assert bool(positions) == has_answer(text, golds)
     assert all(0 <= start < end <= len(text) for start, end in positions)
     assert all(item[1] <= other[0] for item, other in pairwise(positions))
-    # What a place covers holds an answer itself.
+    # The text at a position contains an answer.
     assert all(has_answer(text[start:end], golds) for start, end in positions)
 
 

@@ -14,7 +14,7 @@ def test_quantiles_are_observed_values_and_bins_hold_every_value(values):
     distribution = Distribution.of(values)
     ordered = sorted(values)
     for share, quantile in zip(QUANTILES, distribution.quantiles, strict=True):
-        # The smallest value that at least so great a share of all does not exceed.
+        # The smallest value with at least this share of values at or below it.
         assert quantile == ordered[max(0, int(np.ceil(share * len(values) - 1e-9)) - 1)]
     bins = distribution.histogram()
     assert sum(count for _, _, count in bins) == len(values)

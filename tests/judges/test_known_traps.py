@@ -120,7 +120,7 @@ def test_tied_scores_keep_the_ranking_order():
         assert score_one("mrr@3", question, make_prediction("", "p1", "p2", "p3", scores=scores)) == 1
         assert score_one("mrr@3", question, make_prediction("", "p3", "p2", "p1", scores=scores)) == pytest.approx(1 / 3)
     by_score_and_id = sorted([("p1", 0.5), ("p3", 0.5)], key=lambda item: (-item[1], item[0]))
-    assert by_score_and_id[0][0] == "p1"  # the trap: trec_eval and its kin would lift p1 to the top
+    assert by_score_and_id[0][0] == "p1"  # the trap: trec_eval and similar tools would move p1 to the top
     assert score_one("mrr@1", question, make_prediction("", "p3", "p1", scores=[0.5, 0.5])) == 0
 
 

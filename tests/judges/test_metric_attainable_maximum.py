@@ -62,7 +62,7 @@ WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_s
 """Samples without gold answers, whose questions are unscorable (SARK's are placeholders)."""
 ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency", "err", "rbp"} | {
     *(f"longbench_{name}" for name in ("rouge", "class", "number", "code")),
-    "span_recall",  # only of people's own files
+    "span_recall",  # only in users' own files
     *(f"kilt_{name}" for name in ("rprec", "recall", "em", "f1", "accuracy")),
     "choice",
     "infinitebench_name",
@@ -123,7 +123,7 @@ def gold_answer(question: Question, metric: Metric) -> str | None:
         return text if tokens_of(text, metric) else None
     else:
         golds = question.golds
-    if metric.entry.id == "entity_preservation":  # where one of the golds has entities, those without are no measure
+    if metric.entry.id == "entity_preservation":  # if one of the golds has entities, those without are ignored
         golds = sorted(golds, key=lambda gold: not rule_entities(gold))
     return next((gold for gold in golds if tokens_of(gold, metric)), None)
 
@@ -218,11 +218,11 @@ def test_every_sample_split_is_tested_or_has_no_gold(data_folder, monkeypatch):
     for position in (availability(split) for entry in DATASETS for split in splits(entry)):
         if position.state != LOCAL or position.reference in tried:
             continue
-        if position.reference.name == "rewritten":  # its questions and gold are those of three others, which are tried
+        if position.reference.name == "rewritten":  # its questions and gold are those of three other samples, which are tested
             continue
         files = {path.name for path in position.paths}
         named = {Path(name).name for name in SAMPLES}
-        # Several splits may read one file: HotpotQA's train by both settings, NQ-open's dev as DPR's test.
+        # Several splits may read one file: HotpotQA's train in both settings, NQ-open's dev as DPR's test.
         assert files <= named | WITHOUT_GOLD, position.reference
 
 

@@ -208,7 +208,7 @@ def test_permitted_differences_are_not_violations():
     assert check_invariants(fine) == []
     for item, other in (
         ("em(rules=strict)", "f1(rules=hotpotqa)"),
-        ("em(golds=first)", "f1"),  # of a set of answers the first alone is another question
+        ("em(golds=first)", "f1"),  # the first of a set of answers is another question
         ("em", "f1(golds=first)"),
         ("em(rules=clara)", "f1"),
         ("cover_em(match=tokens)", "cover_em(match=substring)"),

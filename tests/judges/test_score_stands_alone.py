@@ -106,7 +106,7 @@ def test_test_questions_give_every_metric_varying_scores() -> None:
     ("metric", "atol"),
     [
         ("perplexity(model=pocket)", 0.0),
-        # Where all similarities of a token are negative, bert-score takes the 0 of a batch's padding for the greatest.
+        # If all similarities of a token are negative, bert-score takes the 0 of a batch's padding as the maximum.
         ("bertscore(model=minilm,layer=6)", 2e-3),
     ],
 )

@@ -63,7 +63,7 @@ def screenshots(module_at: Callable[[Path], ModuleType]) -> ModuleType:
     return module_at(HERE / "screenshots.py")
 
 
-# As long as a module: while it is open an event loop runs, in which other tests could not start one.
+# Module scope, because an event loop runs while it is open, and other tests could not start one.
 @pytest.fixture(scope="module")
 def browser(screenshots: ModuleType) -> Iterator[Any]:
     """Start a headless Chromium; skip without one."""
@@ -165,7 +165,7 @@ class App:
         for name, value in parameters.items():
             self.test.query_params[name] = value
         if page:
-            # The app begins with its first page, which costs nothing where there is no store.
+            # The app starts with its first page, which is cheap without a store.
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("RAGMETER_STORE", str(HERE / "none"))
                 self.test.run()
@@ -197,7 +197,7 @@ class App:
 def streamlit_app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
     """Return a function from a store's folder to the app."""
     testing = pytest.importorskip("streamlit.testing.v1")
-    # For every app, Streamlit looks through all packages for components, which takes five times as long as a page.
+    # For every app, Streamlit searches all packages for components, which takes five times as long as a page.
     monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
 
     def start(folder: Path) -> App:

@@ -111,7 +111,7 @@ def settled(page: Any) -> None:
     while time.monotonic() < deadline:
         page.wait_for_selector(idle, timeout=60_000)
         page.wait_for_selector(spinner, state="detached", timeout=60_000)
-        # What was just clicked may not have reached the server yet.
+        # The last click may not have reached the server yet.
         page.wait_for_timeout(300)
         if page.locator(idle).count() and not page.locator(spinner).count():
             return
@@ -150,7 +150,7 @@ def main() -> None:
             for name, query in queries.items():
                 page.goto(f"{address}/{PAGES[name]}?{query}")
                 settled(page)
-                # Streamlit scrolls inside the window: make the window as high as what is in it.
+                # Streamlit scrolls inside the window: make the window as high as its content.
                 content = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
                 page.set_viewport_size({"width": width, "height": max(height, min(content + 60, value.highest))})
                 page.wait_for_timeout(500)

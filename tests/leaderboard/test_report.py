@@ -258,7 +258,7 @@ def test_browser_draws_and_sorts_the_report_without_running_stored_text(
     assert opened.locator("img, iframe, object").count() == 0
     assert opened.locator(".chart svg").count() >= 3
     assert responses == []
-    # Titles hold whole ids of judges, which are one word.
+    # Titles contain whole judge ids, which are one word.
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
 

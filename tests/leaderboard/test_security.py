@@ -166,7 +166,7 @@ def test_url_parameters_of_pages_are_collected() -> None:
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the files that DuckDB was asked to open, because it bypasses Python's `open`."""
-    # What an earlier test left open for a moment would not be opened again.
+    # A connection left open by an earlier test would not be opened again.
     for held in [*database._by_path.values()]:
         held.close()
     files: list[str] = []
@@ -197,7 +197,7 @@ def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, pag
             opened(page, {name: values[(position + first) % len(values)] for position, name in enumerate(names)})
         finally:
             touched, _watched = _watched, None
-        # It did look at files: its own.
+        # It did open files, but only its own.
         assert any("view.js" in item for item in touched)
         assert [item for item in touched if "canary" in item] == []
     assert {*connected} == {str(hostile_store / "store.duckdb")}
@@ -273,7 +273,7 @@ def no_markup(text: str) -> None:
 def no_command(text: str) -> None:
     assert "\\input" not in text
     assert "\\write" not in text
-    # Every special character of untrusted text is escaped: the braces that are left are balanced.
+    # Every special character of untrusted text is escaped, so the remaining braces are balanced.
     bare = re.sub(r"\\[\\{}$%&#_]", "", text)
     assert bare.count("{") == bare.count("}")
 

@@ -79,12 +79,12 @@ def test_script_in_a_name_or_url_never_runs(visit: Any, name: str, hostile: Modu
         addresses = [urlsplit(item) for item in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
         assert {address.scheme for address in addresses} <= {"http", "https"}
         if name != "submit":
-            # Of the store, and not of the note that tells what the address names in vain.
+            # Text of the store, and not of the note about unknown names in the URL.
             page.locator(":text('pwned'):not(.missing, .missing *)").locator("visible=true").first.wait_for(timeout=30_000)
         nothing_ran(page)
-        # What opens on a click or on hover is drawn only then.
+        # Popups are drawn only on click or hover.
         for summary in page.locator("summary").all()[:6]:
-            # A click on the one around it may have closed what it is in.
+            # A click on an outer element may have closed its container.
             if summary.is_visible():
                 summary.click(timeout=20_000)
         for explained in page.locator(".explained").all()[:12]:
@@ -114,7 +114,7 @@ def test_uploaded_file_name_and_content_are_shown_as_text(visit: Any, tmp_path: 
         with page.expect_response(lambda reply: reply.request.method == "PUT"):
             page.locator("input[type=file]").nth(number).set_input_files(file)
         page.get_by_text(file.suffix).nth(1).wait_for(timeout=20_000)
-    # A check is of what has arrived; a file that comes after a click drops what the check found.
+    # A check covers files that have arrived; a file that arrives after a click discards the check's result.
     screenshots.settled(page)
     page.get_by_role("button", name="Check and preview").click()
     page.get_by_text("It cannot be read as a submission").wait_for(timeout=90_000)
@@ -187,6 +187,6 @@ def test_running_run_is_refreshed_automatically(tmp_path: Path, window: Any, scr
         page.get_by_text("20 of 20", exact=True).first.wait_for(timeout=20_000)
         store.end(run, FINISHED)
         page.get_by_text("Nothing is running").wait_for(timeout=20_000)
-        # And one that begins while nobody touches the page.
+        # And one that starts without any interaction.
         store.start(prepared("cd" * 8))
         page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)

@@ -60,7 +60,7 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
         reported = "?experiment=restyled" if (store[0], name) == ("hostile", "styles") else ""
-        # What the page before asks of a server that has ended is no complaint of this one.
+        # Requests of the previous page to a stopped server are not faults of this one.
         window.goto("about:blank")
         window.complaints.clear()
         window.goto(f"{site}/{screenshots.PAGES[name]}{reported}")
@@ -87,14 +87,14 @@ def test_every_page_fits_a_phone_and_redraws_after_choices(visit: Any, store: tu
         pytest.skip("the page does not grow with the number of methods, or soak looks at it")
     page = visit(name, 390)
     sound(page)
-    # The title comes first: what the page is for may still be under way.
+    # The title is drawn first; the content may follow later.
     if name == "submit":
         page.locator("[data-testid=stFileUploader]").first.wait_for(timeout=60_000)
     elif store[0] in LARGE and name in EMPTY:
         page.locator(".message code, .message .command").first.wait_for(timeout=60_000)
     else:
         page.locator("table tbody tr").nth(1).wait_for(timeout=60_000)
-    # The window has just become narrow: what is laid out for the wide one goes first.
+    # The window has just become narrow: the wide layout disappears first.
     widest = "Math.max(document.scrollingElement.scrollWidth, document.querySelector('[data-testid=stMain]').scrollWidth)"
     deadline = time.monotonic() + 20
     while page.evaluate(widest) > 390 and time.monotonic() < deadline:
@@ -111,7 +111,7 @@ def test_every_page_fits_a_phone_and_redraws_after_choices(visit: Any, store: tu
         page.keyboard.press("Enter")
         screenshots.settled(page)
         sound(page)
-    # The address is the view: opened again, it shows the same.
+    # The URL defines the view: reopened, it shows the same.
     shown = page.evaluate(WHOLE)
     page.reload()
     page.wait_for_function(f"shown => {WHOLE} === shown", arg=shown, timeout=60_000, polling=200)

@@ -64,7 +64,7 @@ def test_each_part_is_timed_once_per_batch_without_warm_up(clara: Clara) -> None
     assert result.tokens["compressed"] == 2 * 4 * (20 + 3)
     text = measure_text(clara, WORK)
     assert set(text.seconds) == {"prefill", "decode"}
-    # Text has k documents of 20 words where memory has k times M tokens and what stands behind each.
+    # Text has k documents of 20 words; memory has k times M tokens and the text after each.
     assert text.tokens["prompt"] - result.tokens["prompt"] == 2 * 20 - 2 * (clara.memory_tokens + 1)
 
 
@@ -115,7 +115,7 @@ def test_compressed_memory_is_decoded_faster_than_text_on_an_accelerator(name: s
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     clara = random_clara(name, 16, "bfloat16", "cuda")
-    # One question at a time is bound by the kernels that are started, and the adapter's are not merged.
+    # One question at a time is bound by kernel launches, and the adapter is not merged.
     work = Workload(queries=8, reply=32, batch=4)
     memory, text = measure(clara, work), measure_text(clara, work)
     assert memory.median_ms("prefill") < text.median_ms("prefill")

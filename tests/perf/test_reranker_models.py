@@ -155,7 +155,7 @@ def test_windows_cover_the_whole_list_from_its_tail(candidates: int) -> None:
     if candidates > 20:
         assert len(results) == math.ceil((candidates - 20) / 10) + 1
         assert (results[0][1], results[-1][0]) == (candidates, 0)
-        # What one window puts first, the next one sees again.
+        # The passages that one window ranks first are in the next window again.
         assert all(later[1] > earlier[0] for earlier, later in pairwise(results))
 
 
@@ -287,5 +287,5 @@ def test_sark_is_ten_times_faster_than_a_llama_of_seven_billion_and_than_rankgpt
     ms = {name: timing.percentile(50) for name, timing in result.items()}
     assert ms["rankllama-7b"] >= 10 * ms["sark-base"]
     assert ms["rankgpt-7b"] >= 10 * ms["sark-base"]
-    # The head of two layers costs what the original one does.
+    # The two-layer head costs as much as the original one.
     assert ms["sark-base"] == pytest.approx(ms["bge-base"], rel=0.2)

@@ -54,7 +54,7 @@ def test_repeated_trainings_and_unreadable_verdicts_give_no_false_stars(sets: in
             star, ignored = trainings(sets, questions, deviation, seed=number, **how)
             assert star <= 0.05 + slack(0.05, sets), (questions, deviation, how, star)
             assert deviation < 0.03 or ignored > 0.12
-    # No test that errs in 5 % at most, whatever the seeds' deviation, finds more than 45 % with three seeds.
+    # No test with an error of at most 5 % for every seed deviation finds more than 45 % with three seeds.
     for seeds, least in ((3, 0.3), (4, 0.5)):
         assert trainings(sets, 900, 0.03, gain=0.06, seeds=seeds, seed=1)[0] >= least - slack(0.5, sets)
     for star, ignored in (judges(sets, 500), unread(sets, 1000)):
@@ -96,7 +96,7 @@ def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
         result = decide_all(metrics, base, margins=0.02)
         corrected += result.outcome == "regressed"
         uncorrected += any(decision.p <= 0.025 for decision in result.decisions.values())
-        # One metric at the margin, four clearly fine: the whole passes falsely only where that one does.
+        # One metric at the margin, four clearly within it: the gate passes falsely only if that one does.
         metrics |= {name: column(0.15) for name in list(base)[1:]}
         passed += decide_all(metrics, base, margins=0.02).outcome == "pass"
     print(f"5 metrics at the margin: alarms {corrected / sets:.4f} with Holm, {uncorrected / sets:.4f} without; passes {passed / sets:.4f}")

@@ -45,7 +45,7 @@ def _answered_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
         folder = tmp_path_factory.mktemp("answered")
         (folder / "x.yaml").write_text(text)
         assert not ragmeter_run(folder / "x.yaml", store=folder / "store").failed
-        # Written to the end: the folder is copied.
+        # Close the store before its folder is copied.
         Store(folder / "store").database.close()
         return folder
 

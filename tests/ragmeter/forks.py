@@ -35,7 +35,7 @@ def serve(address: str) -> None:
     for package in PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if not module.name.endswith("__main__"):
-                # What needs a library that is not there fails where it is used.
+                # A missing library fails where it is used.
                 with contextlib.suppress(Exception):
                     importlib.import_module(module.name)
     for name in LIBRARIES:
@@ -71,7 +71,7 @@ def run(query: dict[str, object], streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    # Those of before know whether they were files in which one can seek.
+    # Old file objects remember whether they were seekable.
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, buffering=1, closefd=False) for number, mode in enumerate("rww"))
     os.chdir(str(query["folder"]))
     os.environ.clear()
@@ -87,7 +87,7 @@ def run(query: dict[str, object], streams: list[int]) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        # What else happens when Python ends would first look through all that was imported.
+        # Python's normal exit would first walk through all imported modules.
         atexit._run_exitfuncs()
         sys.stdout.flush()
         os._exit(code)

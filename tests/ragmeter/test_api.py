@@ -93,7 +93,7 @@ def test_public_names_exist_and_are_complete() -> None:
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         ragmeter.runn  # noqa: B018
     assert issubclass(Broke, UserError)
-    # The module of the run loop must not take the function's name away.
+    # The module of the run loop must not shadow the function's name.
     assert execute.__module__ == "ragmeter.runner.loop"
     assert callable(ragmeter.run)
 
@@ -157,7 +157,7 @@ def test_failing_method_gives_a_warning_with_its_name(tmp_path: Path, scratch: N
     assert {item.filename for item in reported} == {__file__}, "a warning names the caller's line"
     assert [item.method for item in outcome.failed] == ["test_api_broken"]
     assert {item.method: item.status for item in outcome.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
-    # What went wrong is shown, and cannot become a tag.
+    # The error is shown, and cannot become a tag.
     assert "&lt;b&gt;out of luck&lt;/b&gt;" in outcome._repr_html_()
 
 
@@ -242,7 +242,7 @@ def test_python_errors_name_arguments_and_not_command_line_options(tmp_path: Pat
         load_results(tmp_path / "none")
     assert caught.value.try_this == "ragmeter demo, or store=…"
     assert str(caught.value).endswith("store=…")
-    # In a folder's name it is nobody's option.
+    # Inside a folder's name it is not an option.
     with pytest.raises(UserError) as caught:
         load_results(tmp_path / "--store-of-mine")
     assert caught.value.where == str(tmp_path / "--store-of-mine")

@@ -118,7 +118,7 @@ def test_table_on_real_records_equals_an_independent_script(
 
     done = call("run", str(tmp_path / "x.yaml"), "--json", "--store", str(tmp_path / "store"))
     assert done.code == 0, done.err
-    Store(tmp_path / "store").database.close()  # this process would give it back after half a second
+    Store(tmp_path / "store").database.close()  # the process would release it after half a second
     (board,) = json.loads(done.out)["boards"]
     rows = native(reference, path)
     assert len(rows) == board["questions"] == SIZES[reference]

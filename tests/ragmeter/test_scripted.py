@@ -87,11 +87,11 @@ def test_corrupted_replies_never_crash_and_are_all_counted(tmp_path: Path) -> No
     assert len(predictions) == REQUESTED
     assert 0.1 * REQUESTED <= corrupted <= 0.3 * REQUESTED
     assert {"empty"} < set(truth.corrupted) <= set(CORRUPTIONS)
-    # An empty reply is a failure that says so; the other corruptions are answers, and wrong ones.
+    # An empty reply is a reported failure; other corruptions are wrong answers.
     failed = [p for p in predictions if FAILED in p.notes]
     assert len(failed) == truth.corrupted["empty"] > 0
     assert all("empty" in p.notes[FAILED] and p.answer == "" for p in failed)
-    # Some evidence does not state the answer in its own words: that is so without corruption too.
+    # Some evidence does not state the answer verbatim, also without corruption.
     assert 0.9 - corrupted / REQUESTED <= exact(predictions) <= 1 - corrupted / REQUESTED + 1e-9
 
 

@@ -102,7 +102,7 @@ def test_read_only_file_is_distinguished_from_a_writable_one(tmp_path: Path, mon
     kept = tmp_path / "kept.jsonl"
     kept.write_text("")
     require_writable(kept)
-    # Whoever runs the tests may be allowed everything.
+    # The user who runs the tests may have all permissions.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
     with raises("system-permission-denied") as caught:
         require_writable(kept, what="the export")
@@ -130,7 +130,7 @@ def test_operating_system_error_is_not_reported_as_an_internal_error(
     response = json.loads(capsys.readouterr().err)["error"]
     assert response["where"] == "a.yaml/x"
     assert "Not a directory" in response["what"]
-    # One that names no place is a fault like any other.
+    # An error without a path is an ordinary fault.
     assert run_command(OSError("odd")) == 1
     assert "ragmeter broke" in capsys.readouterr().err
 

@@ -87,7 +87,7 @@ class Room:
 
     @property
     def variables(self) -> dict[str, str]:
-        # Pages share the cache of these tests: what one has generated, the next does not generate again.
+        # Pages share the cache of these tests, so each benchmark is generated once.
         foreign = ("RAGMETER_", "PYTEST_", "GITHUB_", "PIP_")
         own = {k: v for k, v in os.environ.items() if k == "RAGMETER_CACHE" or not k.startswith(foreign)}
         return own | {

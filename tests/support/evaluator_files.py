@@ -176,7 +176,7 @@ def multihop(draws: random.Random, *, two_wiki: bool) -> Case:
     script = evaluators.two_wiki if two_wiki else evaluators.hotpotqa
     predictions = json.dumps(file, ensure_ascii=draws.random() < 0.5, indent=draws.choice((None, 1)))
     if draws.random() < 0.1 and rows[0]["_id"] in file.get("answer", {}):
-        # A key that stands twice: the last one counts.
+        # A repeated key: the last one counts.
         predictions = predictions.replace('"answer": {', f'"answer": {{{json.dumps(rows[0]["_id"])}: "once", ', 1)
     if draws.random() < 0.04:
         predictions += draws.choice((" x", "}", "\n{}"))

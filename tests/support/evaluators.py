@@ -248,7 +248,7 @@ def longbench_score(metric: str, prediction: str, gold: str, classes: Any) -> fl
         return overlap(prediction, gold)[0]
     if metric == "class":
         named = [name for name in classes if name in prediction]
-        for name in named:  # a list that shrinks while it is gone through, as there
+        for name in named:  # a list that shrinks during iteration, like in the script
             if name in gold and name != gold:
                 named.remove(name)
         return 1 / len(named) if gold in named else 0.0

@@ -41,7 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        # The clock would jump while a thread works: the client asks one for the name of the platform.
+        # The clock would jump while a thread works: the client uses one to read the platform name.
         done = self.create_future()
         done.set_result(func(*args))
         return done
@@ -133,7 +133,7 @@ class Weather:
         if not self.whole:
             return prompt
         if not any(question is known for known in self._traces):
-            self._traces.append(question)  # kept, so that no other gets its address
+            self._traces.append(question)  # kept alive, so that no other object gets its address
         return id(question)
 
     def due(self, prompt: str, number: int) -> bool:

@@ -67,7 +67,7 @@ def json_lines(rows: Iterable[Row]) -> str:
 
 
 # Worlds of long documents in LongBench's and UltraDomain's native file formats.
-# Neither has a place for evidence, types or supporting sentences; accepted wordings stand among the answers.
+# Neither has a field for evidence, types or supporting sentences; accepted wordings are among the answers.
 
 
 LONGBENCH_SET = "multifieldqa_en"
@@ -260,7 +260,7 @@ def _tog_webqsp(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str
 def _tog_cwq(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
     rows = []
     for question in questions:
-        # A single answer stands there as a string.
+        # A single answer is a string there.
         answers = question.answers[0] if len(question.answers) == 1 else json.dumps(question.answers)
         rows.append({**_cwq_row(question), "topic_entity": _topics(question), "answer": answers})
     return {"": json.dumps(rows, ensure_ascii=False)}
@@ -300,7 +300,7 @@ GRAPH_FORMATS: Mapping[str, NativeFormat] = {
 
 
 def _hotpotqa(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
-    # Every sentence but the first brings its leading space.
+    # Every sentence except the first has its leading space.
     rows = [_sentence_row(benchmark, question, " ", {"level": "hard"}) for question in questions]
     return {"": json.dumps(rows, ensure_ascii=False)}
 
@@ -354,7 +354,7 @@ def _musique_full(benchmark: Benchmark, questions: Sequence[Question]) -> dict[s
         passages = benchmark.corpus.get(question.candidates or ())
         lost = question.evidence[-1]
         held = {passage.id for passage in passages}
-        # Any passage that this question did not have takes the place of the one that is lost.
+        # Any other passage that is not in the question replaces the lost one.
         spare = next(p for p in (*spares[number:], *spares[:number]) if p.id not in held)
         rows.append(_musique_row(question, passages))
         rows.append(_musique_row(question, [spare if p.id == lost else p for p in passages], answerable=False))

@@ -112,7 +112,7 @@ def test_real_tog_file_has_single_answers_types_and_topics(data_folder):
     assert Counter(q.type for q in benchmark.questions) == Counter(r["compositionality_type"] for r in records)
     assert benchmark.extra["layout"] == "tog"
     assert settings.possible_settings(benchmark) == ("closed_book",)
-    # Its scores are of another gold, so nothing may take it for the whole sets.
+    # Its scores use other gold answers, so it must not be confused with the complete dataset.
     with raises("file-keeps-one-answer") as caught:
         load("cwq:test", {"path": str(data_folder / "cwq" / "tog_cwq.json")})
     assert "cwq_tog" in caught.value.try_this

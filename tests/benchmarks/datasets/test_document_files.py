@@ -113,7 +113,7 @@ def test_unusual_characters_are_preserved(tmp_path, reference):
     benchmark = read(tmp_path, reference, lines(reference, text=ODD))
     assert len(benchmark.questions) == 3
     assert texts(benchmark).count(ODD) == 3
-    # A raw NUL inside a string is not JSON, but is what some files hold.
+    # A raw NUL inside a string is not valid JSON, but occurs in some files.
     raw = lines(reference, text=ODD).replace("\\u0000", "\0")
     assert read(tmp_path, reference, raw, "raw.jsonl").fingerprint == benchmark.fingerprint
 

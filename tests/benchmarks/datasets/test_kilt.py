@@ -69,7 +69,7 @@ def test_ranked_passages_count_as_their_pages(tmp_path: Path) -> None:
     ranked = tuple(Evidence(str(benchmark.corpus.by_native_id(name)), 1.0) for name in ("c1", "c2", "c3", "c0"))
     metrics = ["kilt_rprec", "kilt_recall@1", "kilt_recall@2"]
     values = score(benchmark.questions, [Prediction("0", "Lyon", ranked)], metrics, lambda name: benchmark.corpus.get([name])[0])
-    # Page 1 comes twice; a set of two pages takes one place, once both are there.
+    # Page 1 is returned twice; a set of two pages takes one rank, once both are returned.
     assert [row[0] for row in values.values()] == [1.0, 1.0, 1.0]
 
 

@@ -53,7 +53,7 @@ def test_world_in_every_native_format_loads_with_equal_gold_and_passages(form, t
     written = write_native(world, form, tmp_path / "test_records.json")
     benchmark = load(READ_AS[form], {"path": str(tmp_path / "test_records.json")})
     known = {question.id: question for question in world.questions}
-    # The twins of MuSiQue-full are its own.
+    # Twins exist only in MuSiQue-full.
     results = [question for question in benchmark.questions if question.answerable]
     assert len(benchmark.questions) == len(written) * (2 if form == "musique_full" else 1)
     for identifier, question in zip(written, results, strict=True):

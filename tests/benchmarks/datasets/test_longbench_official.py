@@ -224,10 +224,10 @@ def test_rouge_l_equals_the_package_bit_for_bit():
             "".join(draw.choices(["a ", "b ", "c ", "d e", "f. ", ".", " ", "g.\n", "的 "], k=draw.randint(0, 40))) for _ in "12"
         )
         assert rouge_l(first, second) == packaged(first, second)
-    # From about a thousand words without a stop on the package calls itself too deeply; the value goes on as it was.
+    # From about a thousand words without a period on, the package exceeds the recursion limit; our value is unchanged.
     long = " ".join(f"w{number}" for number in range(1200))
     assert rouge_l(long, long) == rouge_l("w1", "w1")
-    # Another metric than ROUGE-L of rouge-score, whose words are letters and digits, and which knows no sentences.
+    # ROUGE-L of rouge-score is another metric: its words are letters and digits, and it ignores sentences.
     texts = ("The Occupy camp got a stay. The camp stays.", "The camp stays. Occupy got a stay!")
     assert rouge_l(*texts) > float(score_of("rouge(stem=false)", *texts))
 

@@ -104,7 +104,7 @@ def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("nq:dev").questions) == 300
     assert load("nq:dev").extra["layout"] == "csv"
-    # Asked for as test, NQ-open's dev file is found in both subsets.
+    # As split test, NQ-open's dev file is found in both subsets.
     assert len(load("nq:test").questions) == len(load("nq/open:test").questions) == 300
 
 

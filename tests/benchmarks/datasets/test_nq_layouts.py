@@ -103,7 +103,7 @@ def test_position_in_a_reader_record_does_not_reveal_positives(tmp_path):
         for i in range(200)
     ]
     positions = [q.candidates.index(q.evidence[0]) for q in load_records(tmp_path, *made).questions]
-    # Eleven candidates each: any place should hold about 18 of 200.
+    # Eleven candidates each: every position should hold about 18 of 200.
     assert max(positions.count(position) for position in range(11)) < 40
 
 
@@ -166,7 +166,7 @@ def test_positives_match_a_dump_by_content_then_by_id(tmp_path):
     (question,) = benchmark.questions
     result, same, lost = question.evidence
     assert (result, same) == benchmark.corpus.ids
-    # Number 8 is another title's passage: a number alone does not join.
+    # Number 8 is a passage with another title: a number alone does not match.
     assert lost not in benchmark.corpus
     counts = benchmark.extra["counts"]
     assert counts["positives_found_by_native_id"] == 1

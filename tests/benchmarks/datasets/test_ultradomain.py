@@ -230,6 +230,6 @@ def test_world_in_the_native_format_loads_with_the_same_gold(tmp_path):
         chunks = world.corpus.get(world.corpus.by_document[known.document_id])
         assert question.metadata["title"] == chunks[0].title
         assert text_of(benchmark, question.document_id).split() == " ".join(c.text for c in chunks).split()
-    # One document here for each there: clusters of questions stay what they were.
+    # One document here per document there, so clusters of questions are unchanged.
     assert [len(document) for document in documents.values()] == [1] * len(world.corpus.by_document)
     assert len(set(chain(*documents.values()))) == len(world.corpus.by_document)

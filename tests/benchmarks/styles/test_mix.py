@@ -58,7 +58,7 @@ def test_each_question_keeps_candidate_order_and_the_exact_style_mix(world, pair
             renderings = {pairs.get(before.id, old, style).id: style for style in pairs.styles}
             styles.append("formal" if old == new else renderings[new])
         recorded = after.metadata["styled"]["counts"]
-        # A text that the rules did not change reads as formal here, and is counted apart.
+        # A text that the rules did not change counts as formal here, and is counted separately.
         unchanged = recorded.get("informal", 0) + recorded.get("humor", 0) - styles.count("informal") - styles.count("humor")
         assert unchanged >= 0
         assert recorded.get("formal", 0) == 10 - informal - humor == styles.count("formal") - unchanged

@@ -18,7 +18,7 @@ RATIOS = st.integers(0, 100).map(lambda percent: percent / 100)
 @given(size=st.integers(0, 60), percent=st.integers(0, 100), seed=st.integers(0, 5), question=st.text(max_size=8))
 def test_exact_sampling_keeps_the_rounded_share_formal(size, percent, seed, question):
     styles, short = assigned(size, {"informal": 1 - percent / 100}, seed, question, ALL)
-    # In whole numbers: half to even, as `round` does, free of floating point.
+    # In integers: round half to even, like `round`, without floating point.
     whole, rest = divmod(percent * size, 100)
     expected = whole + (rest > 50 or (rest == 50 and whole % 2 == 1))
     assert (styles.count("formal"), short) == (expected, 0)

@@ -69,7 +69,7 @@ def test_pairs_round_trip_through_a_file(tmp_path: Path, rows):
     path = tmp_path / "pairs.jsonl"
     assert write_pairs(path, made, rewriter="r", made_from="b", overwrite=True) == len(made)
     results = list(read_pairs(path))
-    # A failed line keeps no sentences: nothing will ever be looked up in it.
+    # A failed line keeps no sentences, because it is never looked up.
     assert results == [item if item.styled else replace(item, formal=replace(item.formal, sentences=())) for item in made]
     assert StylePairs(results).fingerprint == StylePairs(reversed(made)).fingerprint
 
@@ -112,7 +112,7 @@ def test_killed_rewriting_resumes_to_the_same_file(world, tmp_path: Path, surviv
         rewrite_candidates(world, Counting(survives), STYLES, killed)
     header_end = killed.read_bytes().index(b"\n") + 1
     size = max(header_end, killed.stat().st_size - cut)
-    with killed.open("rb+") as file:  # as a killed process leaves it: in the middle of a line
+    with killed.open("rb+") as file:  # as after a kill: in the middle of a line
         file.truncate(size)
     kept = {(line.formal.id, line.style) for line in load_pairs_of_complete_lines(killed)}
     second = Counting()

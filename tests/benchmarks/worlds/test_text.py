@@ -60,7 +60,7 @@ def test_every_fact_is_stated_once_at_its_recorded_position(seed):
         assert len(stated) == len(set(stated)) == len(library.where)
         for fact, (row, number) in library.where.items():
             assert says(library.texts[row].passage.sentences[number], world.facts[fact])
-    # The check itself can fail: no statement passes for the statement of another fact of its relation.
+    # The check itself can fail: no statement matches another fact of its relation.
     library = articles(world)
     for fact in world.facts[::20]:
         row, number = library.where[fact.row]

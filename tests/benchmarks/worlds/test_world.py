@@ -35,7 +35,7 @@ from tests.support.errors import raises
 TEST_SEED = 100_000
 SMALL = WorldConfig(entities=120, community=60)
 
-# Any change of these is a change of every world: bump the loader's version with it.
+# Any change of these changes every world: increase the loader's version with it.
 GOLDEN = {7: "bc738035752cd784", 100_007: "8b32378c48191000"}
 
 
@@ -170,7 +170,7 @@ def test_names_of_held_out_worlds_never_occur_in_training_worlds(worlds):
     assert not names["train"] & names["test"]
     assert not names["train"] & names["validation"]
     assert not names["validation"] & names["test"]
-    # The absence is the doing of the name classes, not of chance: within a split, names do recur.
+    # Name classes, not chance, keep names apart: within a split, names do recur.
     assert len(listed["train"]) > len(names["train"])
 
 
@@ -279,7 +279,7 @@ def test_facts_about_persons_and_regions_are_consistent():
             if fact.relation.id == "person.death_year":
                 assert 40 <= fact.number - fact.head.year <= 90
             if fact.relation.id == "region.capital" and fact.tail is not None:
-                # Its region follows from its being the capital and is not said a second time.
+                # Its region follows from the capital and is not stated a second time.
                 assert not [item for item in world.by_head.get(fact.tail.index, ()) if item.relation.id == "town.region"]
         couples = [fact for fact in world.facts if fact.relation.id == "person.spouse"]
         people = [item for fact in couples for item in (fact.head.index, fact.tail.index)]

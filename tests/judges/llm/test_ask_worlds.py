@@ -142,7 +142,7 @@ def test_every_call_is_accounted_for_under_corruption_and_faults(llm: ModuleType
     # Every call is read or has a reason, never both.
     calls = [call for made in (*judged, *battles) for call in made]
     assert sum(len(counting(made)) for made in (*judged, *battles)) == len(items) + 2 * len(pairs)
-    assert len(calls) > len(items) + 2 * len(pairs)  # some are asked for once more
+    assert len(calls) > len(items) + 2 * len(pairs)  # some are requested once more
     assert all((call.parsed.value is None) != (call.parsed.unscored is None) for call in calls)
     unscored = [call for call in calls if call.parsed.value is None]
     assert all(call.parsed.unscored for call in unscored)
@@ -154,7 +154,7 @@ def test_every_call_is_accounted_for_under_corruption_and_faults(llm: ModuleType
     assert 0.1 * len(calls) < len(unscored) < 0.3 * len(calls)
     empty = {call.key for call in unscored if (call.parsed.unscored or "").startswith(NO_REPLY)}
     assert len(empty) == corrupted["empty"] > 0
-    # An empty reply is never kept, so it is asked for again; nothing else is.
+    # An empty reply is not cached, so only it is requested again.
     assert len(empty) <= retried <= 4 * len(empty)  # each may meet three faults first
     assert [[c.parsed for c in made] for half in again for made in half] == [
         [c.parsed for c in made] for half in (judged, battles) for made in half

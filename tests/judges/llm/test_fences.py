@@ -186,7 +186,7 @@ def test_judge_id_depends_on_the_prompt_text_and_not_on_its_path(tmp_path: Path)
         (tmp_path / name).write_text(shipped, "utf-8")
         judge = Judge.of("match", {"llm": {"model": "m"}, "prompt": str(tmp_path / name)})
         results.add(str(judge))
-        # The card still says which file it was, so that the judge can be made again.
+        # The card still names the file, so that the judge can be created again.
         assert judge.describe()["config"]["prompt"] == str(tmp_path / name)
     assert len(results) == 1
 

@@ -265,7 +265,7 @@ def test_cached_replies_give_equal_scores_without_calls_key_or_ragas(
         ]
         again = server.calls - sent
     failed = {call.key for mine in calls for call in mine if call.parsed.unscored}
-    assert again <= len(failed)  # only an empty reply, which is not kept, is asked for again
+    assert again <= len(failed)  # only an empty reply, which is not cached, is requested again
     assert all(call.model == NAME for mine in calls for call in mine if call.parsed.value)
 
     monkeypatch.setitem(sys.modules, "ragas", None)

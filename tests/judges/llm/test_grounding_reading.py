@@ -188,7 +188,7 @@ def test_repetitions_are_sampled_separately_and_averaged_over_readable_ones() ->
     assert len(calls) == 19  # the verdict of 7 is asked for once more
     assert len({call.key for call in calls}) == 19
     assert {(call.part, call.repetition) for call in calls} == set(product((*FOLLOWS, *FOLLOWS.values()), range(3)))
-    assert made.score(item, calls)[FAITHFUL] == Score(0.5)  # 1, 0, and one verdict of 7 that counts for nothing
+    assert made.score(item, calls)[FAITHFUL] == Score(0.5)  # 1, 0, and one verdict of 7 that is ignored
     assert mean_score([Score(None, "a"), Score(None, "b")]) == Score(None, "a")
 
 

@@ -33,7 +33,7 @@ def score_one(metric: str, query: Question, answer: str) -> float:
     [
         ("em", ["The Beatles"], "beatles!", 1),
         ("em(rules=strict)", ["The Beatles"], "beatles!", 0),
-        ("em(rules=strict)", ["x", "beatles!"], "beatles!", 0),  # the first gold alone
+        ("em(rules=strict)", ["x", "beatles!"], "beatles!", 0),  # only the first gold
         ("em(rules=strict)", ["A"], "A", 1),
         ("em(rules=clara)", ["yes"], "True", 1),
         ("em(rules=squad)", ["yes"], "True", 0),
@@ -80,9 +80,9 @@ ANSWER_METRICS = [
 def test_empty_golds_and_unanswerable_questions_are_unscorable(metric):
     for golds, answer in product((["A"], ["The The"], ["", "..."], []), ("", "the", "anything at all")):
         assert np.isnan(score_one(metric, question(*golds), answer)), (golds, answer)
-    # Beside a real gold an empty one counts for nothing.
+    # Next to a real gold, an empty one is ignored.
     assert [score_one(metric, question("A", "cat"), answer) for answer in ("", "the", "cat")] == [0, 0, 1]
-    # Unanswerable questions count under squad_v2 alone.
+    # Unanswerable questions count only under squad_v2.
     query = question("some gold", answerable=False)
     if "squad_v2" in metric:
         assert [score_one(metric, query, answer) for answer in ("", "Unanswerable.", "some gold")] == [1, 1, 0]

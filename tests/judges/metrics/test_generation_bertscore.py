@@ -152,7 +152,7 @@ def test_best_gold_counts_and_a_missing_answer_is_empty():
     assert np.isnan(raw[2])
     rescaled = metric(queries, responses, f"bertscore(model={NAME},layer=2,rescale=true)")
     empty = metric(queries, [responses[0], Prediction("q2", ""), responses[2]], f"bertscore(model={NAME},layer=2,rescale=true)")
-    assert rescaled[1] == empty[1] < 0  # leaving hard questions unanswered gains nothing
+    assert rescaled[1] == empty[1] < 0  # leaving hard questions unanswered does not raise the score
     assert metric(queries, responses, f"bertscore(model={NAME},layer=2,golds=first)")[0] < 1
 
 
@@ -179,5 +179,5 @@ def test_metric_id_refuses_a_model_path(models):
             parse(f"bertscore(model={path})")
     with raises("bad-option"):
         parse("bertscore(layer=0)")
-    # A function over texts has no id: a folder will do.
+    # A function over texts has no id, so a folder is accepted.
     assert bertscore_of_pairs(["old"], ["old"], str(models / NAME), layer=2) == pytest.approx(1, abs=1e-6)

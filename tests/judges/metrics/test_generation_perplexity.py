@@ -62,7 +62,7 @@ def plain(stories):
 def test_perplexity_equals_a_naive_loop(stories, plain):
     result = perplexity_of_texts(TEXTS, str(stories), device="cpu")
     np.testing.assert_allclose(result, [plain(text) for text in TEXTS], rtol=1e-5)
-    assert result[0] < result[2]  # a story is more fluent than a heap of words
+    assert result[0] < result[2]  # a story is more fluent than random words
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_text_longer_than_the_context_is_scored_to_its_end(stories):
     losses, start, done = [], 0, 1
     with torch.no_grad():
         while done < len(ids):
-            # The first window is full; each later one sees the half context before what it scores.
+            # The first window is full; each later one sees half the context before the tokens that it scores.
             start = 0 if done == 1 else done - 256
             end = min(len(ids), start + 513)
             table = model(torch.tensor([ids[start : end - 1]])).logits[0].double().log_softmax(-1)

@@ -53,7 +53,7 @@ def score_one(metric, golds, answer, **more):
         ("rougeL", "cat", "", 0),
         ("rougeL", "", "", 0),
         ("rougeL", "U.S.", "us", 0),  # punctuation becomes a space: u s
-        ("rougeL", "東京", "東京", 0),  # words of other scripts are no words here
+        ("rougeL", "東京", "東京", 0),  # words of other scripts are ignored
     ],
 )
 def test_values_equal_the_hand_computed_table(kind, prediction, reference, expected):

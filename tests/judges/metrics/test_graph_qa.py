@@ -120,7 +120,7 @@ def naive_strict(prediction, golds):
         (["Paris"], "Paris\n\nRome", (1, 1, 1, 1 / 3, 0.5)),  # a blank line between others counts
         (["York"], "New Yorkshire", (1, 1, 1, 1, 1)),  # substring, inside words too
         (["A", "Paris"], "Rome", (0.5, 1, 1, 1, 2 / 3)),  # a gold that normalizes to nothing always matches
-        (["A", "Paris"], "", (0, 0, 0, 0, 0)),  # but not in nothing
+        (["A", "Paris"], "", (0, 0, 0, 0, 0)),  # but not in an empty answer
         (["Paris", "Paris"], "Paris", (1, 1, 1, 2, 4 / 3)),  # repeated golds count twice
         (["New York"], "New\nYork", (1, 1, 0, 0.5, 2 / 3)),  # lines are joined by spaces before matching
     ],
@@ -142,7 +142,7 @@ def test_rog_metrics_equal_the_hand_computed_table(golds, answer, expected):
         (["York", "New York"], "New York", (1, 1, 0.5, 2 / 3)),  # a line is consumed
         (["Paris", "paris."], "Paris", (1, 1, 1, 1)),  # golds once each
         (["Paris"], "Paris\nParis\n\nParis", (1, 1, 1, 1)),  # lines once each, blank ones never
-        (["A", "Paris"], "Rome", (0, 0, 0, 0)),  # a gold that normalizes to nothing is no gold
+        (["A", "Paris"], "Rome", (0, 0, 0, 0)),  # a gold that normalizes to nothing is ignored
         (["A", "Paris"], "Paris", (1, 1, 1, 1)),
         (["Paris"], "Rome\nParis", (0, 0.5, 1, 2 / 3)),
         (["Paris"], "", (0, 0, 0, 0)),

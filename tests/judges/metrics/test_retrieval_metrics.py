@@ -277,7 +277,7 @@ def answer_batch(golds, ranked, **more):
         (["London", "York"], ["p2"], 1, 1),
         (["New York"], [], 5, 0),
         (["", "London"], ["p1", "p4"], 2, 0),
-        (["Ulm"], ["p1"], 1, 0),  # stands in the title alone, which DPR's script does not read
+        (["Ulm"], ["p1"], 1, 0),  # occurs only in the title, which DPR's script does not read
     ],
 )
 def test_has_answer_gives_expected_values_at_every_cutoff(golds, ranked, k, expected):

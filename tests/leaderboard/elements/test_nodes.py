@@ -100,7 +100,7 @@ def test_words_in_backticks_become_code_elements() -> None:
 def test_code_elements_lose_only_the_backticks(text: str) -> None:
     shown = "".join(el("p", *prose(text)).texts())
     assert shown.replace("`", "") == text.replace("`", "")
-    # What comes of two backticks is a pair: no other text is dropped.
+    # Two backticks are a pair: no other text is dropped.
     assert (len(text) - len(shown)) % 2 == 0
 
 

@@ -56,7 +56,7 @@ CARDS = {"f" * 16: {"card": {"metrics": ("f1(rules=hotpotqa)", "em")}}}
         ((RECALL, EM), None, OWN, RECALL),
         ((RECALL, EM), Primary("em"), OWN, EM),
         ((RECALL, EM), Primary("f1"), OWN, RECALL),  # declared, but another experiment's score
-        ((EM,), None, JUDGED, JUDGED),  # asked for
+        ((EM,), None, JUDGED, JUDGED),  # requested
         (None, None, OWN, F1),  # runs of no experiment follow the dataset
     ],
 )
@@ -108,7 +108,7 @@ def admitted(**query: Any) -> set[str]:
 def test_filter_admits_expected_rows(queries: dict[str, Any], expected: set[str]) -> None:
     assert admitted(**queries) == expected
     assert Filters(**queries).active == len(queries)
-    assert Filters(**queries).admits(ROWS[-1])  # a control competes with nobody
+    assert Filters(**queries).admits(ROWS[-1])  # controls are not ranked
 
 
 def test_filter_choices_come_from_the_store() -> None:

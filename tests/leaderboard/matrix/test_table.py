@@ -130,7 +130,7 @@ def test_badges_show_the_source_of_figures(tree: Node) -> None:
     first = {name: next(row.find(tag="th")) for name, row in lines(tree).items()}
     assert "measured" in [text(part) for part in first["bm25"].find(cls="aside")]
     assert "measured" not in text(first["sent@1"])
-    # In the cell that stays in sight when the table is scrolled.
+    # In the cell that stays visible when the table is scrolled.
     assert "submitted" in text(first["sent@1"])
     assert results["sent@1"] == ["submitted"]
     assert results["proven@2"] == ["verified"]
@@ -265,7 +265,7 @@ def test_markdown_and_latex_contain_the_displayed_values(shown: Shown, export: E
     markdown, latex = exports.markdown(export), exports.latex(export)
     first, *below = [part for part in re.split(r"\n(?!\|)", markdown) if part.lstrip("\n").startswith("|")]
     table_lines = first.strip().splitlines()
-    # Below it: what the methods come to over all benchmarks.
+    # Below it: the summary of methods over all benchmarks.
     assert [len(part.strip().splitlines()) for part in below] == [2 + len(shown.board.overall)]
     assert len(table_lines) == 2 + len(export.rows)
     assert len({line.replace(r"\|", "").count("|") for line in table_lines}) == 1
@@ -278,7 +278,7 @@ def test_markdown_and_latex_contain_the_displayed_values(shown: Shown, export: E
     for cell in shown.board.cells.values():
         interval = PERCENT.around(cell.value, cell.low, cell.high).replace("[", "\\[").replace("]", "\\]")
         assert re.search(rf"{100 * cell.value:.1f}(\\\))? {re.escape(interval)}", markdown)
-    # What is not comparable stands in brackets, with the reason.
+    # Incomparable values are in brackets, with the reason.
     assert re.search(r"\| \\\([\d.]+\\\) (±[\d.]+|\\\[[\d., ]+\\\]), [a-z ]+", markdown)
     bands = [cell.band for cell in shown.board.cells.values() if cell.band is not None and cell.band.low < cell.band.high]
     assert bands

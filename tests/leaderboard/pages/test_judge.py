@@ -153,7 +153,7 @@ def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBo
     order = battle_view.names(battles, "overall")
     chosen = {(pairing.method, pairing.opponent): pairing for pairing in battles.pairings if pairing.criterion == "overall"}
     assert len(chosen) == 4
-    # bm25 wins four questions and loses none: four coins fall alike one time in eight.
+    # bm25 wins four questions and loses none: four equal coin flips have a probability of one in eight.
     table = battle_view.matrix(battles, "overall")
     assert cells(table, "dense")[order.index("bm25")][:2] == ["0.0", "[0.0, 36.9]"]
     for p, mark in ((0.051, ""), (0.05, "▲ ")):
@@ -188,7 +188,7 @@ def test_methods_compared_with_only_one_opponent_are_listed_against_it(battles: 
     rows = list(next(table.find(tag="tbody")).find(tag="tr"))
     assert len(rows) == 3
     assert not any(words(next(row.find(tag="th"))).strip() == "hybrid" for row in rows)
-    # Three methods of which each met both others, and a single pair, are matrices.
+    # Three methods that all met each other, and a single pair, are matrices.
     assert words(battle_view.rates(battles, "overall")) == words(battle_view.matrix(battles, "overall"))
     pair = replace(battles, pairings=star.pairings[:1])
     assert words(battle_view.rates(pair, "overall")) == words(battle_view.matrix(pair, "overall"))
@@ -224,7 +224,7 @@ def test_significantly_different_methods_have_single_ranks() -> None:
 
 
 def test_few_questions_give_full_rank_ranges() -> None:
-    # Four coins that fall alike: too few for an interval, and nothing is sure.
+    # Four equal coin flips: too few for an interval, and nothing is significant.
     outcome = bradley_terry([0] * 4, [1] * 4, list(range(4)), [1.0] * 4, methods=2)
     assert math.isnan(outcome.strengths[0].logit.low)
     table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
@@ -268,7 +268,7 @@ def test_misplaced_control_is_flagged(judged: Path) -> None:
     measures = {judge["metric"]: judge["name"] for judge in judgments.judges(store)[str(MATCH)]["measures"]}
     group = next(runs for runs in groups(queries.runs(store)) if any(run.method == "gold answer" for run in runs))
     wrong = board(store, group, metrics=list(measures))
-    # The synthetic control goes by a name of its own; flags know controls by their ids.
+    # The synthetic control has another name; flags recognize controls by their ids.
     named = tuple(
         replace(row, run=replace(row.run, method_id="gold_answer")) if row.run.method == "gold answer" else row for row in wrong.rows
     )

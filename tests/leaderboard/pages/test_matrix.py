@@ -113,7 +113,7 @@ def test_checkpoint_trained_on_a_benchmark_is_not_ranked_there(app: Start, sever
     first, second = [words(cell) for cell in line.find(cls="number") if "±" in words(cell) or "[" in words(cell)][:2]
     assert "contaminated" in first  # hotpotqa:dev
     assert "contaminated" not in second
-    # The benchmark's own board and the method's page say it in the same words.
+    # The benchmark's board and the method's page use the same words.
     why = f"hotpotqa:dev was trained on by checkpoint {made.sha256[:8]} (pipeline, tuned)"
     board = app(tmp_path / "store").open(view="benchmark", setting="distractor").part("board")
     marked = {

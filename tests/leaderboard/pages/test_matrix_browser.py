@@ -88,14 +88,14 @@ def test_filters_hide_rows_appear_in_the_url_and_can_be_cleared(page_of: Any, sc
     page.get_by_role("button", name="Filters").click()
     chosen = page.locator("[data-testid=stPopoverBody] [data-testid=stMultiSelect]", has_text="Reader")
     chosen.locator("input").click()
-    # The first one chooses all.
+    # The first option selects all.
     page.locator("[role=option]").nth(1).click()
     page.wait_for_url("**readers=**")
     screenshots.settled(page)
     fewer = methods(page)
     assert 0 < len(fewer) < len(every)
     assert set(fewer) < set(every)
-    # An open list hides what is behind it from readers of screens, and with it from roles.
+    # An open list hides the page behind it from screen readers, and therefore from role queries.
     page.locator("button", has_text="Filters (1)").wait_for()
     page.reload()
     screenshots.settled(page)

@@ -261,7 +261,7 @@ def test_submitted_card_is_shown_as_text(app: Start, sent: Path) -> None:
     assert [words(part) for part in older.find(tag="p")][1:] == ["First.", "Second <i>part</i>."]
     links = [a.attributes["href"] for a in older.find(tag="a")]
     assert links == ["https://example.org/x", "https://arxiv.org/abs/2004.04906"]
-    # What is no address of the web is text.
+    # Values that are not web addresses are text.
     assert facts_of(newest)["URL"] == "javascript:alert(1)"
     assert [a.attributes["href"] for a in newest.find(tag="a")] == ["https://arxiv.org/abs/2004.04906"]
 

@@ -266,7 +266,7 @@ def test_significant_gain_is_marked_by_the_metric_direction(filled: Path, synthe
     result = diff(store, runs["closed book"], runs["gold answer"], metrics=[F1, "perplexity"], questions=0)
     lines = {number.metric: words(diff_view.numbers(replace(result, numbers=(number,)), known)) for number in result.numbers}
     assert "▲ +" in lines[F1]
-    # Of this metric, less is better.
+    # This metric is lower-is-better.
     assert "▲ −" in lines["perplexity#v1"]
     back = diff(store, runs["gold answer"], runs["closed book"], metrics=[F1], questions=0)
     assert "▼ −" in words(diff_view.numbers(back, known))

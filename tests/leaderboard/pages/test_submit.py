@@ -116,7 +116,7 @@ def test_submission_is_previewed_and_stored_on_the_second_click(app: Start, sent
     assert rows["my-method@1"].run.origin == "submitted"
     for metric, cell in rows["half right"].cells.items():
         mine = rows["my-method@1"].cells[metric].estimate
-        # The preview's number and interval are those that the board computes from what was stored.
+        # Number and interval of the preview equal those that the board computes after storing.
         shown = "" if mine.insufficient_data else f" [{100 * mine.low:.1f}, {100 * mine.high:.1f}]"
         assert f"{100 * mine.value:.1f}{shown}" in lines[1]
         assert mine.value < cell.estimate.value
@@ -162,7 +162,7 @@ def test_card_error_names_its_line_and_changed_files_require_a_new_check(app: St
     assert "card.yaml:" in response
     assert "did you mean 'training_data'?" in response
     assert str(sent.folder) not in response
-    # Why it was refused stays until the files change, whatever else draws the page anew.
+    # The reason for the refusal stays until the files change, whatever redraws the page.
     page.test.run()
     assert words(page.part("message")) == response
     assert not page.has("changed")
@@ -254,7 +254,7 @@ def test_check_is_stopped_at_its_time_limit_and_only_one_runs_at_a_time(tmp_path
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
     with intake._turn, raises("submission-check-busy"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
-    # The turn was given back.
+    # The lock was released.
     with raises("check-timeout"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
 

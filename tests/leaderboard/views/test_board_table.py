@@ -50,7 +50,7 @@ def shown(tree: Node, method: str) -> str:
 def test_every_displayed_value_equals_the_board(made_up: Board) -> None:
     tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     for row in made_up.rows:
-        line = shown(tree, row.run.method).replace("(", "").replace(")", "")  # brackets of what is not comparable
+        line = shown(tree, row.run.method).replace("(", "").replace(")", "")  # brackets of incomparable values
         for metric, factor, digits in ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)):
             result = row.cells[metric].estimate
             low, value, high = (f"{factor * number:.{digits}f}" for number in (result.low, result.value, result.high))
@@ -180,7 +180,7 @@ def test_main_metrics_of_the_dataset_come_first(filled: Path) -> None:
     result = families(queries.metric_ids(store, runs), queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
     assert result[MAIN][:2] == [F1, EM]
     assert result["retrieval"] == ["recall@5#v2", "hit@5#v2"]
-    # Asked about something else than the dataset's main metric: the experiment's own order counts.
+    # If the question is not about the dataset's main metric, the experiment's own order applies.
     other = families([EM, "recall@5#v2", "hit@5#v2"], queries.definitions(store), ("f1(rules=hotpotqa)", "recall@5"))
     assert other[MAIN][:2] == [EM, "recall@5#v2"]
     assert set(result["all"]) == {F1, EM, PERPLEXITY, "recall@5#v2", "hit@5#v2"}
@@ -222,7 +222,7 @@ def test_rank_cell_shows_the_rank_range_of_the_tests(made_up: Board) -> None:
         sure = band.low == band.high == rank
         assert list(cell.texts()) == ([str(rank)] if sure else [str(rank), f"{band.low}–{band.high}"])
         assert (str(band.standing) in cell.tip) == (not sure)
-        # The mark stands in the cell of the metric that ranks, and there alone.
+        # The mark is only in the cell of the ranking metric.
         assert len(list(line.find(cls="best"))) == (band.standing is Standing.BEST)
         assert len(list(line.find(cls="standing"))) == (band.standing is Standing.NO_DIFFERENCE)
     assert not list(draw_board(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))

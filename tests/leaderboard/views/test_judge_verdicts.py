@@ -123,7 +123,7 @@ def test_page_shows_verdicts_and_opens_a_conversation_by_url(app: Start, judged_
     assert SECRET not in shown
     lost = app(folder).open("questions", question=question, call="0" * 32)
     assert "does not keep the conversation" in words(lost.part("detail"))
-    # An address can only open what belongs to its question.
+    # A URL can only open conversations of its question.
     store = Store(folder)
     other = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
     foreign = app(folder).open("questions", question=other, call=REQUESTED.key)
@@ -142,7 +142,7 @@ def test_conversation_of_a_reader_is_shown(judged_question: tuple[Path, str], sy
     assert shown is not None
     assert [node.action for node in shown.find(tag="button")] == [{"call": REQUESTED.key}]
     assert verdict_view.calls([reported], here, []) == {REQUESTED.key: "Reader of bm25"}
-    # What a submission's notes name is its sender's text, and a key has one form.
+    # A submission's notes are its sender's text, and keys have a fixed form.
     assert verdict_view.answered_here([reported], [replace(run, origin="submitted")]) == {}
     assert verdict_view.answered_here([replace(reported, notes={"call": "../x"})], [run]) == {}
 

@@ -196,7 +196,7 @@ def test_run_has_an_offline_option(server, tmp_path, call):
     experiment = tmp_path / "x.yaml"
     experiment.write_text("name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: bm25}]\nmetrics: [em]\n")
     with server.as_hub(tmp_path / "home"):
-        # A plan needs no network at all: it says what is to be downloaded.
+        # A plan needs no network: it lists the files to download.
         done = call("run", str(experiment), "--dry-run", "--store", str(tmp_path / "store"))
         assert "ragmeter data download hotpotqa/distractor:dev" in " ".join((done.out + done.err).split())
         done = call("run", str(experiment), "--offline", "--store", str(tmp_path / "store"))

@@ -94,7 +94,7 @@ def test_rows_are_written_and_reused_for_another_mix_and_table_9_is_shown(synthe
     assert again.code == 0, again.err
     assert json.loads(again.out)["types"] == kept["types"]
 
-    # Another mix uses what is there.
+    # Another mix uses the existing rows.
     wanted = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--mix", "paraphrase", "--json")
     assert wanted.code == 0, wanted.err
     chosen = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})

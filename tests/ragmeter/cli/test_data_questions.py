@@ -97,7 +97,7 @@ def test_model_generated_questions_are_filtered_and_each_filter_is_counted(comma
     assert {call["step"] for state in states for call in state["calls"]} == {"single", "answer", "guess"}
     (place / "made.csv").write_text("corrected")
     assert command.refused("questions", "docs", "-o", "made.csv", *model).code == "output-exists"
-    again = command.shown("questions", "docs", "-o", "made.csv", *model, "--overwrite")  # the endpoint is gone, and nothing is asked
+    again = command.shown("questions", "docs", "-o", "made.csv", *model, "--overwrite")  # the endpoint is gone, and no request is sent
     assert again == value
 
 

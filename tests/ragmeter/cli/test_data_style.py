@@ -79,7 +79,7 @@ def test_model_rewrites_every_candidate_and_judges_validate_it(ragmeter: Command
         assert row["at_first_try"] + row["after_more_tries"] + row["given_up"] == len(candidates)
     estimate = response["estimate"]
     assert estimate["calls"] == 2 * len(candidates)
-    # A judge of style is shown the informal texts alone, the judge of content all.
+    # The style judge gets only the informal texts, the content judge all texts.
     assert estimate["judging_calls"] == 3 * len(candidates)
     pairs = load_pairs(file)
     assert pairs.styles == ("informal", "humor")
@@ -248,7 +248,7 @@ def test_candidates_round_trip_through_a_file(
         assert (after.text, after.answers) == (before.text, before.golds)
         expected = [(item.title, item.text) for item in base.corpus.get((before.candidates or ())[:passages])]
         assert [(item.title, item.text) for item in again.corpus.get(after.candidates or ())] == expected
-    # What was exported is what `rewrite` and `styled` begin with.
+    # The exported file is the input of `rewrite` and `styled`.
     pairs = tmp_path / "pairs.jsonl"
     rendering = ragmeter(
         "data", "restyle", "sark:test", "-o", str(pairs), "--set", f"data.path={file}", "--style", "informal", "--rewriter", "rule", "-q"

@@ -100,7 +100,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[experiments.Experimen
 @pytest.mark.slow
 def test_gains_equal_the_board_differences_from_base_and_best_untrained_row(ran: tuple[experiments.Experiment, Store]) -> None:
     experiment, store = ran
-    # BM25 plays the approach, so it is a baseline too, as long as nothing says that it was trained.
+    # BM25 plays the role of the approach, so it is a baseline too unless marked as trained.
     trained = replace(experiment, methods=tuple(replace(m, needs=(m,) if m.name == "ARK" else ()) for m in experiment.methods))  # type: ignore[arg-type]
     results = list(gains(trained, store, ["recall@5", "mrr@5"]))
     assert [gain.metric for gain in results] == ["recall@5", "mrr@5"]

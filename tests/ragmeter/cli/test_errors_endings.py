@@ -90,7 +90,7 @@ def test_full_disk_on_standard_output_is_a_system_error(line: str, unbuffered: s
     assert done.returncode == 1
     assert "the output could not be written: No space left on device" in response
     assert "fault" not in response
-    # Python flushes once more at its end.
+    # Python flushes once more at exit.
     assert "Traceback" not in response
     assert "Exception ignored" not in response
     if "--json" in line:
@@ -125,7 +125,7 @@ def test_failed_task_exits_with_1_and_not_as_wrong_usage(faulty: None, experimen
     assert "that model is not here" in response
     assert "1 of 3 tasks failed" in response
     assert code == 1
-    # What is wrong before anything begins still is wrong input.
+    # Mistakes found before the run are still wrong input.
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: nobody}"))
     assert ragmeter("run", str(file))[0] == 2
 
@@ -170,7 +170,7 @@ def test_unknown_dataset_error_suggests_only_datasets(ragmeter: Command) -> None
     assert error["what"] == "unknown dataset 'foo'"
     assert len(listed) > 5
     assert not {"overlap", "download", "list"} & set(listed)
-    # A mistyped command is named as one all the same.
+    # A mistyped command is still reported as one.
     assert "did you mean 'download'?" in ragmeter("data", "downlod")[2]
 
 

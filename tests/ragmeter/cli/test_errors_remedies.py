@@ -100,7 +100,7 @@ def test_doctor_and_errors_suggest_working_commands(monkeypatch: pytest.MonkeyPa
     results = remedies()
     assert {"notebook", "ann"} <= set(results)
     assert all("pip install '.[" in remedy and "-c constraints.txt" in remedy for remedy in results.values())
-    # An installed wheel has no pyproject.toml beside it.
+    # An installed wheel has no pyproject.toml next to it.
     monkeypatch.setattr(errors, "HOME", tmp_path)
     results = remedies()
     assert results["ann"].startswith("pip install 'faiss-cpu")

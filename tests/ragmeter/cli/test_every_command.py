@@ -34,7 +34,7 @@ methods: [{id: bm25}, {id: random}, {id: gold_answer}]
 metrics: [em, recall@5]
 """
 
-# What is typed after `ragmeter`, and how it ends: every command occurs, with success wherever that is cheap.
+# Command lines after `ragmeter` and their exit codes: every command occurs, with success if that is cheap.
 WALK: tuple[tuple[str, int], ...] = (
     ("run", 0), ("run x.yaml --dry-run", 0), ("run x.yaml", 0), ("run --resume", 0), ("init --schema", 0), ("demo --device nowhere", 2),
     ("results", 0), ("results table small", 0), ("results paper", 0), ("results paper ark", 0), ("results show bm25", 0),
@@ -104,7 +104,7 @@ def run_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
     def typed(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ragmeter", *words])
         if cli.app is OURS:
-            # Made from the same declarations, once.
+            # Built once from the same declarations.
             monkeypatch.setattr(cli, "app", TREE)
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -135,7 +135,7 @@ def test_overview_lists_every_command_group(run_line: Say) -> None:
     for lines in cli.GROUPS.values():
         for name, line in lines.items():
             assert f" {name} {line}" in flat
-            # What it says is what the group says of itself.
+            # Its help equals the help of the group.
             group = TREE.get_command(None, name)
             own = import_module(f"ragmeter.cli.{name}").app.info.help
             assert own == line or own is None, name
@@ -305,7 +305,7 @@ def test_command_line_page_lists_every_exit_code() -> None:
         100,
         101,
     }
-    # What it says of commands is said of commands that there are.
+    # Commands that it names exist.
     assert set(re.findall(r"`ragmeter ([a-z][a-z-]*)", page)) <= set(cli.NAMES)
 
 

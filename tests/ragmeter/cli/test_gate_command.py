@@ -104,7 +104,7 @@ def test_gate_exits_with_100_if_worse_0_if_better_and_101_if_inconclusive(store:
     assert better.out.rstrip().endswith("pass")
     few = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1.0pp")
     assert few.code == 101, few.err
-    # Nothing is held back for lack of data: the interval decides.
+    # There are enough data, so the interval decides.
     assert few.out.rstrip().endswith("inconclusive")
     assert "detect" in few.out
     assert "inconclusive: " not in few.err
@@ -193,7 +193,7 @@ def test_method_is_gated_on_all_benchmarks_of_its_experiment(ragmeter: Command, 
     assert all(cell["baseline"]["path"].startswith("several/bm25/") for cell in response["cells"])
     text = (tmp_path / "gate.md").read_text()
     assert all(f"worlds/multihop:{split}/distractor/0" in text for split in ("test", "validation"))
-    # A run on one side chooses the benchmark.
+    # A run on one side selects the benchmark.
     one = gate(path("bm25"), "several/drawn", "--metric", "recall@5", "--margin", "1pp", "--json")
     assert (one.code, json.loads(one.out)["candidate"]["path"]) == (100, path("drawn", "several"))
 
@@ -315,7 +315,7 @@ def test_invalid_gate_file_error_names_its_line(
     file.write_text(GATE.replace(*change))
     done = ragmeter("gate", "--file", str(file), "-q")
     message = " ".join(done.err.split())
-    if not response:  # a method's name alone is enough
+    if not response:  # only a method's name is enough
         assert done.code == 0, message
         return
     assert done.code == 2

@@ -72,7 +72,7 @@ def test_init_with_documents_questions_and_app_gives_table_faithfulness_and_gate
     env = yaml.safe_load((folder / ".github/workflows/gate.yml").read_text())["env"]
     path = f"{env['METHOD']}/{env['BENCHMARK']}"
     assert call("results", "tag", "main", path).code == 0
-    assert call("gate", "--baseline", "main", "--candidate", path, *env["METRICS"].split()).code == 2  # one run with itself
+    assert call("gate", "--baseline", "main", "--candidate", path, *env["METRICS"].split()).code == 2  # a run compared with itself
     with app(lambda request: answering(request, wrong=True)) as (other, _):
         text = (folder / "experiment.yaml").read_text()
         (folder / "experiment.yaml").write_text(text.replace(url, other))

@@ -120,7 +120,7 @@ judges:
 """
     )
     rows = json.loads(ragmeter("run", str(file), "--dry-run", "--json").out)["judges"]
-    # Three answers a question, asked twice; two pairs with the reference, and three of all, in both orders.
+    # Three answers per question, requested twice; two pairs with the reference and three in total, in both orders.
     assert [row["judgments"] for row in rows] == [3 * 5 * 2, 2 * 5 * 2 * 3, 3 * 5 * 2 * 1]
 
 
@@ -233,14 +233,14 @@ def test_replay_reads_replies_without_server_or_key(ragmeter: Command, store: St
         assert value["calls_made"] == 0
         assert [(item["changed"], item["lost"]) for item in value["replayed"]] == [(0, 0)] * len(value["replayed"])
     assert leaves([json.loads(ragmeter(*command).out) for command in shown]) == leaves(before)
-    # Nor does it take the server to find that everything is judged.
+    # No server is needed to find that everything is judged.
     assert ragmeter("judge", "run", "match", *at(url, exact="none"), "-q").code == 0
     assert server.calls == query
     assert "no call was made" in ragmeter("judge", "replay", "match", "--set", "partial=drop").out
     assert len([card for card in judgments.judges(store).values() if card["judge"] == "match"]) == 2
     (board,) = json.loads(ragmeter("results", "--json").out)["boards"]
     judged = [metric for metric in board["rows"][0]["metrics"] if metric.startswith("accuracy")]
-    assert len(judged) == 2  # what was replayed by another policy has its own column
+    assert len(judged) == 2  # a replay with another policy has its own column
     done = ragmeter("judge", "replay", "match")
     assert done.code == 2
     assert "means 2 judges" in done.err
@@ -311,7 +311,7 @@ def test_every_command_on_the_page_works(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = next(text for text in blocks("yaml") if text.startswith("name: judged"))
-    # Which method answers is nothing to its judges; the encoder of the page's takes longer than all that follows.
+    # The method does not affect its judges; the page's encoder takes longer than everything else here.
     hybrid, instead = "{id: hybrid}", "{id: bm25, name: hybrid, config: {k1: 0.6}}"
     assert hybrid in file
     (tmp_path / "judged.yaml").write_text(file.replace(hybrid, instead).replace(ADDRESS, url).replace("limit: 60", f"limit: {QUESTIONS}"))
@@ -320,7 +320,7 @@ def test_every_command_on_the_page_works(
     queries = [line for line in lines if "gpt-4.1" not in line and "polite" not in line]
     assert len(queries) > 12
     for line in queries:
-        # The store of this test holds another experiment with the same runs: a run is named with its own.
+        # The store of this test has another experiment with the same runs, so runs are named with their experiment.
         words = [f"judged/{word}" if word in ("bm25", "hybrid") else word for word in shlex.split(line, comments=True)]
         done = ragmeter(*[word.replace(ADDRESS, url) for word in words[1:]], "-q")
         assert done.code == 0, f"{line}: {done.err}"

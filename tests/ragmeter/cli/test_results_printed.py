@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ragmeter(folder: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(folder)}.items():
         monkeypatch.setenv(name, value)
-    # A console reads the width of the terminal when it is made, which may be before this test.
+    # A console reads the terminal width when it is created, which may be before this test.
     monkeypatch.setattr(console.out, "_width", 150)
     return call
 
@@ -102,7 +102,7 @@ def test_printed_gate_bounds_agree_with_the_outcome(ragmeter: Callable[..., Any]
         first = json.loads(ragmeter(*command, "5pp", "--json").out)["metrics"][0]
         side = 1 if first["higher_is_better"] else -1
         loss = min(-side * first["difference"][end] for end in ("low", "high"))
-        # Just inside and just outside of the bound that decides on a regression.
+        # Just inside and just outside the bound that decides on a regression.
         for margin in (0.05, *([loss - 3e-8, loss + 3e-8] if loss > 0.001 else [])):
             done = ragmeter(*command, f"{margin:.12f}")
             (printed,) = GATED.findall(done.out)

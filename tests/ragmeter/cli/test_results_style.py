@@ -39,7 +39,7 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> 
     """Return a function that runs the real command line with a store of this test, in this process."""
     for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
-    # A console keeps the width that it had when another test of this process made it.
+    # A console keeps the width from its creation by another test of this process.
     monkeypatch.setattr(console.out, "_width", 200)
     return call
 
@@ -72,7 +72,7 @@ def benchmarks() -> dict[str, Benchmark]:
             replace(item, metadata={**item.metadata, STYLED: {**item.metadata[STYLED], "survived": bool(alive)}})
             for item, alive in zip(made.questions, survivors(name), strict=True)
         ]
-        # Another style stores its questions in an order of its own.
+        # Another style stores its questions in another order.
         results[name] = replace(made, questions=questions[::-1] if name == "humor" else questions)
     return results
 

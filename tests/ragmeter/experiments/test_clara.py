@@ -78,7 +78,7 @@ def test_compression_tables_have_the_data_ratios_and_settings_of_the_paper(name:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_DATASET)
 def test_joint_tables_train_on_the_dataset_that_they_test(name: str) -> None:
-    # `tiny` is of layouts, and trains nothing.
+    # `tiny` tests layouts and trains nothing.
     results = [profile for profile in profiles(name) if profile != "tiny"]
     assert len(results) == 1 + BY_DATASET[name]
     for profile in results:
@@ -139,7 +139,7 @@ def test_worlds_compares_memory_with_full_tuned_and_truncated_text(name: str, pr
     models = [plan.config.model for plan in loaded.trainings]  # type: ignore[attr-defined]
     assert {model.base for model in models} == {"pocket"}
     (control,) = [plan for plan in loaded.trainings if plan.config.reads == "text"]  # type: ignore[attr-defined]
-    # The same base, rows and steps as of a training that reads memory.
+    # The same base, rows and steps as a training that reads memory.
     for kind in ("scp", "instruction"):
         steps = [getattr(plan.config, kind).train for plan in loaded.trainings if kind in plan.stages and plan is not control]
         assert getattr(control.config, kind).train in steps
@@ -147,7 +147,7 @@ def test_worlds_compares_memory_with_full_tuned_and_truncated_text(name: str, pr
     text = {key: item for key, item in readers.items() if type(item).__name__ == "ClaraTextConfig"}
     assert {key for key, item in text.items() if item.model != "pocket"} == {"Tuned text"}  # type: ignore[attr-defined]
     cut = {item.max_length for key, item in text.items() if "as many tokens" in key and "Whole passages" not in key}  # type: ignore[attr-defined]
-    # What a prompt says of each memory takes some tokens, too: 24 and 6 of memory come to about as many in all as 30 and 9 of text.
+    # Prompts also take tokens per memory: 24 and 6 memory tokens cost about as much in total as 30 and 9 text tokens.
     beside = {None: {24: 6, 6: 3}, "passages": {64: 0, 16: 0}}[profile]
     assert cut == {model.memory_tokens + beside[model.memory_tokens] for model in models}
     whole = {item.max_length for key, item in text.items() if key in ("Full text", "No text")}  # type: ignore[attr-defined]

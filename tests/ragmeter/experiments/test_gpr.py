@@ -102,7 +102,7 @@ def test_every_retriever_returns_equally_many_triples(name: str, wanted: set[int
             handed_on.setdefault(method.composition.method.id, set()).add(method.composition.handed_on)
     assert all(numbers == wanted for numbers in handed_on.values())
     cut = [method for method in load(name, tmp_path).methods if method.composition.method.id == "g_retriever"]
-    assert all(config(item).order == "cosine" for item in cut)  # what is cut off is what is least alike
+    assert all(config(item).order == "cosine" for item in cut)  # the least similar triples are cut
 
 
 def test_figure_2_sweeps_k_with_one_checkpoint(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_offline_files_train_on_train_worlds_and_report_unseen_relations_separat
         assert response["base"] == "minilm"
         assert response.get("graph_options", loaded.trainings[0].config.graph_options) == loaded.trainings[0].config.graph_options  # type: ignore[attr-defined]
     for method in loaded.methods:
-        if name == "gain":  # retrieval alone
+        if name == "gain":  # only retrieval
             continue
         assert reader(method)["id"] == "pocket"
         assert method.name == "No retrieval" or method.composition.compressor is not None

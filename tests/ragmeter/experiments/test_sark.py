@@ -134,7 +134,7 @@ def test_figure_4_has_every_reranker_at_every_depth() -> None:
         parts.setdefault(name, []).append(reranks_with(method))
     assert set(depths) == {"DPR order", "MiniLM", "mGTE", "BGE-Base", "BGE-Large", "RankGPT", "RankLlama", "SARK"}
     assert all(depth == [5, 10, 20, 30, 40, 50] for depth in depths.values())
-    # What stands in one curve differs in k alone, and no two curves are the same.
+    # Methods of one curve differ only in k, and no two curves are equal.
     assert all(item == part[0] for part in parts.values() for item in part)
     assert len({str(part[0]) for part in parts.values()}) == len(parts)
 

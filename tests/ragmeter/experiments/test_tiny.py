@@ -62,7 +62,7 @@ def test_preset_tiny_keeps_the_paper_options_of_an_approach(approach: str) -> No
 def test_ten_tiny_profiles_run_to_their_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
-    # Trainings in this process: others would import everything again.
+    # Train in this process, because other processes would import everything again.
     monkeypatch.setattr(side_by_side, "memory", lambda device: 0.0)
     make(Path("tiny"), USED)
     published(Path("tiny/published"))

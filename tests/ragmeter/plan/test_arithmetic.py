@@ -58,7 +58,7 @@ def test_read_token_takes_two_flops_per_parameter_and_trained_token_six() -> Non
     assert operations(BARE, 1000, 10) == 2e9 * 1000
     assert taken(Use("x", encoded=1000, length=10)) == pytest.approx(2e12 / 0.5e12)
     assert taken(Use("x", trained=1000, length=10)) == pytest.approx(6e12 / 0.5e12)
-    # Without tensor cores it takes as much longer as the peak is lower.
+    # Without tensor cores, time grows in proportion to the lower peak.
     assert taken(Use("x", dtype="float32", trained=1000, length=10)) == pytest.approx(6e12 / 0.05e12)
 
 
@@ -78,7 +78,7 @@ def test_decoding_reads_all_weights_once_per_token_and_batch() -> None:
     shaped = replace(BARE, layers=2, kv_width=50)
     kept = 2 * 2 * 50 * (100 + 3.5) * 2  # keys and values, layers, width, context and half of the reply, bytes
     assert taken(use, shaped) == pytest.approx(14 * (2e9 + 5 * kept) / 0.5e12)
-    # A batch larger than what is left is no faster.
+    # A batch larger than the remaining questions is not faster.
     assert taken(replace(use, batch=64)) == taken(replace(use, batch=10))
     assert taken(Use("x", batch=5)) == 0.0
 

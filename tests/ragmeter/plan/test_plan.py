@@ -89,7 +89,7 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     assert not store.exists()
     vendors = {url: {vendor(model) for at, model in result.endpoints if at == url} for url, _ in result.endpoints}
     assert all(len(names) == 1 for names in vendors.values()), vendors
-    # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
+    # No zero is silent: a row without questions or lengths is reported, and all models have a known size.
     for row in result.tasks if name not in COUNTED_LATER else ():
         assert row.key["questions"] > 0
         assert row.origin in ("sampled", "stated", "counted")
@@ -102,7 +102,7 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     if name in NOT_HERE:
         assert "data" in {item.kind for item in result.missing}
         assert models
-    # An adapter is named where it is missing, and one that is still to be trained, or its base, is not.
+    # A missing adapter is reported; one that is still to be trained, or its base, is not.
     assert [adapter for adapter in ADAPTERS.get(name, ()) if not any(adapter in what for what in models)] == []
     assert not (name.endswith("/worlds") and models)
     for item in result.missing:
@@ -174,7 +174,7 @@ methods: [{id: dense}, {id: dense, name: again, k: 3}, {id: hybrid}]
     rows = of(text, tmp_path).tasks
     assert "index" in rows[0].parts
     assert "index" not in rows[1].parts
-    # Of hybrid's two indexes the dense one is there by then, that of BM25 is not.
+    # Of hybrid's two indexes, the dense one exists by then, and that of BM25 does not.
     assert rows[2].parts["index"].uses == ()
     assert rows[2].parts["index"].bytes > 0
     # 7,405 questions with ten passages each, 148 tokens of MiniLM's 384 components; kept in index and cache.
@@ -205,7 +205,7 @@ methods:
 def test_graph_rag_plan_includes_native_contexts_and_building_calls(tmp_path: Path) -> None:
     store = Store(tmp_path)
     loaded = experiment.parse(NATIVE, "x.yaml", store=tmp_path)
-    # Each on its own: what two share is planned for the first alone.
+    # Each separately: work that two share is planned only for the first.
     rows = [plan_of(replace(loaded, methods=(method,)), store).tasks[0] for method in loaded.methods]
     with RunProgress(1, quiet=True) as progress:
         execute(states(tasks_of(loaded), store), store, Services(artifacts=tmp_path / "artifacts"), progress)
@@ -214,7 +214,7 @@ def test_graph_rag_plan_includes_native_contexts_and_building_calls(tmp_path: Pa
     for row in rows:
         run = runs[row.key["method"]]
         planned_work = total(part for name, part in row.parts.items() if name != "index")
-        # Lengths are means of samples: a twentieth to spare.
+        # Lengths are means of samples: 5 % tolerance.
         assert 0.95 * spent[run].prompt_tokens <= planned_work.count("prompt") / 4 <= 4 * spent[run].prompt_tokens, row.key
         assert 0.95 * built[run].prompt_tokens <= row.parts["index"].count("prompt"), row.key
 
@@ -277,7 +277,7 @@ def test_endpoints_are_listed_with_their_callers(tmp_path: Path) -> None:
     endpoints = planned("sark/table1", tmp_path).endpoints
     assert {"sark", "DPR order"} <= set(endpoints["http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct"])
     assert [askers for at, askers in endpoints.items() if at[1] != "Qwen/Qwen2.5-14B-Instruct"] == [("RankGPT",)]
-    # A training whose graphs are made without a model asks nobody.
+    # A training whose graphs are built without a model calls none.
     assert planned("ark/worlds", tmp_path).endpoints == {}
 
 

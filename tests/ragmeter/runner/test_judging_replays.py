@@ -134,7 +134,7 @@ def test_replies_of_a_local_model_are_replayed_without_it(
     judge = Judge.of("match", {"llm": model, "exact": "none", "repetitions": 2})
     runs = small.runs(store, "random + extractive", "gold_answer")
     small.judge(store, judge, runs)
-    tables = [name for name in JUDGED if name != "summaries"]  # whose last bits depend on the order of the rows
+    tables = [name for name in JUDGED if name != "summaries"]  # whose last bits depend on the row order
     before = small.rows(store, *tables)
     made = [call for run in runs for calls in judgments.calls(store, run.run, str(judge)).values() for call in calls]
     cached = set(ResponseCache(store.cache).get([call.key for call in made if call.key is not None]))
@@ -147,7 +147,7 @@ def test_replies_of_a_local_model_are_replayed_without_it(
     results = again(store, judge)
     assert [(item.lost, item.changed) for item in results] == [(0, 0)] * 2
     assert sum(item.calls for item in results) == sum(call.key is not None for call in made)
-    # Nor is it opened to find that all is judged.
+    # It is not opened to find that everything is judged.
     small.judge(store, judge, runs)
     assert small.rows(store, *tables) == before
 
@@ -165,7 +165,7 @@ def test_missing_reply_is_unscored_under_another_policy(small: ModuleType, store
     assert (result.calls, result.lost) == (sheet.calls - len(read), len(read))
     after = judgments.scores(store, sheet.run.run, str(drop))
     assert {score["accuracy"].unscored for question, score in after.items() if question in read} == {LOST}
-    # A reply that could not be read then stays what it was.
+    # An unreadable reply then stays unreadable.
     assert {q: s for q, s in after.items() if q not in read} == {q: s for q, s in before.items() if q not in read}
 
 

@@ -205,7 +205,7 @@ def test_method_inputs_contain_no_gold(store: Store, scratch: None) -> None:
         assert set(fields) == {"id", "text", "document_id", "candidates", "topic_entities", "turns"}
     texts = {value for question in questions for value in question.golds if len(value) > 3}
     for query in seen:
-        # An answer may be spelled in a question (comparisons name their options) or be an id by no accident.
+        # An answer may occur in a question (comparisons name their options) or equal an id by coincidence.
         assert query.id not in texts
 
 
@@ -320,12 +320,12 @@ def test_killed_run_resumes_to_the_same_scores(tmp_path: Path, kills: int, quest
     for number in range(kills):
         process = start(stormy, "0.15")
         if number == 0:
-            # Once for certain in the middle of a task, however long this machine takes to get there.
+            # Once in the middle of a task, whatever the speed of this machine.
             deadline = time.monotonic() + 120
             while time.monotonic() < deadline and not answered(Store(stormy)):
                 time.sleep(0.1)
         else:
-            # At any instant: while it starts, loads, indexes, answers or writes. No warning.
+            # At any moment: while it starts, loads, indexes, answers or writes, without warning.
             time.sleep(instants.uniform(0.5, 7.0))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

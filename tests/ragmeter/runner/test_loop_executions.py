@@ -211,7 +211,7 @@ def test_merging_keeps_two_finished_executions_apart(model: Model, url: str, tmp
     model.says = "Paris"
     run(experiment("x", url), store=there.folder)
     (mine,), before = queries.runs(here, "x"), snapshot(here, [queries.runs(here, "x")[0].run])
-    for _ in range(2):  # a second merge brings nothing
+    for _ in range(2):  # a second merge adds nothing
         exchange.merge(here, there.folder)
         assert snapshot(here, [mine.run]) == before
         assert [(row.fingerprint, row.done) for row in queries.runs(here)] == [(mine.run, QUESTIONS)] * 2

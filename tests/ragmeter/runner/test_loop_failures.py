@@ -61,7 +61,7 @@ class Mortal:
         self.server = OpenAIServer("m", self._answer)
 
     def _answer(self, request: ChatRequest) -> Written:
-        if len(request.prompt) < 40:  # whether it is there
+        if len(request.prompt) < 40:  # whether it is reachable
             return Written("ok", 1, 1)
         with self._lock:
             self.calls += 1
@@ -104,7 +104,7 @@ def test_dead_endpoint_exits_with_3_and_the_resumed_run_equals_an_uninterrupted_
         run = next(row for row in queries.runs(Store(torn)) if row.method == "asks")
         assert (run.status, run.failed) == (INCOMPLETE, IN_A_ROW)
         assert run.done == answered + IN_A_ROW
-        # No call after the twentieth failure but those that were under way, and no further task at that endpoint.
+        # After the twentieth failure, only calls in flight finish, and no further task starts at that endpoint.
         began = {row.method for row in queries.runs(Store(torn))}
         assert endpoint.calls <= answered + ATTEMPTS * (IN_A_ROW + IN_FLIGHT) * (len(began) - 1)
         assert began >= {"bm25", "asks"}
@@ -176,7 +176,7 @@ def test_questions_failed_by_an_exception_are_retried_until_accepted(tmp_path: P
 
     assert run() == (INCOMPLETE, 25)
     assert (failed().failed, failed().code, failed().unresolved) == (2, 1, 1)
-    assert run() == (INCOMPLETE, 1)  # what the model failed is not asked again
+    assert run() == (INCOMPLETE, 1)  # questions failed by the model are not asked again
     assert run(accept_failures=True) == (INCOMPLETE, 0)  # 2 of 25 failed, which is more than 5 %
     file.write_text(file.read_text() + "max_failure_rate: 0.1")
     assert run() == (FINISHED, 0)
@@ -372,7 +372,7 @@ def test_share_of_failed_questions_decides_the_outcome(
     assert ("is odd" in done.err) == bool(code)
     assert failures(Store(tmp_path / "s"), [run.run])[run.run].kinds == {"endpoint": run.failed}
     assert f"{run.failed} failed (endpoint {run.failed}" in " ".join(done.out.split())
-    # The same command again asks nothing, and comes to the same end.
+    # The same command sends no requests and ends in the same way.
     assert call("run", str(file), "--store", str(tmp_path / "s")).code == code
 
 

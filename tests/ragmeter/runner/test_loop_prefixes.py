@@ -45,7 +45,7 @@ def write_records(file: Path) -> None:
 
 def answer(request: ChatRequest) -> str:
     question = QUESTION.search(request.prompt)
-    return f"a{question[1]}-{question[2]}" if question else "ok"  # the first call only tries the endpoint
+    return f"a{question[1]}-{question[2]}" if question else "ok"  # the first call only checks the endpoint
 
 
 def documents_of(server: VLLM) -> list[str]:

@@ -81,7 +81,7 @@ def test_slow_reply_delays_neither_other_rows_nor_the_next_task(tmp_path: Path) 
         looking.start()
         outcomes = loop.execute(tasks, store, Services(), Nothing())
     assert [outcome.status for outcome in outcomes] == ["finished", "finished"]
-    # All but the slow one were on disk while it was awaited, those of the next task too.
+    # All rows but the slow one were on disk while it was awaited, including those of the next task.
     assert durable[0] - came[0][0] < SLOW_S
     failed = [p for state in tasks for p in store.predictions(state.task.run.run) if "failed" in p.notes]
     assert len(failed) == 1
@@ -94,13 +94,13 @@ def test_run_stopped_with_outstanding_replies_keeps_answers_and_resumes(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    # However busy the machine is, the reply is outstanding when Ctrl-C arrives.
+    # The reply is outstanding when Ctrl-C arrives, whatever the load of the machine.
     held = threading.Event()
     with run_of(tmp_path, held=held) as (store, tasks, came):
         first = loop._Running.result
 
         def interrupted(self: Any) -> Any:
-            # Ctrl-C does not end the wait of the main thread, as if it had arrived just before that.
+            # Ctrl-C does not end the wait of the main thread if it arrives just before it.
             threading.Timer(0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
             return first(self)
 

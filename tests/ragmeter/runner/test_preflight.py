@@ -139,7 +139,7 @@ def test_changed_endpoint_is_reported_and_refused_in_strict_mode(tmp_path: Path,
     with server.running() as url:
         for name, k, system in (("one", 2, "fp_1"), ("two", 3, "fp_2"), ("three", 1, "fp_2")):
             server.system = system
-            # No prompt is answered from what was cached of another run.
+            # No prompt is answered from the cache of another run.
             text = file_for(url, f", max_tokens: {10 + k}").replace("name: asked", f"name: {name}").replace("k: 2", f"k: {k}, name: asks")
             file.write_text(text.replace("  - {id: bm25}\n", ""))
             assert ragmeter("run", str(file), "-q").code == 0

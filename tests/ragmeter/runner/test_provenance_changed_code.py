@@ -136,7 +136,7 @@ def test_metric_id_includes_code_and_conflicting_code_is_refused(plugin: Plugin)
     plugin.load()
     now = str(parse_metric("acme_words"))
     assert now != str(metric)
-    # Both have values in one store: heads of columns tell them apart, and are short otherwise.
+    # Both have values in one store: column heads distinguish them, and are short otherwise.
     assert labels([now]) == {now: "acme_words"}
     assert labels([now, str(metric)]) == {now: now, str(metric): str(metric)}
     with pytest.raises(UserError) as caught:

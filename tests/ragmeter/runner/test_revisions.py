@@ -230,7 +230,7 @@ def test_unknown_deployment_keeps_its_runs_and_the_table_shows_their_age(server:
 
 
 def test_model_change_within_a_run_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    systems = itertools.chain(["fp_1"] * 3, itertools.repeat("fp_2"))  # the first call only learns whether it answers
+    systems = itertools.chain(["fp_1"] * 3, itertools.repeat("fp_2"))  # the first call only checks the endpoint
 
     class Changing(Deployment):
         system = property(lambda self: next(systems), lambda self, value: None)  # type: ignore[assignment]

@@ -99,7 +99,7 @@ def answered(store: Store) -> int:
 
 @pytest.mark.slow
 def test_calls_stop_at_the_limit_and_a_resume_sends_only_the_rest(run: Any, served: Served) -> None:
-    (outcome,), store = run(limits=Limits(max_calls=4))  # one of them learns whether the endpoint answers
+    (outcome,), store = run(limits=Limits(max_calls=4))  # one of them checks the endpoint
     assert outcome.status == INCOMPLETE
     assert isinstance(outcome.error, LimitReached)
     assert "max_calls 4" in outcome.error.what

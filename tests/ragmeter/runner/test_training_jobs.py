@@ -143,7 +143,7 @@ def test_method_is_created_for_every_seed_of_its_training(tmp_path: Path) -> Non
     assert folders[0].endswith("second")
     assert folders[2].endswith("first")
     assert folders[3].endswith("first")
-    # What is trained from another training begins from the checkpoint of the same seed.
+    # A training based on another training starts from the checkpoint of the same seed.
     later = [plan for plan in result.trainings if plan.name == "later"]
     prepared = [Path(plan.config.started_from).parent for plan in later]  # type: ignore[attr-defined]
     assert prepared == [Path(folder).parent for folder in folders[:2]]
@@ -275,7 +275,7 @@ def test_independent_trainings_run_in_parallel(tmp_path: Path, monkeypatch: pyte
         (bar,) = progress._live.tasks
     assert bar.completed == 3
     learned = [(plan.folder(store.folder) / "only" / "learned").read_text("utf-8") for plan in plans]
-    # As the file says, what no identity holds, too.
+    # As in the file, including options outside the identity.
     assert learned[0] == learned[2] == "one None ['beside', 'folder', 'me', 'seed']"
     assert learned[3] == "last 2.5 ['behind', 'folder', 'limit', 'me', 'seed']"
     assert len(checkpoints.checkpoints(store)) == 3
@@ -305,7 +305,7 @@ def test_number_of_parallel_trainings_is_limited_by_dependencies_and_memory(tmp_
     def number(cores: int, memory: float, *names: str) -> int:
         return side_by_side.at_once([plan for plan in plans if plan.name in names], cores, memory, store.folder)
 
-    # Two begin together; 10⁹ parameters take 16 GB, and what is trained from them has as many.
+    # Two start together; 10⁹ parameters take 16 GB, and a training based on them has as many.
     assert number(12, 200e9, "one", "two", "last") == 2
     assert number(12, 39e9, "one", "two", "last") == 1
     assert number(12, 200e9, "one", "two", "unknown") == 1

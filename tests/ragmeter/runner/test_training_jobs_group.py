@@ -63,7 +63,7 @@ def test_prepared_training_sends_no_requests_and_two_processes_use_its_rows(
     first = json.loads(done.out)
     assert first["stage"] == "towers"
     calls = model.requests.total()
-    # Failed calls are made again, as long as no step was taken.
+    # Failed calls are repeated as long as no step was taken.
     second = json.loads(call(*words, "--prepare", "--store", str(tmp_path / "two")).out)
     assert model.requests.total() > calls
     assert second["figures"]["questions"] > first["figures"]["questions"]

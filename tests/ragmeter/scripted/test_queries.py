@@ -85,7 +85,7 @@ def test_sark_labels_and_orders_need_no_server(tmp_path: Path) -> None:
     world = datasets.load("worlds/multihop:train", options)
     services = Services(cache=tmp_path / "replies.sqlite", device="cpu")
     made = data_of(config, [world], services, tmp_path / "work")
-    # Whom a passage helps does not know the answer by heart; whom one misleads does, unless the passage is evidence.
+    # A model that a passage helps does not know the answer; one that it misleads does, unless the passage is evidence.
     assert {row.label for row in made.rows} == {0, 1}
     evidence = {question.id: set(question.evidence) for question in world.questions}
     assert all(row.passage_id in evidence[row.question_id] for row in made.rows if row.label == 1)
@@ -99,7 +99,7 @@ def test_questions_about_triples_need_no_server(tmp_path: Path) -> None:
     llm = {"scripted": "worlds/graph:train", "options": options}
     config = QuestionsConfig.model_validate({"generator": "llm", "llm": llm, "triples": 40})
     made = questions_of(graph, config, generator_of(config, Services(cache=tmp_path / "replies.sqlite", device="cpu")))
-    # It is not shown what is hidden, and asks in the words of the relation all the same.
+    # It does not see the hidden entity, but uses the words of the relation.
     rows = zip(made.triples.tolist(), made.sides.tolist(), strict=True)
     shown = [
         ((MASK, relation, tail) if side == 0 else (head, relation, MASK), SIDES[side])

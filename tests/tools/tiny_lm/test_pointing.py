@@ -45,7 +45,7 @@ def test_pointers_mark_every_mention_of_the_answer_in_its_context(encode: Encode
         assert batch.ids[0, start : start + len(answer)].tolist() == answer
         assert batch.group[0, start] == batch.group[0, result.columns[0]]
         assert batch.block[0, start] == 0
-    # It is asked for at the token that predicts the first one of the answer.
+    # The pointer is read at the token that predicts the first token of the answer.
     assert batch.target[0, result.columns[0]] == answer[0]
 
 

@@ -181,7 +181,7 @@ _SHOWN = """() => {
 
 @contextlib.contextmanager
 def forks(folder: Path) -> Iterator[Path]:
-    """The socket of a process whose forks run commands, see `forks.py`."""
+    """Start a process whose forks run commands, and yield its socket; see `forks.py`."""
     own, address = Room(folder, folder), folder / "forks"
     process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("forks.py")), "serve", str(address)], env=own.variables)
     try:

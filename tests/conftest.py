@@ -1,4 +1,4 @@
-"""What all tests share: where the real samples are, and quiet libraries."""
+"""Fixtures and hooks of all tests: the folder of real samples, cached worlds and parsers, and CPU limits."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
     os.unsetenv(_name)
 
-# Half of the library's number; HYPOTHESIS_PROFILE=thorough tries ten times as many where a test does not say itself.
+# Half of the library's default; HYPOTHESIS_PROFILE=thorough tries ten times as many unless a test sets a number.
 settings.register_profile("usual", max_examples=30, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 SLOW_S = 1.5
-"""CPU seconds from which on a test is reported as slow."""
+"""Minimum CPU seconds of a test that is reported as slow."""
 LONG = {
     "tests/leaderboard/test_security.py::test_untrusted_text": "walks all pages once",
     "tests/methods/models/test_rewriter.py::test_with_a_truthful_model": "a world, rewritten whole",
@@ -52,13 +52,13 @@ LONG = {
     "tests/results/store/test_records.py::test_any_question_comes_back": "one store an example",
     "tests/test_repository.py": "starts commands as a user does",
     "tests/test_words.py": "reads every file",
-    "tests/judges/metrics/test_retrieval_metrics.py::test_every_metric_equals_the_naive_loop": "every metric, many rankings",
+    "tests/judges/metrics/test_retrieval_metrics.py::test_every_metric_equals_a_naive_loop": "every metric, many rankings",
     "tests/judges/test_score.py": "every metric, many runs",
     "tests/benchmarks/test_text_batch.py": "many texts, one by one",
 }
-"""Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""
+"""Tests that may exceed `--cpu-limit`, by the beginning of their ids, with the reason."""
 MANY = 100
-"""A test that imports so many modules is the first to need a library; its time is not its own and not measured."""
+"""Minimum number of newly imported modules at which a test's time is not measured."""
 _modules, _shared_s, _slow = 0, 0.0, dict[str, float]()
 _began = pytest.StashKey[tuple[float, int]]()
 
@@ -71,7 +71,7 @@ def _cpu_s() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without looking for garbage: thousands of tests are made, and all are kept."""
+    """Disable garbage collection while thousands of tests are collected."""
     gc.disable()
     try:
         return (yield)
@@ -80,7 +80,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: nobody waits for it at the end."""
+    """Run the longest test first."""
     items.sort(key=lambda item: item.path.name != "test_wheel.py")
 
 
@@ -90,7 +90,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
-    """Measure what tests of all files share: whichever test is the first to need it makes it."""
+    """Measure the time of session fixtures, so that it is not counted for the first test that uses them."""
     global _shared_s
     _seed(fixturedef.argname)
     began, shared = _cpu_s(), _shared_s
@@ -98,13 +98,13 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
         return (yield)
     finally:
         if fixturedef.scope == "session":
-            # Fixtures may need each other: the outermost one counts.
+            # Fixtures may need each other, so only the outermost one is counted.
             _shared_s = shared + _cpu_s() - began
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Put a test's seconds into its last report, and fail it if they are too many."""
+    """Record a test's CPU seconds in its last report, and fail it above the limit."""
     report: Any = yield
     if call.when == "teardown" and _began in item.stash:
         began, modules = item.stash[_began]
@@ -142,9 +142,9 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What libraries hold for good is set apart whenever many were imported, so that no later collection walks it.
+    """Freeze library objects after many imports, so that later garbage collections skip them.
 
-    Every training loop ends with one, which costs half a second where PyTorch and transformers are loaded.
+    Every training loop ends with a collection, which takes half a second if PyTorch and transformers are loaded.
     """
     global _modules
     if len(sys.modules) > _modules + MANY:
@@ -155,13 +155,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Extensions complain of what is still held when Python ends."""
+    """Unfreeze objects before Python exits, because extensions complain about objects still alive."""
     gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder of real samples; a visible skip without it, a failure where CI requires it."""
+    """Return the folder of real samples; skip without it, or fail if CI requires it."""
     folder = Path(os.environ.get("RAGMETER_DATA") or ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         message = f"real samples not found at {folder}: set RAGMETER_DATA"
@@ -173,13 +173,13 @@ def data_folder() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _parsers_made_once() -> None:
-    """Typer makes the parsers of all commands at every call, which takes longer than most of what is called here."""
+    """Cache Typer's parsers, because building them takes longer than most commands under test."""
     typer.main.get_command = cache(typer.main.get_command)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _worlds_made_once() -> Iterator[None]:
-    """Equal options give the world that was made of them before; the tests of how worlds are loaded override this."""
+    """Cache generated worlds by options; the tests of loading worlds override this."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "generate", _generated)
         patch.setattr(dataset, "articles", lambda world, rendering: _articles(world.seed, world.config, rendering))
@@ -198,7 +198,7 @@ def _articles(seed: int, config: WorldConfig, rendering: Rendering) -> Library:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
-    """A package as installed, not loaded yet (`tests.support.plugin`); afterwards nothing of it is registered."""
+    """Return an installed package that is not loaded yet (`tests.support.plugin`), and unregister it afterwards."""
     from benchmarks.registry import DATASETS
     from judges.judge import JUDGES
     from judges.metric import METRICS
@@ -208,7 +208,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
     made = Plugin(tmp_path / "site")
     made.write(FILES)
     monkeypatch.syspath_prepend(str(made.folder))
-    # Bytecode is dated to the second, and tests edit faster.
+    # Bytecode has timestamps in seconds, and tests edit faster.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     registries = METHODS, DATASETS, METRICS, JUDGES, TRAININGS
     before = [(dict(registry._entries), dict(registry._sources)) for registry in registries]
@@ -224,13 +224,13 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What loaders keep of data lies in a folder of these tests, not in the user's cache."""
+    """Use a cache folder of these tests instead of the user's."""
     os.environ["RAGMETER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
 def typeset() -> Callable[[str, Path], int]:
-    """Sets tables with LaTeX, in a folder; a visible skip without it, a failure where they cannot be set.
+    """Return a function that compiles tables with LaTeX in a folder and returns the size of the document in bytes; skip without LaTeX.
 
     Gives the bytes of the document.
     """
@@ -251,7 +251,7 @@ def typeset() -> Callable[[str, Path], int]:
 
 @pytest.fixture(scope="session")
 def module_at() -> Callable[[Path], ModuleType]:
-    """Loads a helper of tests from its file: tests are no packages, so that it cannot be imported by a name."""
+    """Return a function that loads a test helper from its file, because test folders are not packages."""
 
     def load(path: Path) -> ModuleType:
         name = f"{path.parent.name}_{path.stem}"

@@ -1,4 +1,4 @@
-"""The first lines of the README, in an environment that holds the core, the extra `retrieval` and nothing else."""
+"""The example at the start of the README, in an environment with only the core and the extra `retrieval`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def distributions(name: str, extra: str) -> Iterator[str]:
-    """What a distribution and one of its extras need, with what those need."""
+    """Return a distribution's dependencies with one of its extras, recursively."""
     wanted, known = [name], set()
     while wanted:
         owner = wanted.pop()
@@ -35,7 +35,7 @@ def distributions(name: str, extra: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with links to those packages, and to this tree."""
+    """Return the interpreter of an environment with links to those packages and to this tree."""
     home = tmp_path_factory.mktemp("core")
     venv.create(home, with_pip=False)
     interpreter = home / "bin" / "python"
@@ -54,7 +54,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_first_lines_print_their_table_without_torch(python: Path, tmp_path: Path) -> None:
+def test_readme_example_prints_its_table_without_torch(python: Path, tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "RAGMETER"))} | {"COLUMNS": "100"}
     (script,) = blocks("python")
     (table, *_) = blocks("text")
@@ -66,9 +66,9 @@ def test_the_first_lines_print_their_table_without_torch(python: Path, tmp_path:
         subprocess.run([python, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         for command in (["-m", "ragmeter.cli", *commands[1][1:]], ["-c", script])
     ]
-    for done, lines in zip(runs, (table.splitlines(), table.splitlines()[3:]), strict=True):  # the verdict is the command's
+    for done, lines in zip(runs, (table.splitlines(), table.splitlines()[3:]), strict=True):  # the verdict is that of the command
         assert done.returncode == 0, done.stderr
-        printed = " ".join(done.stdout.split())  # lines may break elsewhere
+        printed = " ".join(done.stdout.split())  # lines may be wrapped elsewhere
         for line in lines:
             assert all(part in printed for part in re.split(r"\s{2,}|…", line.strip())), (line, printed)
     code = "import importlib.util as u; print([name for name in ('torch', 'transformers', 'streamlit', 'openai') if u.find_spec(name)])"

@@ -1,7 +1,7 @@
-"""From the authors' files to their own numbers: a native file through loader and metric, against their script on that file.
+"""Native files through loader and metric, compared with the numbers of each dataset's own script.
 
-Each script is written again here in a few lines that use nothing of ours. Predictions are made of the gold, spoilt in the ways in
-which evaluators differ: golds on one line, on lines of their own, again, in another wording, with others, and none.
+Each script is restated here in a few lines that use no code of ragmeter. Predictions are variants of the gold on which evaluators
+differ: golds on one line, on separate lines, repeated, in another wording, with other text, and none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.worlds_native import write_native
 
 Row = dict[str, Any]
 Scores = dict[str, float | None]
-"""By metric; None where the script leaves the question out."""
+"""Scores by metric; None if the script omits the question."""
 
 
 def squad(text: str, articles: bool = True) -> str:
@@ -65,7 +65,7 @@ def webqsp(row: Row, text: str) -> Scores:
 
 
 def answer(golds: Sequence[str], text: str) -> tuple[float, float, float, float]:
-    """EM, and precision, recall and F1 of the gold with the best F1."""
+    """Return EM, and precision, recall and F1 of the gold with the best F1."""
     best = (0.0, 0.0, 0.0)
     for gold in golds:
         response, wanted = squad(text), squad(gold)
@@ -84,7 +84,7 @@ def sets(matched: int, claims: int, golds: int, exact: bool) -> tuple[float, flo
 
 
 def ids_of(row: Row) -> list[list[str]]:
-    """The ids of the parts of each triple, which some records lack."""
+    """Return the ids of the parts of each triple, which some records lack."""
     return row["evidences_id"] or [["", "", ""]] * len(row["evidences"])
 
 
@@ -111,7 +111,7 @@ def two_wiki(row: Row, prediction: Prediction, names: dict[str, list[str]]) -> S
     }
 
 
-def spoilt(golds: Sequence[str], draw: random.Random) -> str:
+def corrupted(golds: Sequence[str], draw: random.Random) -> str:
     some = draw.sample(list(golds), draw.randint(0, len(golds)))
     others = draw.sample(["Nowhere", "the a", "42"], draw.randint(0, 2))
     lines = [*some, *others, *some[: draw.randint(0, 1)]]
@@ -119,8 +119,8 @@ def spoilt(golds: Sequence[str], draw: random.Random) -> str:
     return draw.choice(("\n", "\n", " ", "\n\n")).join(lines)
 
 
-def held(benchmark: Benchmark, predictions: Sequence[Prediction], official: Callable[[Question, Prediction], Scores]) -> int:
-    """Compare every value; returns how many there were."""
+def compare_values(benchmark: Benchmark, predictions: Sequence[Prediction], official: Callable[[Question, Prediction], Scores]) -> int:
+    """Compare every value; return the number of values."""
     expected = [official(question, prediction) for question, prediction in zip(benchmark.questions, predictions, strict=True)]
     ours = score(benchmark.questions, predictions, list(expected[0]))
     for (name, values), metric in zip(ours.items(), expected[0], strict=True):
@@ -131,7 +131,7 @@ def held(benchmark: Benchmark, predictions: Sequence[Prediction], official: Call
 
 
 @pytest.mark.parametrize("source", ["webqsp/rog_style_webqsp.jsonl", "cwq/rog_style_cwq.jsonl", "worlds"])
-def test_rog(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_rog_scores_equal_the_official_script(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "rog_webqsp_test.jsonl"
     if source == "worlds":
         write_native(load("worlds/graph:test", {"questions": 60}), "rog", path)
@@ -142,14 +142,14 @@ def test_rog(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> Non
         rows = [json.loads(line) for line in (request.getfixturevalue("data_folder") / source).read_text().split("\n") if line]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     draw = random.Random(source)
-    predictions = [Prediction(row["id"], spoilt(row["answer"], draw)) for row in rows]
+    predictions = [Prediction(row["id"], corrupted(row["answer"], draw)) for row in rows]
     golds = {row["id"]: row["answer"] for row in rows}
     benchmark = load("cwq:test" if source.startswith("cwq") else "webqsp:test", {"path": str(path)})
     assert any(len(question.answers) > len(question.wanted) for question in benchmark.questions)
-    assert held(benchmark, predictions, lambda question, prediction: rog(golds[question.id], prediction.answer)) >= 4 * len(rows)
+    assert compare_values(benchmark, predictions, lambda question, prediction: rog(golds[question.id], prediction.answer)) >= 4 * len(rows)
 
 
-def test_webqsp_takes_the_best_parse(data_folder: Path) -> None:
+def test_webqsp_scores_use_the_best_parse_like_the_official_script(data_folder: Path) -> None:
     path = data_folder / "webqsp" / "WebQSP.test.json"
     rows = {row["QuestionId"]: row for row in json.loads(path.read_text("utf-8-sig"))["Questions"]}
     draw = random.Random(0)
@@ -159,11 +159,11 @@ def test_webqsp_takes_the_best_parse(data_folder: Path) -> None:
         ids = [answer["AnswerArgument"] for answer in parse["Answers"]]
         predictions.append(Prediction(row["QuestionId"], "\n".join([*ids[: draw.randint(0, 9)], *["m.0"] * draw.randint(0, 1)])))
     benchmark = load("webqsp:test", {"path": str(path)})
-    held(benchmark, predictions, lambda question, prediction: webqsp(rows[question.id], prediction.answer))
+    compare_values(benchmark, predictions, lambda question, prediction: webqsp(rows[question.id], prediction.answer))
 
 
 @pytest.mark.parametrize("source", ["2wikimultihopqa/2wiki_dev40.json", "worlds"])
-def test_two_wiki_with_aliases(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_2wiki_scores_with_aliases_equal_the_official_script(source: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path = tmp_path / "dev.json"
     if source == "worlds":
         write_native(load("worlds/multihop:test", {"questions": 60}), "2wikimultihopqa", path)
@@ -191,10 +191,10 @@ def test_two_wiki_with_aliases(source: str, tmp_path: Path, request: pytest.Fixt
         text = draw.choice([row["answer"], *names.get(row["answer_id"], ()), f"{row['answer']} indeed", "no"])
         notes = {SUPPORT: [(joined[title], number) for title, number in facts], TRIPLES: triples, "titles": facts}
         predictions.append(Prediction(question.id, text, notes=notes))
-    held(benchmark, predictions, lambda question, prediction: two_wiki(rows[question.id], prediction, names))
+    compare_values(benchmark, predictions, lambda question, prediction: two_wiki(rows[question.id], prediction, names))
 
 
-def test_nq_open(data_folder: Path) -> None:
+def test_nq_open_scores_equal_the_official_script(data_folder: Path) -> None:
     path = data_folder / "nq" / "NQ-open.dev.300.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load("nq/open:test", {"path": str(path)})
@@ -209,4 +209,4 @@ def test_nq_open(data_folder: Path) -> None:
         scorable = [gold for gold in golds[question.id] if squad(gold)]
         return {"em": float(squad(prediction.answer) in map(squad, scorable)) if scorable else None}
 
-    assert held(benchmark, predictions, official) == len(rows)
+    assert compare_values(benchmark, predictions, official) == len(rows)

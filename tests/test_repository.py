@@ -1,4 +1,4 @@
-"""The repository itself: imports, start-up, what a fresh user types first."""
+"""The repository: imports, startup time, and the first commands of a new user."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HEAVY = ("torch", "transformers", "sentence_transformers", "streamlit", "pandas"
 
 
 def started(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in another process."""
     command = [sys.executable, "-m", "ragmeter.cli", *arguments]
     env = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
 
 
 def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process."""
+    """Run the command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["ragmeter", *arguments])
@@ -38,13 +38,13 @@ def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_packages_import_only_what_the_architecture_allows() -> None:
+def test_package_imports_follow_the_architecture() -> None:
     done = subprocess.run([str(Path(sys.executable).parent / "lint-imports")], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "0 broken" in done.stdout
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_package() -> None:
     code = (
         "import sys; sys.argv = ['ragmeter', '--help']\n"
         "from ragmeter.cli import main\n"
@@ -88,7 +88,7 @@ def test_listing_and_scoring_need_no_model_package() -> None:
 
 
 @pytest.mark.slow
-def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp_path: Path) -> None:
+def test_user_mistake_is_an_error_with_position_remedy_and_exit_code_2(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("name: x\nbenchmarks: [{id: worlds/multihop}]\nmethods:\n  - {id: bm52}\n")
     done = started("run", str(file), "--store", str(tmp_path / "s"))
@@ -102,7 +102,7 @@ def test_a_users_mistake_is_an_error_with_place_and_remedy_and_exit_code_two(tmp
     assert not (tmp_path / "s").exists()
 
 
-def test_wrong_usage_ends_with_two_and_no_traceback(tmp_path: Path) -> None:
+def test_wrong_usage_exits_with_2_without_a_traceback(tmp_path: Path) -> None:
     for line in ("list runs", "results show x", "run --resume", "run nowhere.yaml", "list methods nothing", "show x"):
         done = ragmeter(*line.split(), "--store", str(tmp_path / "s"))
         assert done.returncode == 2, done.stderr
@@ -110,7 +110,7 @@ def test_wrong_usage_ends_with_two_and_no_traceback(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_small_experiment_runs_shows_and_resumes_from_the_command_line(tmp_path: Path) -> None:
+def test_small_experiment_runs_is_shown_and_resumes_from_the_command_line(tmp_path: Path) -> None:
     file, store = tmp_path / "x.yaml", str(tmp_path / "s")
     file.write_text(
         "name: small\nbenchmarks: [{id: worlds/multihop, split: test, limit: 3}]\n"
@@ -147,7 +147,7 @@ def test_doctor_names_the_store_and_what_is_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_distribution_that_overwrites_ragmeter_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for position, name in (tmp_path / "ours", "clash"), (tmp_path / "elsewhere", "harmless"):
         (position / f"{name}-1.dist-info").mkdir(parents=True)
         (position / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
@@ -162,7 +162,7 @@ def test_doctor_says_when_another_distribution_writes_over_our_files(tmp_path: P
 
 @pytest.fixture
 def users_folder(tmp_path: Path) -> Path:
-    """Where a user works who has packages, a module and plain folders of our names; importing one of them fails."""
+    """Create a user's folder with packages, a module and plain folders that have our names; importing one of them fails."""
     for name in "results", "benchmarks":
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the user\\'s own')\n")
@@ -184,19 +184,19 @@ def users_folder(tmp_path: Path) -> Path:
 
 
 def _there(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python in that folder, which stands first on the import path, before this tree."""
+    """Run Python in that folder, which precedes this tree on the import path."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     env = {**os.environ, "PYTHONPATH": path}
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=env, check=False)
 
 
-def test_our_packages_are_those_beside_ragmeter_in_a_script_and_its_processes(users_folder: Path) -> None:
+def test_scripts_and_their_processes_import_the_ragmeter_packages(users_folder: Path) -> None:
     done = _there(users_folder, "script.py")
     assert done.stdout.splitlines() == [*[str(ROOT)] * 5, "2 runs"], done.stderr
 
 
 @pytest.mark.slow
-def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(users_folder: Path) -> None:
+def test_sessions_and_commands_import_the_ragmeter_packages(users_folder: Path) -> None:
     session = _there(
         users_folder, "-c", "from ragmeter import UserError; import results.store.redaction as r; print(UserError.__module__, r.__file__)"
     )
@@ -207,7 +207,7 @@ def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(use
 
 
 @pytest.mark.slow
-def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaderboard_pages_import_the_ragmeter_packages(users_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = ROOT / "leaderboard" / "pages" / "app.py"
     code = (
         "from streamlit.testing.v1 import AppTest\n"
@@ -215,7 +215,7 @@ def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path, mon
         "print([error.message for error in page.exception])"
     )
     monkeypatch.setenv("PYTHONPATH", str(users_folder))
-    python = server.command(8501, "127.0.0.1", False)[:2]  # as the server starts
+    python = server.command(8501, "127.0.0.1", False)[:2]  # like the server at startup
     done = subprocess.run(
         [*python, "-c", code], cwd=users_folder, capture_output=True, text=True, env=server._environment(users_folder), check=False
     )
@@ -223,10 +223,10 @@ def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path, mon
 
 
 @pytest.mark.parametrize(("name", "file"), [("results", "results/__init__.py"), ("leaderboard", "leaderboard.py"), ("judges", "judges")])
-def test_another_package_that_was_imported_before_ours_is_named_with_a_remedy(users_folder: Path, name: str, file: str) -> None:
+def test_conflicting_package_imported_earlier_is_reported_with_a_remedy(users_folder: Path, name: str, file: str) -> None:
     if file.endswith(".py"):
         (users_folder / file).write_text("")
-    # Before this tree is on the import path: a plain folder is a package only where no other one is found.
+    # Before this tree is on the import path, because a plain folder is a package only if no other one is found.
     code = f"import sys; sys.path.remove({str(ROOT)!r}); import {name}; sys.path.append({str(ROOT)!r}); import ragmeter"
     done = _there(users_folder, "-S", "-c", code)
     assert done.returncode == 1
@@ -248,7 +248,7 @@ def test_check_commands_report_and_set_the_exit_code() -> None:
     "options",
     [pytest.param(["-p", "xdist", "-n", "1", "--cpu-limit", "0.06"], marks=pytest.mark.slow), pytest.param([], marks=pytest.mark.slow)],
 )
-def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: list[str], tmp_path: Path) -> None:
+def test_test_above_the_cpu_time_limit_fails_unless_listed(options: list[str], tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import importlib.util\n"
         f"spec = importlib.util.spec_from_file_location('shared', {str(ROOT / 'tests' / 'conftest.py')!r})\n"

@@ -1,7 +1,7 @@
-"""Every parser of untrusted text takes linear time, and raises nothing but its documented error.
+"""Every parser of untrusted text takes linear time, and raises only its documented error.
 
-The texts are what loops of models and hostile files consist of: one character 100,000 times, 16,000 nested brackets, and
-one tag or key again and again.
+The texts resemble looping models and hostile files: one character 100,000 times, 16,000 nested brackets, and one tag or key
+repeated many times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from results.submission.validate import Target, validate
 
 LENGTH, DEPTH = 100_000, 16_000
 LIMIT_S = 5.0
-"""CPU seconds per text, to end a test; the slowest parser takes a tenth of it, a quadratic one takes minutes."""
+"""Maximum CPU seconds per text; the slowest parser takes a tenth of it, a quadratic one would take minutes."""
 CHARACTERS = "{[(\"'<*#- \n`}>:.|\\/_a0\t\u200b\u202e"
 REPEATED = ("<think>", "</think>", "<answer>", "```\n", "[1]", "[1 ", '\\"', "1. ", "Answer: ", "sk-", '("entity"<|>', "'\"", "a\n", "\n ")
 TEXTS = {
@@ -162,17 +162,17 @@ def require_linear(parse: Callable[[str], Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARSERS)
-def test_parser_takes_linear_time_and_raises_only_user_errors(name: str) -> None:
+def test_parsers_take_linear_time_and_raise_only_user_errors(name: str) -> None:
     require_linear(PARSERS[name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["run", "qrels"])
-def test_reader_of_a_file_takes_linear_time_and_raises_only_user_errors(kind: Kind, tmp_path: Path) -> None:
+def test_file_readers_take_linear_time_and_raise_only_user_errors(kind: Kind, tmp_path: Path) -> None:
     require_linear(_from_file(lambda path: read_table(path, kind), tmp_path))
 
 
-def test_json_is_repaired_up_to_the_depth_that_we_ask_for() -> None:
+def test_json_is_repaired_up_to_the_depth_limit() -> None:
     assert chat.parse('{claims: ["a", "b",]', _Shape).value == _Shape(claims=["a", "b"])
     deep = '{"claims": [' + "[" * bounded.DEEPEST
     assert chat.parse(deep, _Shape).value is None

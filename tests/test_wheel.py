@@ -1,4 +1,4 @@
-"""The wheel in an empty environment: everything that the code reads from its own folders ships with it."""
+"""The wheel in an empty environment contains every file that the code reads from its own folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmet
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the tree, with the build tools that are installed: nothing is fetched."""
+    """Build the wheel from the tree with the installed build tools; nothing is downloaded."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a new environment with the wheel in it.
+    """Create an environment with the wheel and return its bin folder.
 
     Its dependencies are those of this environment, made available by a path file: a path file's folders are searched, but their
     own path files (such as that of an editable installation of this tree) are not read.
@@ -49,14 +49,14 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(installed: Path, command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of the environment from another folder, with nothing that points to the tree."""
+    """Run a command of the environment from another folder, without any reference to the tree."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "RAGMETER", "VIRTUAL_ENV"))}
     env |= {"COLUMNS": "160", "NO_COLOR": "1"}
     return subprocess.run([installed / command[0], *command[1:]], cwd=folder, env=env, capture_output=True, text=True)
 
 
 def in_one_process(installed: Path, lines: Sequence[str], folder: Path, first: str = "") -> list[str]:
-    """What commands print, one after another in one process of the environment: PyTorch is imported once."""
+    """Return the output of commands run in one process of the environment, so that PyTorch is imported once."""
     code = (
         f"import sys; from ragmeter.cli import main\n{first}\n"
         f"for words in {[line.split() for line in lines]!r}:\n"
@@ -72,7 +72,7 @@ def in_one_process(installed: Path, lines: Sequence[str], folder: Path, first: s
     return printed
 
 
-def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
+def test_wheel_contains_every_package_file(wheel: Path) -> None:
     here = {
         str(path.relative_to(ROOT))
         for package in PACKAGES
@@ -86,7 +86,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     assert wheel.stat().st_size < 16 * 2**20
 
 
-def test_the_environment_sees_the_wheel_and_not_the_tree(installed: Path, tmp_path: Path) -> None:
+def test_installed_environment_imports_the_wheel_and_not_the_source_tree(installed: Path, tmp_path: Path) -> None:
     code = "import sys, json; " + "; ".join(f"import {package}" for package in PACKAGES)
     code += f"; print(json.dumps([sys.path, [m.__file__ for m in ({', '.join(PACKAGES)})]]))"
     done = start(installed, ["python", "-c", code], tmp_path)
@@ -97,7 +97,7 @@ def test_the_environment_sees_the_wheel_and_not_the_tree(installed: Path, tmp_pa
 
 
 SHORTEST = "from ragmeter.cli import demo; [demo.PARTS.pop(name) for name in {*demo.PARTS} - {'demo-styles'}]"
-"""Leaves the demo its shortest part."""
+"""Options that run only the shortest part of the demo."""
 WORLD = """name: small
 benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 1, config: {worlds: 1}}]
 methods: [{id: clara, name: CLaRa, config: {model: clara-pocket, max_new_tokens: 24}}]
@@ -105,7 +105,7 @@ metrics: [cover_em]
 """
 
 
-def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed: Path, tmp_path: Path) -> None:
+def test_demo_runs_from_another_folder_and_builds_its_leaderboard(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(WORLD)
     lines = ["demo --limit 1", "run small.yaml --quiet", "results report -o board.html"]
     shown, _, _ = in_one_process(installed, lines, tmp_path, first=SHORTEST)
@@ -113,7 +113,7 @@ def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed
         assert part in shown
     listed = start(installed, ["ragmeter", "list", "runs", "--json"], tmp_path)
     runs = json.loads(listed.stdout)
-    # The pocket model's weights, the real encoder, the worlds' texts: all of them came out of packages.
+    # The pocket model's weights, the real encoder, the worlds' texts: all are loaded from packages.
     assert {"cosine", "CLaRa", "SARK"} <= {run["method"] for run in runs}
     assert {run["status"] for run in runs} == {"finished"}
     assert (tmp_path / "ragmeter-store" / "store.duckdb").exists()
@@ -122,17 +122,17 @@ def test_the_demo_runs_from_another_folder_and_its_leaderboard_is_made(installed
 
 
 LISTS = {"results paper ark": "value", "list experiments": "demo", "list judges": "pairwise", "list datasets": "hotpotqa", "train": "gpr"}
-"""Commands, and what occurs in what they list."""
+"""Commands, and a text that occurs in their lists."""
 
 
-def test_lists_hold_what_comes_from_files(installed: Path, tmp_path: Path) -> None:
+def test_installed_lists_contain_entries_read_from_files(installed: Path, tmp_path: Path) -> None:
     shown = in_one_process(installed, [f"{line} --json" for line in LISTS], tmp_path)
     for (line, expected), text in zip(LISTS.items(), shown, strict=True):
         assert expected in text, line
         json.loads(text)
 
 
-def test_every_prompt_can_be_read(installed: Path, tmp_path: Path) -> None:
+def test_every_shipped_prompt_can_be_read(installed: Path, tmp_path: Path) -> None:
     code = (
         "import importlib.resources as r\n"
         "roots = [r.files(package) for package in ('methods', 'judges')]\n"

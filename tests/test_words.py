@@ -1,4 +1,4 @@
-"""The words of this project: those of the field; the list here holds the ones that do not come back."""
+"""The vocabulary of this project: standard terms, and a list of words that are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INSTEAD = {
         "behaviours?",
     ],
 }
-"""What the field says, and the words of before in whose place it stands."""
+"""Standard terms, with the refused words that they replace."""
 STEM = re.compile(r"(?:\(\?:re\)\?)?([a-z]+?)(?=[a-z]?\?|[^a-z]|$)")
 OLD = [(STEM.match(word)[1], re.compile(rf"(?<![a-z]){word}(?![a-z])")) for words in INSTEAD.values() for word in words]  # type: ignore[index]
 NOT_ISE = re.compile(
@@ -50,14 +50,14 @@ NOT_ISE = re.compile(
     r"arising|otherwise|noised|noiser|appraise[ds]?|incise|poise[ds]?|denoise[ds]?|treatise|anise|louise|denise|elise|browser|user[s]?))"
 )
 VALUES = {"asked", "said", "found", "given", "told", "places"}
-"""What no name of a value is: query, response, result, options, rendering, positions."""
+"""Refused names of values; use query, response, result, options, rendering or positions."""
 BOUND = re.compile(rf"(?<![\w.])({'|'.join(sorted(VALUES))})(?:: [A-Z\[a-z]|\)?,? =|,|\)| in | :=|:\n)")
 EXEMPT = {
     "tests/test_words.py", "CHANGELOG.md", "benchmarks/worlds/text.py", "benchmarks/worlds/names.py",
     "benchmarks/worlds/world.py", "benchmarks/worlds/questions.py", "benchmarks/styles/rules.py", "judges/style.py",
     "methods/graphs/augmented_queries.py", "tests/benchmarks/worlds/test_world_relations.py", "tests/support/faults.py",
 }  # fmt: skip
-"""The list itself, history, files of words of a world's texts or of a word list, and one with SO_LINGER."""
+"""Files that are exempt: this list, history, vocabularies of world texts, word lists, and a file with SO_LINGER."""
 
 
 def files() -> list[str]:
@@ -70,8 +70,8 @@ ISE = re.compile(r"is(?:ation|e[drs]?|ing)(?![a-z])")
 
 
 def old_words(text: str) -> Iterator[tuple[int, str]]:
-    """Line and word; -ise where it is -ize."""
-    # Keys of draws stay: what is drawn would change.
+    """Yield line and word, also -ise spellings of -ize words."""
+    # Keys of draws stay, because other keys would change the samples.
     text = re.sub(r'Draws\("[^"]*"', "Draws(", text).lower()
     words = [(match.start(), match[0]) for stem, pattern in OLD if stem in text for match in pattern.finditer(text)]
     for match in ISE.finditer(text):
@@ -105,14 +105,14 @@ PHRASES = {
 """Idioms by their plain replacement, in texts that people read."""
 PLAIN = {better: re.compile(phrase) for better, phrase in PHRASES.items()}
 OPENERS = frozenset({"What", "Whether", "Of", "By", "Where", "How", "As", "In", "With", "Who", "Which", "That"})
-"""Words that no docstring begins with."""
+"""Words that docstrings must not start with."""
 ARTICLES = frozenset({"The", "A", "An", "One", "Every", "All", "Each", "Why", "Its"})
-"""Words that no docstring of a function begins with, since it begins with a verb."""
+"""Words that docstrings of functions must not start with, because they start with a verb."""
 PACKAGES = ("benchmarks/", "methods/", "judges/", "results/", "leaderboard/", "ragmeter/")
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, text and whether it is a function's, also of the strings that describe constants and attributes."""
+    """Yield line, text and whether it belongs to a function, also of strings that describe constants and attributes."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for at, item in enumerate(body if isinstance(body, list) else ()):
@@ -121,27 +121,27 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
 
 
 def unclear(text: str) -> Iterator[tuple[int, str]]:
-    """Line and idiom, in docstrings and comments of a file."""
+    """Yield line and idiom, in docstrings and comments of a file."""
     for line, docstring, of_function in docstrings(ast.parse(text)):
         first = docstring.split(maxsplit=1)[0].rstrip(".,:;") if docstring.strip() else ""
         if first in OPENERS or (of_function and first in ARTICLES):
             yield line, first
         yield from ((line, match[0]) for phrase in PLAIN.values() for match in phrase.finditer(re.sub("`[^`]*`", "", docstring)))
     behind_signs = "\n".join(re.findall("#.*", text))
-    # Reading tokens takes most of the time, and is needed only if such words stand behind a # that may begin a comment.
+    # Tokenizing takes most of the time, and is needed only if such words follow a # that may start a comment.
     for token in tokenize.generate_tokens(io.StringIO(text).readline) if any(p.search(behind_signs) for p in PLAIN.values()) else ():
         if token.type == tokenize.COMMENT:
             yield from ((token.start[0], match[0]) for phrase in PLAIN.values() for match in phrase.finditer(token.string))
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
-def test_docstrings_and_comments_have_no_idiom_of_the_list() -> None:
+def test_docstrings_and_comments_have_no_listed_idiom() -> None:
     modules = [name for name in files() if name.endswith(".py") and name.startswith(PACKAGES)]
     wrong = [f"{name}:{line}: {word!r}" for name in modules for line, word in unclear((ROOT / name).read_text("utf-8"))]
     assert wrong == []
 
 
-def test_the_idioms_are_found() -> None:
+def test_listed_idioms_are_detected() -> None:
     function, constant = 'def f():\n    """The value."""\n', '"""Whether it is no file; whoever reads it says so."""\n'
     text = f"{function}\n\nx = 1\n{constant}# made anew beside it\n# goes on\n"
     assert {word for _, word in unclear(text)} == {"The", "Whether", "is no f", "whoever", "says so", "anew", "beside", "goes on"}
@@ -149,7 +149,7 @@ def test_the_idioms_are_found() -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
-def test_no_file_uses_a_word_of_the_list() -> None:
+def test_no_file_uses_a_listed_word() -> None:
     wrong = []
     for name in files():
         text = (ROOT / name).read_text("utf-8")
@@ -159,7 +159,7 @@ def test_no_file_uses_a_word_of_the_list() -> None:
     assert wrong == []
 
 
-def test_the_list_finds_what_it_is_for() -> None:
+def test_listed_words_are_detected() -> None:
     text = "blessed runs\nretold\ncolour\nnormalised text\ntakes in rows\nas a tape\nkept replies\n"
     assert [line for line, _ in old_words(text)] == [1, 2, 3, 4, 5, 6, 7]
     assert not list(old_words("a precise, concise noise; otherwise it rises; supervised; takes place in the room; license, color\n"))

@@ -153,6 +153,6 @@ def cli_page() -> str:
     )
     return page(
         "The command line",
-        "A group without a command does its most useful thing. Each group has a page with its commands and options.",
+        "A group without a command runs its most common one. Each group has a page with its commands and options.",
         parts,
     )

@@ -80,7 +80,7 @@ app = typer.Typer(
     name="ragmeter",
     cls=_Root,
     help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
-    epilog="New here? `ragmeter demo` measures something in minutes. Called alone, a group does its most useful thing. Exit codes: "
+    epilog="New here? `ragmeter demo` measures something in minutes. A group without a command runs its most common one. Exit codes: "
     "0 fine, 1 error, 2 wrong usage or input, 100 and 101 from gate, 129 hung up, 130 interrupted, 143 terminated.",
     no_args_is_help=False,
     invoke_without_command=True,

@@ -359,7 +359,7 @@ def pretraining_rows(
 @app.command("instruction-rows", offline=True)
 def instruction_rows(
     data: Annotated[str, argument("Data reference: questions with candidates, or with a corpus.", completion.references)],
-    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it resumes.", "--output", "-o")],
+    output: Annotated[Path, option("File of rows, OUT.jsonl; OUT.states.jsonl next to it stores the progress.", "--output", "-o")],
     common: Common,
     limit: options.LimitOption = None,
     seed: options.SeedOption = 0,
@@ -368,7 +368,7 @@ def instruction_rows(
         list[str] | None, options.set_option("llm.model=…, llm.base_url=…, pool.source=retriever; of the dataset: data.KEY=VALUE")
     ] = None,
     device: options.DeviceOption = None,
-    dry_run: Annotated[bool, option("Estimate the calls and their price, and call no model.", "--dry-run")] = False,
+    dry_run: Annotated[bool, option("Estimate the cost without calling a model.", "--dry-run")] = False,
 ) -> int:
     """Write rows for CLaRa's instruction tuning: a language model answers questions from the documents found for them."""
     from methods.clara.data import require_no_test

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from results.store.store import Store
 
 app = App(default="list", help="Stored answers: run judges, score by more metrics, cards, labels.")
-labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
+labels_app = App(default="show", help="Labels by people: export items to label, import labels, measure agreement.")
 app.add_typer(labels_app, name="labels")
 
 StoredJudge = Annotated[str, argument("Judge in the store: its id or an unambiguous prefix.", completion.stored_judges)]

@@ -149,7 +149,7 @@ def _read_env(off: bool) -> bool:
 
 
 _FOLDER = f"Store folder (default: ./{DEFAULT_STORE})"
-_HUB = "Use what is in the hub's cache; never the network."
+_HUB = "Use only the hub's cache, never the network."
 _COMMON = (
     _option("offline", bool, False, callback=_go_offline, is_eager=True, help=_HUB),
     _option("store", Path | None, None, envvar="RAGMETER_STORE", help=_FOLDER, show_default=False),

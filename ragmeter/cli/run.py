@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ragmeter.trainings import TrainingPlan
     from results.store.store import Store
 
-NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
+NO_CALLS = "Do not store model calls (default: the first 200 per question, up to 20,000 characters per text)."
 app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
 
 

@@ -39,7 +39,7 @@ BenchmarkOption = Annotated[
     str | None, option("Benchmark, in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]
 Strict = Annotated[bool, option("Reject faults that the official script tolerates, such as missing questions.", "--strict")]
-KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
+KnownBoards = Annotated[bool, option("Accept only boards that the store has, as a server does.", "--known-boards")]
 Hold = Annotated[bool, option("Keep it off the boards until `ragmeter submit accept RUN`.", "--hold")]
 Reason = Annotated[str, option("Why, in one line that visitors read.", "--reason")]
 PathSetting = Annotated[list[str] | None, option("Data file of the authors (default: search RAGMETER_DATA).", "--set", metavar="path=FILE")]

@@ -1,4 +1,4 @@
-"""A hub on loopback."""
+"""Fixtures for a loopback hub."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from tests.support.hub_server import HubServer
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    """A hub that fails is asked again at once."""
+    """Retry failed hub requests without waiting."""
     monkeypatch.setattr(hub_faults, "WAIT_S", 0.0)
 
 
 @pytest.fixture
 def server(repository, tmp_path):
-    """The hub, with the test file's `repository` as `owner/set`."""
+    """Serve the test file's `repository` as `owner/set`."""
     server = HubServer({"owner/set": repository})
     with server.as_hub(tmp_path / "home"):
         yield server

@@ -1,4 +1,4 @@
-"""Clusters: what belongs together, against a naive closure; what is stated, and what is missing."""
+"""Clusters of dependent questions: a naive closure, declared clusters, and missing ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.errors import raises
 
 
 @given(st.lists(st.lists(st.integers(0, 12), max_size=3), max_size=12))
-def test_components_are_those_of_a_naive_closure(holds: list[list[int]]) -> None:
+def test_connected_components_equal_a_naive_closure(holds: list[list[int]]) -> None:
     groups: list[tuple[set[int], set[int]]] = []
     for item, things in enumerate(holds):
         members, held = {item}, set(things)
@@ -34,7 +34,7 @@ def question(number: int, document: str | None = None, evidence: tuple[str, ...]
     return Question(f"q{number}", "?", ("a",), evidence=evidence, document_id=document, metadata=metadata)
 
 
-def test_what_is_shared_is_found_and_named() -> None:
+def test_shared_clusters_are_detected_and_named() -> None:
     alone = [question(n, f"d{n}", (f"p{n}",)) for n in range(4)]
     documents = [question(n, f"d{n // 2}", (f"p{n}",)) for n in range(4)]
     chained = [question(n, None, (f"p{n}", f"p{n + 1}") if n < 2 else ()) for n in range(4)]
@@ -43,7 +43,7 @@ def test_what_is_shared_is_found_and_named() -> None:
     assert words == ["4 questions", "4 questions in 2 documents", "4 questions in 3 evidence groups", "4 questions in 2 worlds"]
 
 
-def test_a_stated_cluster_counts_and_one_that_questions_lack_is_refused_with_their_number() -> None:
+def test_declared_cluster_is_used_and_refused_if_questions_lack_it() -> None:
     items = [question(n, "d", topic="t" if n else None) for n in range(3)]
     assert sampled(items, "question").in_words(3) == "3 questions"
     assert sampled(items, "document").in_words(3) == "3 questions in 1 document"
@@ -54,17 +54,17 @@ def test_a_stated_cluster_counts_and_one_that_questions_lack_is_refused_with_the
 
 
 @pytest.mark.slow
-def test_worlds_are_the_clusters_of_worlds_and_a_limit_asks_all_of_them() -> None:
+def test_each_world_is_a_cluster_and_a_limit_keeps_all_worlds() -> None:
     for subset in ("multihop", "long", "graph"):
         benchmark = load(f"worlds/{subset}:test")
         assert benchmark.sampled().in_words(200) == "200 questions in 30 worlds"
         assert len({item.metadata["world"] for item in benchmark.questions[:30]}) == 30
-        # At most twice the single world of before, passages (or triples) and questions together.
+        # At most twice the earlier single world, passages (or triples) and questions together.
         before = load(f"worlds/{subset}:test", {"worlds": 2 if subset == "long" else 1})
         assert len(benchmark.corpus) + 200 <= 2 * (len(before.corpus) + 200)
 
 
-def test_a_card_speaks_where_its_questions_have_its_cluster(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_of_the_card_is_used_if_questions_have_it(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     cwq = load("cwq:test")
     sources = {item.id.split("_")[0] for item in cwq.questions}

@@ -25,12 +25,12 @@ WHEN = datetime(1969, 7, 20, 20, 17, 40, 5)
         (columns.column(np.array([True, False] * 5)), [True, False] * 5, pa.bool_()),
     ],
 )
-def test_columns_equal_those_of_arrow(made: pa.Array, values: list[Any], kind: pa.DataType) -> None:
+def test_columns_equal_arrow_columns(made: pa.Array, values: list[Any], kind: pa.DataType) -> None:
     made.validate(full=True)
     assert made.equals(pa.array(values, kind))
 
 
 @pytest.mark.parametrize("value", [0.5, "1", 2**64])
-def test_numbers_of_another_kind_are_refused(value: object) -> None:
+def test_numbers_outside_the_column_type_are_refused(value: object) -> None:
     with pytest.raises((ValueError, OverflowError)):
         columns.numbers([1, value], np.int64)

@@ -19,7 +19,7 @@ def passages(count):
 
 @pytest.fixture(params=[3, 8192])
 def built(request, monkeypatch, tmp_path):
-    """Equal corpora: in memory (in batches of 3, or in one) and memory-mapped."""
+    """Return equal corpora: in memory (in batches of 3, or one batch) and memory-mapped."""
     monkeypatch.setattr(corpus_module, "BATCH_ROWS", request.param)
     content = passages(20)
     corpus = Corpus.of(content)
@@ -27,7 +27,7 @@ def built(request, monkeypatch, tmp_path):
     return content, [corpus, Corpus.open(tmp_path / "c.arrow")]
 
 
-def test_a_corpus_gives_back_what_it_was_given(built):
+def test_corpus_returns_its_passages_in_order(built):
     content, corpora = built
     for corpus in corpora:
         assert list(corpus) == content
@@ -41,7 +41,7 @@ def test_a_corpus_gives_back_what_it_was_given(built):
             corpus[20]
 
 
-def test_passages_are_fetched_by_id_in_the_order_asked_for(built):
+def test_passages_are_fetched_by_id_in_the_requested_order(built):
     content, corpora = built
     order = np.random.default_rng(0).integers(0, 20, 50)
     for corpus in corpora:
@@ -65,7 +65,7 @@ def test_passages_are_grouped_by_document_in_row_order(built):
     assert [corpus.by_document for corpus in corpora] == [expected] * 2
 
 
-def test_the_first_of_each_id_is_kept_in_its_place():
+def test_first_passage_of_each_id_is_kept_in_place():
     a, b = passages(2)
     again = Passage(a.id, a.title, a.text, ("other split",))
     assert list(Corpus.of([a, b, again])) == [a, b]
@@ -77,14 +77,14 @@ def test_the_first_of_each_id_is_kept_in_its_place():
     assert list(builder.build()) == [a, b]
 
 
-def test_an_empty_corpus_is_a_corpus(tmp_path):
+def test_empty_corpus_is_valid(tmp_path):
     empty = Corpus.of([])
     assert (len(empty), list(empty), empty.ids, empty.by_document) == (0, [], (), {})
     empty.save(tmp_path / "e.arrow")
     assert len(Corpus.open(tmp_path / "e.arrow")) == 0
 
 
-def test_the_fingerprint_follows_content_and_order_not_batches(monkeypatch):
+def test_fingerprint_depends_on_content_and_order_but_not_on_batches(monkeypatch):
     content = passages(20)
     whole = Corpus.of(content).fingerprint
     monkeypatch.setattr(corpus_module, "BATCH_ROWS", 3)
@@ -93,7 +93,7 @@ def test_the_fingerprint_follows_content_and_order_not_batches(monkeypatch):
     assert Corpus.of(content[:-1]).fingerprint != whole
 
 
-def test_a_file_that_is_no_corpus_is_named(tmp_path):
+def test_file_without_a_corpus_is_reported(tmp_path):
     (tmp_path / "text").write_text("not a corpus, but long enough to look at")
     for name in ("text", "none"):
         with raises("unreadable-corpus") as caught:

@@ -1,4 +1,4 @@
-"""Dumps of passages built into folders: what is read and kept, and that a killed build ends like any other."""
+"""Corpora built from passage dumps: what is read and kept, and resuming a killed build."""
 
 import csv
 import errno
@@ -26,7 +26,7 @@ from tests.support.errors import raises
 
 
 def dpr(rows, header=("id", "text", "title"), newline="\n"):
-    """A dump as Python's csv module writes it: the way psgs_w100.tsv was written."""
+    """Return a dump as written by Python's csv module, like psgs_w100.tsv."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter="\t", lineterminator=newline)
     if header:
@@ -36,7 +36,7 @@ def dpr(rows, header=("id", "text", "title"), newline="\n"):
 
 
 def rows(count, start=1):
-    """Rows of a dump in which every tenth repeats the content of one before, and quotes are everywhere."""
+    """Return rows of a dump in which every tenth repeats earlier content, with quotes everywhere."""
     made = []
     for i in range(start, start + count):
         content = i - 3 if i % 10 == 0 else i
@@ -52,7 +52,7 @@ def expected(rows):
 
 
 def contents(folder):
-    """Every file of a folder by name, as a hash."""
+    """Return the hash of every file of a folder by name."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -63,7 +63,7 @@ def small_shards(monkeypatch):
     monkeypatch.setattr(corpus_build, "SHARD_RECORDS", 21)
 
 
-def test_a_dpr_dump_gives_its_passages_in_order_each_content_once(tmp_path, small_shards):
+def test_dpr_dump_gives_distinct_passages_in_order(tmp_path, small_shards):
     source = rows(100)
     (tmp_path / "psgs.tsv").write_bytes(dpr(source))
     corpus = build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
@@ -79,7 +79,7 @@ def test_a_dpr_dump_gives_its_passages_in_order_each_content_once(tmp_path, smal
     assert "other" not in corpus
 
 
-def test_every_native_id_leads_to_its_passage_also_those_of_repetitions(tmp_path, small_shards):
+def test_every_native_id_maps_to_its_passage_including_duplicates(tmp_path, small_shards):
     source = rows(100)
     (tmp_path / "psgs.tsv").write_bytes(dpr(source))
     corpus = build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
@@ -107,7 +107,7 @@ def _variants(source):
 
 
 @pytest.mark.parametrize("name", [*_variants([]), "rows.parquet"])
-def test_equal_passages_in_any_layout_are_the_same_corpus(tmp_path, small_shards, name):
+def test_equal_passages_in_every_layout_give_the_same_corpus(tmp_path, small_shards, name):
     source = rows(50)
     if name == "rows.parquet":
         columns = dict(zip(("id", "text", "title"), zip(*source, strict=True), strict=True))
@@ -119,20 +119,20 @@ def test_equal_passages_in_any_layout_are_the_same_corpus(tmp_path, small_shards
     assert corpus.by_native_id("30") == passage_id(source[29][2], source[29][1])
 
 
-def test_an_atlas_section_joins_its_title(tmp_path):
+def test_atlas_section_is_joined_to_its_title(tmp_path):
     lines = [{"id": "1", "title": "Ada", "section": "Life", "text": "Born."}, {"id": "2", "title": "Ada", "text": "A."}]
     (tmp_path / "text.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [p.title for p in build_corpus(tmp_path / "text.jsonl", tmp_path / "b")] == ["Ada: Life", "Ada"]
 
 
-def test_a_generic_dump_may_lack_ids_and_titles(tmp_path):
+def test_ids_and_titles_are_optional_in_a_generic_dump(tmp_path):
     (tmp_path / "text.jsonl").write_text('{"text": "One."}\n{"title": null, "text": "Two.", "_id": "b"}\n')
     corpus = build_corpus(tmp_path / "text.jsonl", tmp_path / "b")
     assert [(p.title, p.text) for p in corpus] == [("", "One."), ("", "Two.")]
     assert corpus.by_native_id("b") == corpus.ids[1]
 
 
-def test_a_folder_of_files_is_one_dump_by_name(tmp_path, small_shards):
+def test_folder_of_files_is_one_dump_in_name_order(tmp_path, small_shards):
     source = rows(60)
     (tmp_path / "dump").mkdir()
     (tmp_path / "dump" / "b.tsv.gz").write_bytes(gzip.compress(dpr(source[25:])))
@@ -145,12 +145,12 @@ def test_a_folder_of_files_is_one_dump_by_name(tmp_path, small_shards):
 
 
 class Killed(BaseException):
-    """As sudden as a signal, for a build in this process."""
+    """Exception that stops a build in this process as abruptly as a signal."""
 
 
 @pytest.mark.parametrize("name", ["psgs.tsv", "psgs.tsv.gz", "lines.jsonl", "rows.parquet"])
 @pytest.mark.parametrize("after", [1, 3, 4, 9])
-def test_a_build_that_is_cut_off_ends_with_the_same_bytes(tmp_path, small_shards, name, after):
+def test_interrupted_build_resumes_to_the_same_bytes(tmp_path, small_shards, name, after):
     source = rows(100)
     if name == "rows.parquet":
         columns = dict(zip(("id", "text", "title"), zip(*source, strict=True), strict=True))
@@ -171,7 +171,7 @@ def test_a_build_that_is_cut_off_ends_with_the_same_bytes(tmp_path, small_shards
         open_corpus(tmp_path / "cut")
     again = []
     continued = build_corpus(tmp_path / name, tmp_path / "cut", progress=lambda p: again.append(p.records))
-    # Finished shards (three batches of seven each) are not read again; a header is read and is no record.
+    # Finished shards (three batches of seven each) are not read again; a header is read but is not a record.
     header = name.startswith("psgs")
     assert again[0] == (after - 1) // 3 * 21 + 7 - header
     assert continued.fingerprint == whole.fingerprint
@@ -179,7 +179,7 @@ def test_a_build_that_is_cut_off_ends_with_the_same_bytes(tmp_path, small_shards
 
 
 @pytest.mark.slow
-def test_a_process_killed_at_any_moment_ends_with_the_same_bytes(tmp_path):
+def test_killed_build_process_resumes_to_the_same_bytes(tmp_path):
     source = [(str(i), f"passage {i % 9000} " + "w " * 40, f"T{i % 9000 % 50}") for i in range(1, 12001)]
     (tmp_path / "psgs.tsv").write_bytes(dpr(source))
     whole = build_corpus(tmp_path / "psgs.tsv", tmp_path / "whole")
@@ -205,7 +205,7 @@ def test_a_process_killed_at_any_moment_ends_with_the_same_bytes(tmp_path):
     assert all(cut.by_native_id(native) == passage_id(title, text) for native, text, title in source[::501])
 
 
-def test_a_finished_corpus_is_opened_and_not_built_again(tmp_path):
+def test_finished_corpus_is_opened_without_rebuilding(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(5)))
     build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
     before = contents(tmp_path / "built")
@@ -214,7 +214,7 @@ def test_a_finished_corpus_is_opened_and_not_built_again(tmp_path):
     assert (calls, contents(tmp_path / "built")) == ([], before)
 
 
-def test_another_dump_never_ends_in_a_folder_that_is_taken(tmp_path):
+def test_build_refuses_a_folder_with_other_content(tmp_path):
     (tmp_path / "one.tsv").write_bytes(dpr(rows(5)))
     (tmp_path / "other.tsv").write_bytes(dpr(rows(6)))
     build_corpus(tmp_path / "one.tsv", tmp_path / "built")
@@ -227,7 +227,7 @@ def test_another_dump_never_ends_in_a_folder_that_is_taken(tmp_path):
     assert (tmp_path / "taken" / "thesis.txt").read_text() == "mine"
 
 
-def test_a_dump_that_changed_is_built_from_its_beginning(tmp_path, small_shards):
+def test_changed_dump_is_rebuilt_from_scratch(tmp_path, small_shards):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(100)))
 
     def kill(progress):
@@ -251,7 +251,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("name", BAD_LINES)
-def test_a_bad_line_is_named_or_skipped_counted_and_listed(tmp_path, name):
+def test_bad_line_is_refused_or_skipped_and_listed(tmp_path, name):
     line, what = BAD_LINES[name]
     good = dpr(rows(5)).split(b"\n")
     (tmp_path / "psgs.tsv").write_bytes(b"\n".join(good[:2]) + b"\n" + line + b"\n".join(good[2:]))
@@ -277,7 +277,7 @@ def test_a_bad_line_is_named_or_skipped_counted_and_listed(tmp_path, name):
         (b"\n", "missing-columns"),
     ],
 )
-def test_a_bad_json_line_is_named(tmp_path, line, what):
+def test_bad_json_line_is_reported(tmp_path, line, what):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "good"}\n' + line + b'{"text": "good too"}\n')
     with raises(what) as caught:
         build_corpus(tmp_path / "a.jsonl", tmp_path / "built")
@@ -285,7 +285,7 @@ def test_a_bad_json_line_is_named(tmp_path, line, what):
     assert len(build_corpus(tmp_path / "a.jsonl", tmp_path / "built", skip_bad=True)) == 2
 
 
-def test_a_cut_off_last_line_says_so(tmp_path):
+def test_truncated_last_line_is_reported(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(3)) + b'4\t"half a pas')
     with raises("missing-columns"):
         build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
@@ -294,7 +294,7 @@ def test_a_cut_off_last_line_says_so(tmp_path):
         build_corpus(tmp_path / "a.jsonl", tmp_path / "other")
 
 
-def test_damaged_and_empty_files_are_named(tmp_path):
+def test_damaged_and_empty_files_are_reported(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(dpr(rows(400)))[:-300])
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and then nothing of the kind PAR1")
     (tmp_path / "c.tsv").write_bytes(b"")
@@ -319,7 +319,7 @@ def test_damaged_and_empty_files_are_named(tmp_path):
         build_corpus(tmp_path / "e.txt", tmp_path / "built", layout="drp")
 
 
-def test_one_native_id_for_two_passages_is_an_error(tmp_path):
+def test_native_id_shared_by_two_passages_is_an_error(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr([("1", "a", "A"), ("2", "b", "B"), ("1", "c", "C")]))
     with raises("ambiguous-passage-id"):
         build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
@@ -327,7 +327,7 @@ def test_one_native_id_for_two_passages_is_an_error(tmp_path):
     assert len(build_corpus(tmp_path / "same.tsv", tmp_path / "fine")) == 2
 
 
-def test_a_dump_is_built_beside_itself_when_opened(tmp_path):
+def test_opening_a_dump_builds_the_corpus_next_to_it(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(9)))
     assert list(open_corpus(tmp_path / "psgs.tsv")) == expected(rows(9))
     assert list(open_corpus(tmp_path / "psgs.tsv.corpus")) == expected(rows(9))
@@ -337,7 +337,7 @@ def test_a_dump_is_built_beside_itself_when_opened(tmp_path):
         open_corpus(tmp_path / "none")
 
 
-def test_a_place_that_cannot_be_written_is_wrong_input_and_no_mistake_of_the_dump(tmp_path):
+def test_unwritable_target_is_reported_as_wrong_input(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(3)))
     (tmp_path / "file").write_text("in the way")
     for target in (tmp_path / "file" / "built", tmp_path / "file"):
@@ -347,7 +347,7 @@ def test_a_place_that_cannot_be_written_is_wrong_input_and_no_mistake_of_the_dum
         assert "another folder" in caught.value.try_this
 
 
-def test_a_disk_that_is_full_broke_and_the_build_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_build_resumes_after_a_full_disk_error(tmp_path, monkeypatch):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(9)))
     with monkeypatch.context() as full:
         full.setattr(corpus_build, "_write_json", no_space)
@@ -360,7 +360,7 @@ def no_space(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_progress_counts_records_and_ends_at_the_whole(tmp_path, small_shards):
+def test_progress_counts_records_up_to_the_total(tmp_path, small_shards):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(50)))
     reported = []
     build_corpus(tmp_path / "psgs.tsv", tmp_path / "built", progress=reported.append)
@@ -368,7 +368,7 @@ def test_progress_counts_records_and_ends_at_the_whole(tmp_path, small_shards):
     assert (reported[-1].records, reported[-1].passages, reported[-1].share) == (50, 45, 1.0)
 
 
-def test_a_damaged_corpus_folder_is_named(tmp_path):
+def test_damaged_corpus_folder_is_reported(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr(rows(9)))
     build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
     card = tmp_path / "built" / "corpus.json"
@@ -393,7 +393,7 @@ cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=12), st.integers(0, 11))
-def test_any_text_survives_a_dpr_dump_from_any_line_on(tmp_path_factory, pairs, skip):
+def test_dpr_dump_round_trips_any_text_from_any_start_line(tmp_path_factory, pairs, skip):
     folder = tmp_path_factory.mktemp("any")
     source = [(f"n{i}", text, title) for i, (text, title) in enumerate(pairs)]
     # Python's csv quotes a lone \r only where it would end a line for it; a title at a line's end must not lose one.

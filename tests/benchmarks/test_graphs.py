@@ -37,7 +37,7 @@ def family(tmp_path):
 
 @pytest.mark.slow
 @given(graphs=GRAPHS, chunk=st.sampled_from([1, 3, 1 << 20]))
-def test_every_graph_comes_back_in_its_order_and_every_triple_is_held_once(tmp_path_factory, graphs, chunk):
+def test_graphs_round_trip_in_order_and_each_triple_is_stored_once(tmp_path_factory, graphs, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_writer, "CHUNK", chunk)
         patch.setattr(graph_writer, "BATCH", 2)
@@ -52,7 +52,7 @@ def test_every_graph_comes_back_in_its_order_and_every_triple_is_held_once(tmp_p
         assert corpus.row(triple_id(triple)) == row
 
 
-def test_candidates_are_equal_to_the_tuple_of_their_ids_in_every_way_that_counts(family):
+def test_candidate_view_equals_the_tuple_of_its_ids(family):
     graphs, corpus = family
     ids = tuple(map(triple_id, FAMILY))
     view = graphs["0"].ids
@@ -70,7 +70,7 @@ def test_candidates_are_equal_to_the_tuple_of_their_ids_in_every_way_that_counts
     assert fingerprint(list(view)) == fingerprint(list(ids))
 
 
-def test_a_pickled_question_holds_its_candidates_and_nothing_of_the_split(family):
+def test_pickled_question_holds_only_its_own_candidates(family):
     graphs, _ = family
     question = Question("q", "Who?", ("Byron",), candidates=graphs["0"].ids)
     sent = pickle.loads(pickle.dumps(question))
@@ -79,7 +79,7 @@ def test_a_pickled_question_holds_its_candidates_and_nothing_of_the_split(family
     assert pickle.loads(pickle.dumps(graphs["0"])) == tuple(FAMILY)
 
 
-def test_rows_of_candidates_are_the_same_for_a_view_and_for_a_list_of_ids(family):
+def test_candidate_rows_are_equal_for_a_view_and_a_list_of_ids(family):
     graphs, corpus = family
     view = graphs["2"].ids
     assert corpus.rows_of(view) is view.rows
@@ -89,14 +89,14 @@ def test_rows_of_candidates_are_the_same_for_a_view_and_for_a_list_of_ids(family
         corpus.rows_of(["t0000000000000000"])
 
 
-def test_a_view_of_another_corpus_is_looked_up_by_id(family, tmp_path):
+def test_view_of_another_corpus_is_looked_up_by_id(family, tmp_path):
     graphs, _ = family
     _, other = written(tmp_path / "other", [[("x", "r", "y")], FAMILY])
     rows = other.rows_of(graphs["0"].ids)
     assert other.triples.take(rows) == FAMILY
 
 
-def test_the_corpus_of_triples_is_the_corpus_of_their_passages(family):
+def test_triple_corpus_equals_the_corpus_of_its_passages(family):
     _, corpus = family
     plain = Corpus.of(triple_passage(triple) for triple in corpus.triples)
     assert list(corpus) == list(plain)
@@ -104,21 +104,21 @@ def test_the_corpus_of_triples_is_the_corpus_of_their_passages(family):
     assert corpus.triples[1:] == list(corpus.triples)[1:]
 
 
-def test_a_split_without_any_triple_has_an_empty_corpus(tmp_path):
+def test_split_without_triples_has_an_empty_corpus(tmp_path):
     graphs, corpus = written(tmp_path / "empty", [[], []])
     assert [len(graph) for graph in graphs.values()] == [0, 0]
     assert (len(corpus), list(corpus), list(corpus.triples)) == (0, [], [])
     assert "t0000000000000000" not in corpus
 
 
-def test_names_that_look_alike_stay_apart(tmp_path):
+def test_names_that_look_alike_stay_distinct(tmp_path):
     graph = [("a", "b", "c d"), ("a", "b c", "d"), ("a b", "c", "d"), ("é", "r", "e\u0301"), ("\u2028", "r", "\0")]
     graphs, corpus = written(tmp_path / "alike", [graph])
     assert list(graphs["0"]) == graph
     assert len({passage.id for passage in corpus}) == len(graph)
 
 
-def test_a_writer_that_is_left_by_an_error_completes_nothing(tmp_path):
+def test_graph_writer_that_fails_leaves_no_complete_file(tmp_path):
     with pytest.raises(ValueError, match="argument 2"), GraphWriter(tmp_path) as writer:
         writer.add([FAMILY[0], ("no", "triple")])
     assert list(tmp_path.iterdir()) == []
@@ -134,7 +134,7 @@ def test_more_names_than_64_bits_can_number_are_refused():
         graph_writer._Packing(1 << 28, 1 << 12)
 
 
-def test_graphs_of_several_splits_unite_as_mappings(family, tmp_path):
+def test_graphs_of_several_splits_are_merged_as_mappings(family, tmp_path):
     graphs, _ = family
     more, _ = written(tmp_path / "more", [[("x", "r", "y")]])
     both = {**{f"a{key}": graph for key, graph in graphs.items()}, **more}
@@ -143,7 +143,7 @@ def test_graphs_of_several_splits_unite_as_mappings(family, tmp_path):
     assert isinstance(replace(Question("q", "?", ()), candidates=both["0"].ids).query().candidates, TripleIds)
 
 
-def test_triples_in_memory_and_on_disk_are_the_same_corpus(family):
+def test_triples_in_memory_and_on_disk_give_the_same_corpus(family):
     _, corpus = family
     held = TripleCorpus.of_triples([*corpus.triples, *FAMILY])
     assert list(held) == list(corpus)
@@ -154,7 +154,7 @@ def test_triples_in_memory_and_on_disk_are_the_same_corpus(family):
 
 
 @pytest.mark.parametrize("kept", ["memory", "disk"])
-def test_the_union_of_two_corpora_of_triples_is_one_of_triples(family, tmp_path, kept, monkeypatch):
+def test_union_of_two_triple_corpora_is_a_triple_corpus(family, tmp_path, kept, monkeypatch):
     graphs, corpus = family
     _, more = written(tmp_path / "more", [[("x", "r", "y"), FAMILY[0]]])
     if kept == "memory":
@@ -169,7 +169,7 @@ def test_the_union_of_two_corpora_of_triples_is_one_of_triples(family, tmp_path,
         assert united([corpus, more]).fingerprint == union.fingerprint
 
 
-def test_the_union_with_passages_of_another_kind_is_a_plain_corpus(family):
+def test_union_with_text_passages_is_a_plain_corpus(family):
     _, corpus = family
     union = united([corpus, Corpus.of([Passage("p0", "Zoll", "A town.")])])
     assert type(union) is Corpus
@@ -181,12 +181,12 @@ def test_the_union_with_passages_of_another_kind_is_a_plain_corpus(family):
     st.lists(st.integers(0, 7).map(str), max_size=2, unique=True),
     st.lists(st.integers(0, 7).map(str), max_size=2, unique=True),
 )
-def test_shortest_paths_are_those_of_networkx(graph, topics, answers):
+def test_shortest_paths_equal_networkx(graph, topics, answers):
     question = Question("q", "?", tuple(answers), topic_entities=tuple(topics))
     assert shortest_paths(graph, topics, answers) == (paths(graph, question), hops(graph, question))
 
 
-def test_a_saved_corpus_of_triples_is_opened_with_its_triples_and_ids(tmp_path):
+def test_saved_triple_corpus_opens_with_its_triples_and_ids(tmp_path):
     corpus = TripleCorpus.of_triples([("Ann", "born in", "Xa"), ("Xa", "lies in", "Ya")])
     corpus.save(tmp_path / "graph")
     opened = TripleCorpus.open(tmp_path / "graph")

@@ -1,4 +1,4 @@
-"""What is found in training files is what is there: against sets of tuples, in every format, across every border."""
+"""Overlap with training files, compared with sets of tuples, in every format and across every boundary."""
 
 import csv
 import gzip
@@ -29,7 +29,7 @@ PASSAGE = " ".join(reversed(WORDS))
 
 @pytest.fixture
 def benchmark_of():
-    """A benchmark made of questions: of text, answers and one passage."""
+    """Return a function that builds a benchmark of questions from text, answers and one passage."""
     benchmark = load("worlds/multihop:test", {"questions": 1})
 
     def make(*rows):
@@ -59,7 +59,7 @@ few_words = st.lists(st.sampled_from("abcd"), max_size=14)
 
 @pytest.mark.slow
 @given(st.lists(few_words, max_size=8), st.lists(few_words, max_size=8), st.integers(1, 5))
-def test_the_index_agrees_with_sets_of_tuples(wanted, stream, n):
+def test_ngram_index_agrees_with_sets_of_tuples(wanted, stream, n):
     index = NgramIndex(wanted, n)
     piece, positions = [], []
     for number, text in enumerate(stream):
@@ -76,7 +76,7 @@ def test_the_index_agrees_with_sets_of_tuples(wanted, stream, n):
         assert first[position] == min(where, default=NOWHERE)
 
 
-def test_grams_that_share_a_key_are_numbered_anew(monkeypatch):
+def test_ngrams_with_colliding_keys_are_rehashed(monkeypatch):
     real = np.random.default_rng
 
     class Constant:
@@ -96,7 +96,7 @@ def test_grams_that_share_a_key_are_numbered_anew(monkeypatch):
     assert index.counts()[0].tolist() == [0, 1]
 
 
-def test_an_index_of_nothing_finds_nothing():
+def test_empty_index_finds_nothing():
     index = NgramIndex([[], []], 13)
     index.meet(np.array([0, 0], dtype=np.int32), lambda at: at)
     assert [values.tolist() for values in index.counts()] == [[0, 0], [0, 0], [NOWHERE, NOWHERE]]
@@ -107,7 +107,7 @@ pieces = st.lists(st.tuples(st.lists(st.sampled_from(WORDS[:3]), max_size=20), s
 
 @pytest.mark.slow
 @given(pieces, st.lists(st.lists(st.sampled_from(WORDS[:3]), min_size=1, max_size=18), min_size=1, max_size=4), st.integers(1, 40))
-def test_batches_change_nothing(stream, wanted, batch):
+def test_batch_size_does_not_change_the_result(stream, wanted, batch):
     index = NgramIndex(wanted, 13)
     scan = module._Scan(index)
     read = [Text(" ".join(words), number, joined and number > 1) for number, (words, joined) in enumerate(stream, 1)]
@@ -137,7 +137,7 @@ def test_batches_change_nothing(stream, wanted, batch):
         assert first[position] == min((at for at in results.values() if at is not None), default=NOWHERE)
 
 
-def test_a_question_of_sixteen_words_has_four_grams_and_its_share_says_how_many_were_met(benchmark_of, tmp_path):
+def test_question_of_sixteen_words_has_four_ngrams_and_reports_the_matched_share(benchmark_of, tmp_path):
     benchmark = benchmark_of((QUESTION_TEXT, ("yes",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": "nothing of it"}, {"a": {"deep": ["x", " ".join(WORDS[:14])]}})
     (item,) = contamination([benchmark], [train]).overlaps
@@ -148,7 +148,7 @@ def test_a_question_of_sixteen_words_has_four_grams_and_its_share_says_how_many_
     assert item.first == f"{train}:2"
 
 
-def test_case_punctuation_and_articles_do_not_count(benchmark_of, tmp_path):
+def test_case_punctuation_and_articles_are_ignored(benchmark_of, tmp_path):
     benchmark = benchmark_of((QUESTION_TEXT, ("yes",), PASSAGE))
     response = f"The {', '.join(WORDS).upper()}!"
     assert normalize(response) == QUESTION_TEXT
@@ -156,7 +156,7 @@ def test_case_punctuation_and_articles_do_not_count(benchmark_of, tmp_path):
     assert item.share == 1
 
 
-def test_a_short_question_is_looked_for_whole_and_a_short_answer_not_at_all(benchmark_of, tmp_path):
+def test_short_question_is_matched_as_a_whole_and_short_answer_is_ignored(benchmark_of, tmp_path):
     benchmark = benchmark_of(("Who wrote Emma", ("yes",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": "yes, who wrote it?"})
     (item,) = contamination([benchmark], [train]).overlaps
@@ -167,7 +167,7 @@ def test_a_short_question_is_looked_for_whole_and_a_short_answer_not_at_all(benc
     assert item.share == 1
 
 
-def test_long_answers_count_and_passages_on_request(benchmark_of, tmp_path):
+def test_long_answers_are_searched_and_passages_on_request(benchmark_of, tmp_path):
     benchmark = benchmark_of(("Who wrote Emma", (QUESTION_TEXT,), PASSAGE), ("Who wrote Persuasion", ("x",), PASSAGE))
     train = lines(tmp_path / "t.jsonl", {"a": QUESTION_TEXT, "b": PASSAGE})
     first, second = contamination([benchmark], [train]).overlaps
@@ -179,13 +179,13 @@ def test_long_answers_count_and_passages_on_request(benchmark_of, tmp_path):
     assert second.share == 4 / 5
 
 
-def test_a_question_without_words_has_nothing_to_find(benchmark_of, tmp_path):
+def test_question_without_words_has_no_overlap(benchmark_of, tmp_path):
     benchmark = benchmark_of(("?!", ("x",), PASSAGE))
     (item,) = contamination([benchmark], [lines(tmp_path / "t.jsonl", {"a": "?!"})]).overlaps
     assert (item.share, item.share_of(QUESTION), item.first) == (0, None, None)
 
 
-def test_the_first_place_is_of_the_first_file(benchmark_of, tmp_path):
+def test_first_occurrence_is_reported_from_the_first_file(benchmark_of, tmp_path):
     benchmark = benchmark_of((QUESTION_TEXT, ("x",), PASSAGE))
     files = [lines(tmp_path / "1.jsonl", {"a": "none"}), lines(tmp_path / "2.jsonl", {"a": QUESTION_TEXT})]
     report = contamination([benchmark], [*files, lines(tmp_path / "3.jsonl", {"a": QUESTION_TEXT})])
@@ -224,7 +224,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_is_read_and_places_are_of_the_file(name, benchmark_of, tmp_path):
+def test_every_file_format_is_read_with_positions_in_the_file(name, benchmark_of, tmp_path):
     write, position = FORMATS[name]
     path = tmp_path / name
     write(path)
@@ -233,12 +233,12 @@ def test_every_format_is_read_and_places_are_of_the_file(name, benchmark_of, tmp
     assert item.first == f"{path}{position}"
 
 
-def test_sentences_in_a_list_are_one_text_and_fields_are_not(tmp_path):
+def test_listed_sentences_are_joined_but_fields_are_not(tmp_path):
     path = lines(tmp_path / "t.jsonl", {"a": ["x", "y"], "b": "z", "c": [["u"], ["v"]], "n": 3})
     assert [(text.text, text.joined) for text in texts(path)] == [("x", False), ("y", True), ("z", False), ("u", False), ("v", False)]
 
 
-def test_a_bad_record_is_named_or_left_out_and_counted(benchmark_of, tmp_path):
+def test_bad_record_is_refused_or_skipped_and_counted(benchmark_of, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(f'{{"a": \n{{"a": "{QUESTION_TEXT}"}}\n')
     benchmark = benchmark_of((QUESTION_TEXT, ("x",), PASSAGE))
@@ -250,7 +250,7 @@ def test_a_bad_record_is_named_or_left_out_and_counted(benchmark_of, tmp_path):
     assert len(report.skipped) == 1
 
 
-def test_a_folder_gives_its_training_files_by_name(tmp_path):
+def test_folder_lists_its_training_files_by_name(tmp_path):
     for name in ("b.jsonl", "a/c.txt.gz", "image.bin"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -263,13 +263,13 @@ def test_a_folder_gives_its_training_files_by_name(tmp_path):
         training_files(tmp_path / "none.jsonl")
 
 
-def test_units_are_named_by_what_the_file_is(tmp_path):
+def test_position_unit_depends_on_the_file_format(tmp_path):
     assert unit(lines(tmp_path / "a.jsonl", {"a": "x"})) == "line"
     (tmp_path / "b.jsonl").write_text('[{"a": "x"}]')
     assert unit(tmp_path / "b.jsonl") == "record"
 
 
-def test_real_samples_find_themselves_whole_and_hardly_each_other(data_folder):
+def test_real_samples_overlap_fully_with_themselves_and_little_with_others(data_folder):
     own = data_folder / "musique" / "musique_ans_v1.0_train50.jsonl"
     other = data_folder / "nq" / "nq-dev.qa.300.csv"
     if not (own.exists() and other.exists()):
@@ -277,7 +277,7 @@ def test_real_samples_find_themselves_whole_and_hardly_each_other(data_folder):
     benchmark = load("musique:train", {"path": str(own)})
     report = contamination([benchmark], [own], contexts=True)
     assert all(overlap.share == 1 for overlap in report.overlaps)
-    # Questions share passages, so the first place may lie before a question's own line and never behind it.
+    # Questions share passages, so the first position may be before a question's own line but never after it.
     firsts = [int(overlap.first.rpartition(":")[2]) for overlap in report.overlaps]
     assert all(first <= own for own, first in enumerate(firsts, 1))
     assert firsts.count(1) >= 1

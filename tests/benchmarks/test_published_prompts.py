@@ -1,4 +1,4 @@
-"""Prompts of the registry: fetched from a server on loopback, read from sources without running them, and only unchanged."""
+"""Published prompts: fetched from a loopback server, read from sources without executing them, and verified."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published
         server.shutdown()
 
 
-def test_a_prompt_is_fetched_once_verified_and_found_in_the_data_folder_first(
+def test_prompt_is_fetched_once_and_the_data_folder_is_searched_first(
     entry: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with raises("published-prompt-missing"):
@@ -152,7 +152,7 @@ def test_a_prompt_is_fetched_once_verified_and_found_in_the_data_folder_first(
     assert texts_of("own") == TEXTS
 
 
-def test_a_text_may_be_an_element_of_a_list_or_in_another_local_file(
+def test_prompt_text_may_be_a_list_element_or_in_another_local_file(
     entry: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = {name: place.model_dump(by_alias=True) for name, place in entry.texts.items()}
@@ -169,7 +169,7 @@ def test_a_text_may_be_an_element_of_a_list_or_in_another_local_file(
     assert texts_of("own", fetch=False) == TEXTS
 
 
-def test_what_is_not_served_or_not_as_recorded_is_refused_and_not_kept(entry: Published, tmp_path: Path) -> None:
+def test_missing_or_changed_prompt_is_refused_and_not_cached(entry: Published, tmp_path: Path) -> None:
     folder = tmp_path / "served" / "owner" / "name" / "c0ffee"
     (folder / "src" / "code.py").write_text(SOURCE.replace("one {query}", "two {query}"))
     with raises("missing-prompt"):
@@ -186,7 +186,7 @@ def test_what_is_not_served_or_not_as_recorded_is_refused_and_not_kept(entry: Pu
     assert download("worlds/multihop:test") == []
 
 
-def test_all_prompts_are_tried_and_those_that_failed_are_named(entry: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetching_all_prompts_reports_those_that_failed(entry: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = entry.model_copy(update={"commit": "gone"})
     monkeypatch.setattr(published_prompts, "registry", lambda: {"own_gone": gone, "own": entry, "other": entry})
     for reference in ("prompts", "prompts/own"):
@@ -197,7 +197,7 @@ def test_all_prompts_are_tried_and_those_that_failed_are_named(entry: Published,
     assert [item["reference"] for item in download("prompts/other")] == ["prompts/other"]
 
 
-def test_texts_in_the_program_of_a_checkpoint_are_read_without_running_it(tmp_path: Path) -> None:
+def test_prompts_in_checkpoint_code_are_read_without_executing_it(tmp_path: Path) -> None:
     assert texts_in("cocom", tmp_path) is None
     for name, text in (("modeling_bad.py", "def ("), ("modelling_other.py", "a = 1"), ("modelling_pisco.py", PISCO)):
         (tmp_path / name).write_text(text)
@@ -206,7 +206,7 @@ def test_texts_in_the_program_of_a_checkpoint_are_read_without_running_it(tmp_pa
     assert texts == {"system": "Be brief.", "user": "Read {docs}: {question}"}
 
 
-def test_every_prompt_of_the_registry_is_the_one_on_this_machine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_prompts_equal_the_local_files(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (data_folder / "prompts").is_dir():
         pytest.skip(f"published prompts not found at {data_folder}/prompts")
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))

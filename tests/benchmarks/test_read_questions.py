@@ -1,4 +1,4 @@
-"""Hashes of the questions that a training read: how they are built, kept, and compared with test questions."""
+"""Hashes of the questions that a training read: how they are computed, stored, and compared with test questions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def touched(record: ReadQuestions, *questions: str) -> list[bool]:
     return record.touched(questions, [[f"answer {n}"] for n in range(len(questions))]).tolist()
 
 
-def test_hashes_can_be_rebuilt_from_the_documented_rules() -> None:
+def test_hashes_follow_the_documented_rules() -> None:
     text = "which of two towns on northern shore of lake that ada rin mapped was founded before other one"
     words = text.split(" ")
 
@@ -45,7 +45,7 @@ def test_hashes_can_be_rebuilt_from_the_documented_rules() -> None:
     assert set(numbers[2:]) == {number(" ".join(words[start : start + 13])) for start in range(values["grams"])}
 
 
-def test_same_question_in_other_form_is_read_and_another_is_not() -> None:
+def test_rephrased_form_of_a_question_matches_but_another_question_does_not() -> None:
     record = read("Who founded the town of Korv?", LONG)
     assert touched(record, "who founded town of KORV", "Who founded the town of Telir?") == [True, False]
     # A short question within a longer text is not the same question; a long one shares its 13-grams.
@@ -53,16 +53,16 @@ def test_same_question_in_other_form_is_read_and_another_is_not() -> None:
     assert touched(record, f"Tell me: {LONG} Please.", LONG.replace("Ada", "Ida")) == [True, False]
 
 
-def test_boilerplate_of_many_questions_is_no_evidence() -> None:
+def test_boilerplate_shared_by_many_questions_is_not_a_match() -> None:
     record = read(PREFIX + "who founded Korv?")
     many = [f"{PREFIX}what did {name} write?" for name in ("Ada", "Bo", "Cy", "Di", "Eve")]
     assert not any(touched(record, *many))
     assert touched(record, *many[:2], "x") == [True, True, False]
-    # The question itself is read, whatever is written before it.
+    # The question itself matches, whatever text precedes it.
     assert touched(record, *many, PREFIX + "Who founded Korv?")[-1]
 
 
-def test_question_of_many_documents_is_no_evidence_and_a_repeated_one_is() -> None:
+def test_question_shared_by_many_documents_is_not_a_match() -> None:
     record = read("Summarize the document.")
     texts = ["Summarize the document."] * 5
     assert not record.touched(texts, [[str(n)] for n in range(5)]).any()
@@ -89,7 +89,7 @@ def test_sampled_record_states_its_rate_and_keeps_its_limit() -> None:
     assert set(record.questions.tolist()) <= set(again.questions.tolist())
 
 
-def test_record_is_written_and_read_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+def test_record_round_trips_and_a_damaged_record_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     assert read_record(folder) is None
@@ -111,13 +111,13 @@ def test_record_is_written_and_read_and_a_damaged_one_is_refused(tmp_path: Path)
             ReadQuestions.from_bytes(content, str(folder / FILE))
 
 
-def test_lists_that_another_program_did_not_sort_are_sorted() -> None:
+def test_unsorted_lists_are_sorted_on_reading() -> None:
     record = read("who?", "what?", "why?")
     shuffled = ReadQuestions(record.questions[::-1], record.grams)
     assert touched(ReadQuestions.from_bytes(shuffled.to_bytes(), "x"), "who?", "what?", "why?", "how?") == [True, True, True, False]
 
 
-def test_what_is_loaded_while_recording_is_recorded() -> None:
+def test_datasets_loaded_while_recording_are_recorded() -> None:
     recorder = Recorder()
     with recording(recorder):
         with recording(None):
@@ -133,6 +133,6 @@ def test_what_is_loaded_while_recording_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "!?", "the"])
-def test_text_without_words_is_neither_read_nor_touched(text: str) -> None:
+def test_text_without_words_is_not_recorded_or_matched(text: str) -> None:
     assert len(read(text, "who").questions) == 1
     assert touched(read("who"), text) == [False]

@@ -18,19 +18,19 @@ WORDS = st.from_regex(r"[a-z0-9_.-]{1,6}", fullmatch=True)
 
 @pytest.mark.slow
 @given(WORDS, st.none() | WORDS, st.none() | st.lists(WORDS, min_size=1, max_size=3).map("+".join))
-def test_a_data_reference_prints_and_parses_back(name, subset, split):
+def test_data_reference_round_trips_through_text(name, subset, split):
     reference = DataReference(name, subset, split)
     assert DataReference.parse(str(reference)) == reference
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a/b/c", "a:", "a:b:c", "a:b+", "/b"])
-def test_what_is_no_data_reference_is_refused_with_the_form(text):
+def test_invalid_data_reference_is_refused_with_the_expected_form(text):
     with raises("not-data-reference") as caught:
         DataReference.parse(text)
     assert "name[/subset][:split]" in caught.value.try_this
 
 
-def test_the_three_multi_hop_sets_are_registered_with_complete_cards():
+def test_three_multi_hop_datasets_are_registered_with_complete_cards():
     entries = {entry.id: entry for entry in DATASETS}
     assert {"hotpotqa", "2wikimultihopqa", "musique"} <= entries.keys()
     for entry in entries.values():
@@ -48,7 +48,7 @@ def test_the_three_multi_hop_sets_are_registered_with_complete_cards():
             Setting.parse(setting)
 
 
-def test_a_card_is_frozen_and_complete():
+def test_card_is_frozen_and_complete():
     card = next(iter(DATASETS)).card
     with pytest.raises(ValidationError):
         card.title = "other"
@@ -57,7 +57,7 @@ def test_a_card_is_frozen_and_complete():
             DatasetCard.model_validate({k: v for k, v in card.model_dump().items() if k != name})
 
 
-def test_cards_name_splits_of_the_same_questions_in_full():
+def test_cards_name_splits_with_the_same_questions_in_full():
     named = 0
     for entry in DATASETS:
         for key, references in entry.card.same_questions.items():
@@ -77,7 +77,7 @@ def test_cards_name_splits_of_the_same_questions_in_full():
         ("2wikimultihopqa", "2wikimultihopqa:dev"),
     ],
 )
-def test_a_reference_is_completed_with_defaults(text, whole):
+def test_data_reference_is_completed_with_defaults(text, whole):
     assert str(resolve(text)[0]) == whole
 
 
@@ -85,7 +85,7 @@ def test_a_reference_is_completed_with_defaults(text, whole):
     ("text", "nearest"),
     [("hotpot_qa", "hotpotqa"), ("hotpotqa/fulwiki", "fullwiki"), ("hotpotqa:trian", "train"), ("musique:train+dve", "dev")],
 )
-def test_a_mistyped_part_is_answered_with_the_nearest(text, nearest):
+def test_misspelled_name_suggests_the_nearest(text, nearest):
     with pytest.raises(UserError, match=f"did you mean '{nearest}'"):
         resolve(text)
 
@@ -104,7 +104,7 @@ def test_wrong_options_are_user_errors():
 
 @pytest.fixture
 def toy(monkeypatch):
-    """A dataset of two splits, registered for one test."""
+    """Register a dataset of two splits for one test."""
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
     monkeypatch.setattr(registry, "DATASETS", fresh)
     card = DatasetCard(
@@ -136,7 +136,7 @@ def toy(monkeypatch):
     return load_toy
 
 
-def test_joined_splits_are_concatenated_with_everything_they_report(toy):
+def test_joined_splits_keep_all_counts_and_notes(toy):
     both = load("toy:a+b")
     assert [q.id for q in both.questions] == ["a0", "a1", "b0", "b1"]
     assert [p.text for p in both.corpus] == ["shared", "a", "b"]
@@ -146,12 +146,12 @@ def test_joined_splits_are_concatenated_with_everything_they_report(toy):
     assert str(both.reference) == "toy:a+b"
 
 
-def test_a_question_id_in_two_joined_splits_is_an_error(toy):
+def test_question_id_in_two_joined_splits_is_an_error(toy):
     with raises("duplicate-question"):
         load("toy:a+same")
 
 
-def test_equal_content_has_equal_fingerprints_and_gold_or_order_changes_them(toy):
+def test_fingerprint_depends_on_content_gold_and_order(toy):
     from dataclasses import replace
 
     item, two = load("toy:a"), load("toy:a")
@@ -171,14 +171,14 @@ def test_equal_content_has_equal_fingerprints_and_gold_or_order_changes_them(toy
     assert noted.fingerprint == item.fingerprint
 
 
-def test_a_limit_takes_the_first_questions_over_the_same_corpus(toy):
+def test_limit_keeps_the_first_questions_and_the_whole_corpus(toy):
     whole = load("toy:a")
     assert [q.id for q in whole.limited(1).questions] == ["a0"]
     assert whole.limited(1).corpus is whole.corpus
     assert whole.limited(None) is whole.limited(9) is whole
 
 
-def test_a_name_taken_by_another_module_is_an_error(toy):
+def test_name_registered_by_another_module_is_an_error(toy):
     with raises("duplicate-name"):
         registry.DATASETS.add(registry.DATASETS.get("toy"), "another.module")
 
@@ -211,7 +211,7 @@ METADATA = {"acme_rag-1.2.dist-info/METADATA": FILES["acme_rag-1.2.dist-info/MET
         ({"acme/app.py": None, "acme/__init__.py": None}, "acme = acme.app of acme-rag 1.2", "'acme'"),
     ],
 )
-def test_a_plug_in_that_cannot_be_imported_is_named_with_cause_and_line(plugin, files, where, cause):
+def test_plugin_import_error_names_cause_and_line(plugin, files, where, cause):
     every = {"acme/__init__.py": "", ENTRY: "[ragmeter.benchmarks]\nacme = acme.app\n", **METADATA, **files}
     plugin.write({name: text for name, text in every.items() if text is not None})
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
@@ -224,7 +224,7 @@ def test_a_plug_in_that_cannot_be_imported_is_named_with_cause_and_line(plugin, 
     assert fresh.get("hotpotqa").id == "hotpotqa"
 
 
-def test_a_package_that_was_removed_by_hand_is_named_too(plugin):
+def test_manually_removed_package_is_reported(plugin):
     plugin.write({ENTRY: "[ragmeter.benchmarks]\nlost = lost_acme.app\nacme = lost_acme.other\n", **METADATA})
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
     with raises("plugin-cannot-be-loaded", where="acme = lost_acme.other of acme-rag 1.2") as caught:

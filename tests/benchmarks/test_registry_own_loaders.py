@@ -1,4 +1,4 @@
-"""Loaders that somebody brings along, which open their file themselves: where they read from, and what they raise."""
+"""Loaders of plug-ins that open their own file: where they read from, and their errors."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CARD = DatasetCard(
 LINE = '{"id": "a", "question": "Who?", "answers": ["me"], "text": "It was me."}'
 
 
-class MustSay(DatasetConfig):
-    """Options of which one has to be given."""
+class RequiredConfig(DatasetConfig):
+    """Options with one required field."""
 
     server: str
 
@@ -51,7 +51,7 @@ def by_stream(path: str) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The datasets `own`, whose loader opens what `path` names, and `asked`, which needs an option besides."""
+    """Register the datasets `own`, whose loader opens `path`, and `asked`, which also requires an option."""
     assert "own" not in DATASETS
     monkeypatch.setattr(DATASETS, "_entries", dict(DATASETS._entries))
     monkeypatch.setattr(DATASETS, "_sources", dict(DATASETS._sources))
@@ -68,7 +68,7 @@ def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         ]
         return Benchmark(reference, 1, CARD, questions, Corpus.of(passages))
 
-    register("asked", card=CARD, config=MustSay, default_split="test")(lambda reference, config: own_(reference, config))
+    register("asked", card=CARD, config=RequiredConfig, default_split="test")(lambda reference, config: own_(reference, config))
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def command(*words: str) -> Any:
 
 
 @pytest.mark.slow
-def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
+def test_own_datasets_are_listed_with_a_separate_state() -> None:
     listed = {card["id"]: card["here"][0] for card in command("--json")}
     assert [listed[name]["state"] for name in ("own", "asked", "worlds")] == [OWN, OWN, "made here"]
     assert "file of your own" in command("list", "own", "--json")["here"][0]["problem"]
@@ -96,7 +96,7 @@ def test_they_are_listed_shown_and_skipped_with_a_state_of_their_own() -> None:
         fetch(DataReference("own", None, "test"))
 
 
-def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> None:
+def test_own_dataset_is_local_if_its_path_exists_and_absent_otherwise(file: Path) -> None:
     result = availability(DataReference("own", None, "test"), {"path": str(file)})
     assert (result.state, result.paths) == (LOCAL, (file,))
     (split,) = command("check", "own", "--set", f"path={file}", "--json")["splits"]
@@ -116,7 +116,7 @@ def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> No
     ],
 )
 @pytest.mark.parametrize("own", [by_hand, by_stream], indirect=True)
-def test_what_a_loader_raises_is_said_as_of_the_data(file: Path, line: str, says: str) -> None:
+def test_exception_of_a_loader_is_reported_as_a_data_error(file: Path, line: str, says: str) -> None:
     file.write_text(line + "\n", "utf-8")
     with raises("load-failed") as caught:
         load("own", {"path": str(file)})
@@ -128,7 +128,7 @@ def test_what_a_loader_raises_is_said_as_of_the_data(file: Path, line: str, says
 
 
 @pytest.mark.parametrize("own", [by_hand, by_stream], indirect=True)
-def test_a_file_that_is_not_there_is_said_with_the_option_that_names_it(file: Path) -> None:
+def test_missing_file_is_reported_with_its_option(file: Path) -> None:
     with pytest.raises(UserError) as caught:
         load("own", {"path": f"{file}.gone"})
     assert f"{file}.gone" in str(caught.value.where)
@@ -137,7 +137,7 @@ def test_a_file_that_is_not_there_is_said_with_the_option_that_names_it(file: Pa
     assert "`ragmeter list datasets hotpotqa`" in str(caught.value.try_this)
 
 
-def test_what_runs_out_is_not_taken_for_bad_data(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+def test_memory_error_is_not_reported_as_bad_data(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     def out_of_memory(*_: object) -> None:
         raise MemoryError
 
@@ -149,7 +149,7 @@ def test_what_runs_out_is_not_taken_for_bad_data(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("config", "line"), [("path: gone.jsonl", "x.yaml:5 (benchmarks.0.config.path)"), ("skip_bad: true", "x.yaml:3 (benchmarks.0)")]
 )
-def test_a_run_says_at_which_line_the_data_are_asked_for(config: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_error_names_the_line_of_the_benchmark(config: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = f"name: x\nbenchmarks:\n  - id: own\n    config:\n      {config}\nmethods: [{{id: bm25}}]\nmetrics: [em]\n"
     Path("x.yaml").write_text(text, "utf-8")

@@ -21,24 +21,24 @@ QUESTION = Question(
 )
 
 
-def test_golds_are_answers_each_followed_by_its_aliases_once():
+def test_golds_list_each_answer_followed_by_its_aliases_once():
     assert QUESTION.golds == ("Zoll", "Zol", "Zollburg")
 
 
-def test_a_query_is_the_question_without_gold_under_an_opaque_id():
+def test_query_is_the_question_without_gold_and_with_an_opaque_id():
     query = QUESTION.query()
     assert query == Query(QUESTION.query_id, "Where?", "d", ("p1", "p2"), ("m.1",))
     assert query.id[0] == "q"
     assert "hop" not in query.id
 
 
-def test_a_control_sees_the_whole_question_and_a_method_does_not():
+def test_only_controls_see_the_gold_of_a_question():
     assert QUESTION.gold_query().question is QUESTION
     assert isinstance(QUESTION.gold_query(), GoldQuery)
     assert type(QUESTION.query()) is Query
 
 
-def test_full_text_puts_the_title_above_the_text_if_there_is_one():
+def test_full_text_starts_with_the_title_if_present():
     assert Passage("p", "T", "x").full_text == "T\nx"
     assert Passage("p", "", "x").full_text == "x"
 
@@ -54,22 +54,22 @@ def test_moving_text_from_title_to_body_changes_the_id():
     assert content_hash(["ab", "c"]) != content_hash(["a", "bc"])
 
 
-def test_ids_of_different_things_differ_in_their_letter():
+def test_passage_and_triple_ids_start_with_different_letters():
     assert passage_id("a", "b")[0] == "p"
     assert triple_id(("a", "b", "c"))[0] == "t"
 
 
 @given(st.text(), st.integers(-1, 10**6))
-def test_a_sentence_leads_back_to_its_passage_whatever_its_id(passage, index):
+def test_sentence_id_maps_back_to_its_passage(passage, index):
     assert sentence_of(sentence_id(passage, index)) == (passage, index)
 
 
-def test_a_lone_surrogate_has_an_id():
+def test_lone_surrogate_has_an_id():
     assert len(passage_id("\ud800", "x")) == 17
     assert passage_id("\ud800", "x") == "p" + content_hash(["\ud800", "x", ""])
 
 
-def test_fingerprints_ignore_key_order_and_nothing_else():
+def test_fingerprints_ignore_only_key_order():
     assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
     assert len({fingerprint(x) for x in ({"a": 1}, {"a": 2}, {"a": "1"}, {"b": 1}, [1], 1, "1", None)}) == 8
 

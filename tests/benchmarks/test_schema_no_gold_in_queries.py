@@ -1,4 +1,4 @@
-"""What a method is handed, searched field by field for anything that is gold."""
+"""Inputs of methods, searched field by field for gold."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ ALLOWED = {
     Passage: {"id", "title", "text", "sentences", "document_id"},
 }
 GIVEN = (".text", ".topic_entities[]")
-"""What a query says in words."""
+"""Fields of a query that contain text."""
 SAMPLES = {
     "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",
     "2wikimultihopqa:dev": "2wikimultihopqa/2wiki_dev40.json",
@@ -34,7 +34,7 @@ def benchmark(request, data_folder):
 
 
 def leaves(value, name=""):
-    """Every (field path, plain value) below a value; a type that is not plain is its own leaf."""
+    """Yield every (field path, plain value) below a value; a type that is not plain is its own leaf."""
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield from leaves(getattr(value, field.name), f"{name}.{field.name}")
@@ -48,19 +48,19 @@ def leaves(value, name=""):
         yield name, value
 
 
-def test_a_query_has_no_field_for_gold():
+def test_query_has_no_gold_field():
     for kind, names in ALLOWED.items():
         assert {field.name for field in dataclasses.fields(kind)} == names
 
 
-def test_a_query_cannot_be_widened(benchmark):
+def test_query_cannot_be_extended(benchmark):
     query = benchmark.questions[0].query()
     with pytest.raises((AttributeError, TypeError)):
         object.__setattr__(query, "question", benchmark.questions[0])
     assert not isinstance(query, GoldQuery)
 
 
-def test_queries_and_passages_hold_plain_texts_and_opaque_ids_alone(benchmark):
+def test_queries_and_passages_hold_only_plain_texts_and_opaque_ids(benchmark):
     handed = [*(q.query() for q in benchmark.questions), *benchmark.corpus]
     for thing in handed:
         assert type(thing) in ALLOWED
@@ -73,7 +73,7 @@ def test_queries_and_passages_hold_plain_texts_and_opaque_ids_alone(benchmark):
                 assert set(value[1:]) <= set("0123456789abcdef")
 
 
-def test_native_ids_and_labels_reach_no_field(benchmark):
+def test_native_ids_and_labels_do_not_reach_queries(benchmark):
     forbidden = {q.id for q in benchmark.questions} | {q.type for q in benchmark.questions}
     forbidden |= {q.metadata.get(key) for q in benchmark.questions for key in ("level", "shape", "answer_id")} - {None}
     for question in benchmark.questions:
@@ -83,14 +83,14 @@ def test_native_ids_and_labels_reach_no_field(benchmark):
         assert not gold & {value for name, value in leaves(question.query()) if name not in GIVEN}
 
 
-def test_changing_the_gold_alone_changes_nothing_that_is_handed_over(benchmark):
+def test_changing_only_the_gold_does_not_change_the_query(benchmark):
     for question in benchmark.questions:
         kept = {name: getattr(question, name) for name in ALLOWED[Query]}
         other = Question(**kept, answers=("another answer",))
         assert other.query() == question.query()
 
 
-def test_in_no_setting_does_the_place_of_the_gold_follow_a_rule(benchmark):
+def test_gold_position_is_not_predictable_in_any_setting(benchmark):
     for name in set(possible_settings(benchmark)) - {"gold_only"}:
         firsts, lasts, several = 0, 0, 0
         for question in apply(name, benchmark, seed=1).questions:
@@ -103,7 +103,7 @@ def test_in_no_setting_does_the_place_of_the_gold_follow_a_rule(benchmark):
         assert lasts <= several / 4
 
 
-def test_the_native_flags_that_leak_are_dropped(tmp_path, data_folder):
+def test_native_flags_that_leak_gold_are_dropped(tmp_path, data_folder):
     line = (data_folder / SAMPLES["musique:train"]).read_text().split("\n")[0]
     native = json.loads(line)
     question = load("musique:train", {"path": str(data_folder / SAMPLES["musique:train"])}).questions[0]

@@ -1,4 +1,4 @@
-"""Views of ids: tuples to everyone who looks, and smaller."""
+"""Views of passage ids: they behave like tuples and use less memory."""
 
 import pickle
 import subprocess
@@ -15,7 +15,7 @@ bounds = st.one_of(st.none(), st.integers(-40, 40))
 
 
 @given(ids, bounds, bounds, st.sampled_from([None, 1, 2, -1, -3]))
-def test_a_view_is_what_its_tuple_is(listed, start, stop, step):
+def test_id_view_behaves_like_its_tuple(listed, start, stop, step):
     view, plain = PassageIds(listed), tuple(listed)
     assert len(view) == len(plain)
     assert view == plain
@@ -29,7 +29,7 @@ def test_a_view_is_what_its_tuple_is(listed, start, stop, step):
     assert "p" not in view
 
 
-def test_a_view_differs_from_other_ids_and_from_lists():
+def test_id_view_differs_from_other_ids_and_from_lists():
     view = PassageIds([passage_id("", "a"), passage_id("", "b")])
     assert view != PassageIds([passage_id("", "b"), passage_id("", "a")])
     assert view != (passage_id("", "a"),)
@@ -38,21 +38,21 @@ def test_a_view_differs_from_other_ids_and_from_lists():
         view[2]
 
 
-def test_a_view_is_pickled_as_a_tuple():
+def test_id_view_is_pickled_as_a_tuple():
     query = Query("q", "Who?", candidates=PassageIds([passage_id("", "a")]))
     again = pickle.loads(pickle.dumps(query))
     assert again == query
     assert type(again.candidates) is tuple
 
 
-def test_ids_of_other_things_are_refused():
+def test_ids_of_other_kinds_are_refused():
     with pytest.raises(ValueError, match="hex"):
         PassageIds([triple_id(("a", "b", "c"))])
 
 
 @pytest.mark.slow
 def test_loading_a_file_does_not_import_pandas(data_folder):
-    """It would take 45 MB and half a second of every load."""
+    """Importing pandas would add 45 MB and half a second to every load."""
     path = data_folder / "musique" / "musique_ans_v1.0_train50.jsonl"
     program = (
         "import sys; from benchmarks.registry import load; "
@@ -64,6 +64,6 @@ def test_loading_a_file_does_not_import_pandas(data_folder):
 @pytest.mark.parametrize(
     "listed", [["pabcd", "p000000000000"], ["pABCDEF0123456789"], ["p 123456789abcdef"], ["t0123456789abcdef"], ["p"], [""]]
 )
-def test_what_is_no_id_of_a_passage_is_never_packed(listed: list[str]) -> None:
+def test_invalid_passage_ids_are_refused(listed: list[str]) -> None:
     with pytest.raises(ValueError, match="hex"):
         PassageIds(listed)

@@ -30,7 +30,7 @@ class Ranked:
 
 
 @given(SETTINGS)
-def test_a_setting_prints_and_parses_back(setting):
+def test_setting_round_trips_through_text(setting):
     assert Setting.parse(str(setting)) == setting
     assert str(Setting.parse(str(setting))) == str(setting)
     spaced = str(setting).replace(",", " , ").replace("=", " = ").replace("(", " ( ")
@@ -53,7 +53,7 @@ def test_a_setting_prints_and_parses_back(setting):
         ("graph(split)", "graph(scope=split)"),
     ],
 )
-def test_other_ways_to_write_a_setting_print_canonically(text, canonical):
+def test_setting_variants_print_canonically(text, canonical):
     assert str(Setting.parse(text)) == canonical
 
 
@@ -80,7 +80,7 @@ def test_other_ways_to_write_a_setting_print_canonically(text, canonical):
         ("graph(scope=world)", "unknown scope"),
     ],
 )
-def test_a_wrong_setting_is_explained_with_its_place(text, says):
+def test_invalid_setting_error_names_the_position(text, says):
     with pytest.raises(UserError) as caught:
         Setting.parse(text, where="x.yaml, line 3")
     assert says in "\n".join(caught.value.lines())
@@ -107,24 +107,24 @@ def passage(number, document=None):
     return Passage(passage_id("", text, document), "", text, document_id=document)
 
 
-def made(questions, passages, **extra):
+def make_benchmark(questions, passages, **extra):
     return Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of(passages), extra=extra)
 
 
 @pytest.fixture
 def benchmark():
-    """Twelve questions over 60 passages: ten candidates each, the positives at candidates 2 and 7."""
+    """Return twelve questions over 60 passages: ten candidates each, with the positives at candidates 2 and 7."""
     passages = [passage(i) for i in range(60)]
     ids = [p.id for p in passages]
     questions = []
     for i in range(12):
         own = tuple(ids[i * 4 : i * 4 + 10])
         questions.append(Question(f"q{i}", f"?{i}", ("a",), evidence=(own[7], own[2]), candidates=own))
-    return made(questions, passages)
+    return make_benchmark(questions, passages)
 
 
 def first_n(benchmark):
-    """A retriever whose ranking of a query is a rotation of the corpus that the query's text decides."""
+    """Return a retriever whose ranking is a rotation of the corpus that depends on the query text."""
 
     def retrieve(name, queries, n):
         ids = benchmark.corpus.ids
@@ -136,13 +136,13 @@ def first_n(benchmark):
     return retrieve
 
 
-def test_distractor_is_the_records_own_order(benchmark):
+def test_distractor_setting_keeps_the_record_order(benchmark):
     query = apply("distractor", benchmark, seed=0)
     assert [q.candidates for q in query.questions] == [q.candidates for q in benchmark.questions]
 
 
 @pytest.mark.parametrize("limit", [1, 5, 12])
-def test_the_corpus_of_few_questions_is_what_they_bring(benchmark, limit):
+def test_distractor_corpus_of_a_limit_holds_only_its_candidates_and_evidence(benchmark, limit):
     elsewhere = replace(benchmark.questions[0], evidence=(benchmark.corpus.ids[-1],))
     benchmark = replace(benchmark, questions=[elsewhere, *benchmark.questions[1:]])
     few = apply("distractor", benchmark.limited(limit), seed=0)
@@ -151,26 +151,26 @@ def test_the_corpus_of_few_questions_is_what_they_bring(benchmark, limit):
     assert apply("corpus", benchmark.limited(limit), seed=0).corpus is benchmark.corpus
 
 
-def test_corpus_prescribes_nothing_and_closed_book_allows_nothing(benchmark):
+def test_corpus_setting_sets_no_candidates_and_closed_book_an_empty_list(benchmark):
     assert {q.candidates for q in apply("corpus", benchmark, seed=0).questions} == {None}
     assert {q.candidates for q in apply("closed_book", benchmark, seed=0).questions} == {()}
 
 
-def test_gold_only_is_the_evidence_in_its_order(benchmark):
+def test_gold_only_gives_the_evidence_in_order(benchmark):
     assert [q.candidates for q in apply("gold_only", benchmark, 0).questions] == [q.evidence for q in benchmark.questions]
 
 
-def test_corpus_with_a_retriever_is_its_ranking(benchmark):
+def test_corpus_with_a_retriever_gives_its_ranking(benchmark):
     query = apply("corpus(fake,4)", benchmark, 0, first_n(benchmark))
     for i, question in enumerate(query.questions):
         assert question.candidates == tuple(passage(5 * i + j).id for j in range(4))
 
 
-def test_oracle_over_distractors_that_hold_the_gold_changes_nothing(benchmark):
+def test_oracle_does_not_change_distractors_that_contain_the_gold(benchmark):
     assert apply("oracle", benchmark, 3).questions == apply("distractor", benchmark, 3).questions
 
 
-def test_oracle_cuts_a_longer_base_but_never_a_positive(benchmark):
+def test_oracle_truncates_a_longer_base_but_keeps_positives(benchmark):
     for before, after in zip(benchmark.questions, apply("oracle(distractor,3)", benchmark, 3).questions, strict=True):
         own = before.candidates
         assert after.candidates == (own[0], own[2], own[7])
@@ -194,7 +194,7 @@ def test_oracle_keeps_the_size_and_drops_the_lowest_ranked_negatives(benchmark):
     n=st.integers(5, 30),
     seed=st.integers(0, 3),
 )
-def test_inserting_positives_holds_its_promises(base, gold, n, seed):
+def test_inserting_positives_keeps_size_order_and_all_positives(base, gold, n, seed):
     names, positives = [str(i) for i in base], [str(i) for i in gold]
     result = insert_positives(names, positives, n, seed, "q")
     assert result == insert_positives(names, positives, n, seed, "q")
@@ -204,7 +204,7 @@ def test_inserting_positives_holds_its_promises(base, gold, n, seed):
     assert [name for name in result if name not in positives] == negatives[: n - len(positives)]
 
 
-def test_inserted_places_are_uniform_and_depend_on_seed_and_question():
+def test_inserted_positions_are_uniform_and_depend_on_seed_and_question():
     base = [f"n{i}" for i in range(10)]
     positions = [insert_positives(base, ["gold"], 10, 0, f"q{i}").index("gold") for i in range(5000)]
     counts = [positions.count(i) for i in range(10)]
@@ -214,14 +214,14 @@ def test_inserted_places_are_uniform_and_depend_on_seed_and_question():
     assert 0.05 < sum(a == b for a, b in zip(positions, other, strict=True)) / 5000 < 0.15
 
 
-def test_more_positives_than_places_is_an_error():
+def test_more_positives_than_positions_is_an_error():
     with raises("too-many-positives") as caught:
         insert_positives(["a", "b"], ["c", "d"], 1, 0, "q7")
     assert "q7" in caught.value.what
 
 
 @pytest.mark.parametrize("text", ["distractor", "corpus", "corpus(fake,6)", "oracle(corpus(fake,6))", "gold_only", "closed_book"])
-def test_a_question_gets_the_same_whoever_is_asked_beside_it(benchmark, text):
+def test_candidates_do_not_depend_on_other_questions(benchmark, text):
     whole = apply(text, benchmark, 5, first_n(benchmark)).questions
     for limit in (1, 5):
         assert apply(text, benchmark.limited(limit), 5, first_n(benchmark)).questions == whole[:limit]
@@ -229,7 +229,7 @@ def test_a_question_gets_the_same_whoever_is_asked_beside_it(benchmark, text):
     assert apply(text, reverse, 5, first_n(benchmark)).questions == whole[::-1]
 
 
-def test_the_seed_changes_oracle_alone(benchmark):
+def test_seed_affects_only_the_oracle_setting(benchmark):
     def asked(text, seed):
         return apply(text, benchmark, seed, first_n(benchmark)).questions
 
@@ -238,7 +238,7 @@ def test_the_seed_changes_oracle_alone(benchmark):
         assert asked(text, 1) == asked(text, 2)
 
 
-def test_positives_that_the_corpus_lacks_are_left_out_and_counted(benchmark):
+def test_positives_missing_from_the_corpus_are_skipped_and_counted(benchmark):
     questions = [replace(q, evidence=(*q.evidence, "pabsent")) for q in benchmark.questions]
     questions.append(Question("bare", "?0", (), candidates=benchmark.corpus.ids[:3]))
     lacking = replace(benchmark, questions=questions, extra={"counts": {"other": 1}, "notes": ("before",)})
@@ -253,20 +253,20 @@ def test_positives_that_the_corpus_lacks_are_left_out_and_counted(benchmark):
     assert apply("oracle", lacking, 0).questions[-1].candidates == benchmark.corpus.ids[:3]
 
 
-def test_document_gives_the_passages_of_the_questions_document():
+def test_document_setting_gives_the_passages_of_the_question_document():
     passages = [passage(i, f"d{i % 2}") for i in range(6)]
-    benchmark = made([Question("q", "?", ("a",), document_id="d1")], passages)
+    benchmark = make_benchmark([Question("q", "?", ("a",), document_id="d1")], passages)
     (question,) = apply("document", benchmark, 0).questions
     assert question.candidates == tuple(p.id for p in passages[1::2])
     assert question.query().document_id == "d1"
-    stray = made([Question("q", "?", ("a",), document_id="d7")], passages)
+    stray = make_benchmark([Question("q", "?", ("a",), document_id="d7")], passages)
     with raises("question-document-missing"):
         apply("document", stray, 0)
 
 
-def test_document_and_topics_are_withheld_where_the_setting_does_not_give_them():
+def test_document_id_and_topics_are_hidden_unless_the_setting_provides_them():
     question = Question("q", "?", ("a",), document_id="d0", topic_entities=("m.1",))
-    benchmark = made([question], [passage(0, "d0")], graphs={"q": []})
+    benchmark = make_benchmark([question], [passage(0, "d0")], graphs={"q": []})
     (closed,) = apply("closed_book", benchmark, 0).questions
     assert (closed.query().document_id, closed.query().topic_entities) == (None, ())
     assert closed.metadata["document_id"] == "d0"
@@ -274,41 +274,41 @@ def test_document_and_topics_are_withheld_where_the_setting_does_not_give_them()
     assert (graph.document_id, graph.topic_entities, graph.candidates) == (None, ("m.1",), ())
 
 
-def test_graph_gives_a_question_its_own_triples_or_leaves_the_whole_split_to_search():
+def test_graph_setting_gives_question_triples_or_the_whole_split():
     triples = [("a", "r", "b"), ("b", "r", "c"), ("a", "r", "b")]
     own = tuple(triple_id(triple) for triple in triples[:2])
     listed = Question("q", "?", ("a",), candidates=own[:1])
     unlisted = Question("p", "?", ("a",))
-    benchmark = made([listed, unlisted], [passage(0)], graphs={"q": triples[:1], "p": triples})
+    benchmark = make_benchmark([listed, unlisted], [passage(0)], graphs={"q": triples[:1], "p": triples})
     assert [q.candidates for q in apply("graph(scope=question)", benchmark, 0).questions] == [own[:1], own]
     assert [q.candidates for q in apply("graph(scope=split)", benchmark, 0).questions] == [None, None]
 
 
-def test_impossible_settings_name_setting_dataset_and_what_is_possible(benchmark):
+def test_impossible_setting_error_lists_possible_settings(benchmark):
     for text in ("document", "graph"):
         with pytest.raises(UserError) as caught:
             apply(text, benchmark, 0)
         assert "toy:dev" in caught.value.what
         assert text in caught.value.what
         assert caught.value.try_this == "one of: distractor, corpus, oracle, gold_only, closed_book"
-    bare = made([Question("q", "?", ("a",))], [passage(0)])
+    bare = make_benchmark([Question("q", "?", ("a",))], [passage(0)])
     assert possible_settings(bare) == ("corpus", "closed_book")
     for text in ("distractor", "oracle", "oracle(corpus(fake))", "gold_only"):
         with raises("setting-not-supported"):
             check(Setting.parse(text), bare)
-    only_corpus = made([Question("q", "?", ("a",), evidence=(passage(0).id,))], [passage(0)])
+    only_corpus = make_benchmark([Question("q", "?", ("a",), evidence=(passage(0).id,))], [passage(0)])
     with raises("setting-not-supported"):
         apply("oracle", only_corpus, 0)
     assert "oracle" in possible_settings(only_corpus)
 
 
-def test_one_question_without_candidates_among_others_is_named(benchmark):
+def test_single_question_without_candidates_is_reported(benchmark):
     questions = [*benchmark.questions, Question("odd", "?", ("a",))]
     with raises("question-without-passages"):
         apply("distractor", replace(benchmark, questions=questions), 0)
 
 
-def test_a_retriever_that_breaks_its_contract_is_found_out(benchmark):
+def test_retriever_that_violates_its_contract_is_refused(benchmark):
     good = first_n(benchmark)
 
     def swapped(name, queries, n):

@@ -1,4 +1,4 @@
-"""Data that would load without a word and be scored wrongly: refused, or named in a note."""
+"""Data that would load silently and be scored wrongly: refused, or reported in a note."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def zipped(*names: str) -> bytes:
         ("longbench/qasper:test", zipped("a.jsonl", "b.jsonl"), "data.jsonl!a.jsonl"),
     ],
 )
-def test_what_would_be_scored_wrongly_is_refused(reference: str, content: bytes | str, says: str, tmp_path: Path) -> None:
+def test_input_that_would_be_scored_wrongly_is_refused(reference: str, content: bytes | str, says: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         loaded(reference, tmp_path, content)
     assert says in str(caught.value)
     assert caught.value.try_this
 
 
-def test_nul_characters_and_strings_in_place_of_lists_are_named_in_a_note(tmp_path: Path) -> None:
+def test_nul_characters_and_strings_instead_of_lists_are_noted(tmp_path: Path) -> None:
     benchmark = loaded("longbench/qasper:test", tmp_path, json.dumps(PAPER | {"input": "Where\0?", "answers": "Metz"}))
     assert benchmark.questions[0].answers == ("Metz",)
     assert [note.split()[0] for note in benchmark.extra["notes"]] == ["1", "1"]
@@ -71,18 +71,18 @@ def test_nul_characters_and_strings_in_place_of_lists_are_named_in_a_note(tmp_pa
 
 
 @pytest.mark.parametrize("answers", ["['Metz', 'Lyon']", '["Metz", "Lyon"]', ["Metz", "Lyon"]])
-def test_a_list_in_a_string_is_a_list(answers: Any, tmp_path: Path) -> None:
+def test_list_encoded_as_a_string_is_decoded(answers: Any, tmp_path: Path) -> None:
     assert loaded("longbench/qasper:test", tmp_path, json.dumps(PAPER | {"answers": answers})).questions[0].answers == ("Metz", "Lyon")
 
 
-def test_a_header_of_dprs_lines_is_no_question(tmp_path: Path) -> None:
+def test_header_of_a_dpr_file_is_skipped(tmp_path: Path) -> None:
     assert len(loaded("nq/dpr:dev", tmp_path, "question\tanswers\nwhere is it\t['Metz']\n").questions) == 1
 
 
-def test_the_only_file_of_an_archive_is_read_whatever_it_is_called(tmp_path: Path) -> None:
+def test_only_file_of_an_archive_is_read_under_any_name(tmp_path: Path) -> None:
     assert len(loaded("longbench/qasper:test", tmp_path, zipped("folder/some.json")).questions) == 1
 
 
-def test_blank_answers_are_left_out_and_repeated_ones_kept(tmp_path: Path) -> None:
+def test_blank_answers_are_dropped_and_repeated_answers_kept(tmp_path: Path) -> None:
     (question,) = loaded("longbench/qasper:test", tmp_path, json.dumps(PAPER | {"answers": ["Yes", "", "Yes"]})).questions
     assert (question.answers, question.wanted, question.metadata["listed"]) == (("Yes", "Yes"), ("Yes",), ("Yes", "", "Yes"))

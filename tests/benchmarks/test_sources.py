@@ -58,45 +58,45 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "set"
 
 
-def test_the_only_file_that_fits_is_found(folder):
+def test_only_matching_file_is_found(folder):
     (folder / "set_train50.json").touch()
     (folder / "unrelated.json").touch()
     assert find("set/a:train") == folder / "set_train50.json"
 
 
-def test_the_authors_exact_name_goes_before_others(folder):
+def test_exact_published_name_is_preferred(folder):
     (folder / "set_train.json").touch()
     (folder / "set_train50.json").touch()
     assert find("set/a:train") == folder / "set_train.json"
 
 
-def test_a_compressed_file_is_found_too(folder):
+def test_compressed_file_is_found(folder):
     (folder / "set_train.json.gz").touch()
     assert find("set/a:train").name == "set_train.json.gz"
 
 
-def test_letter_case_of_folder_and_file_does_not_matter(tmp_path, monkeypatch):
+def test_file_lookup_ignores_letter_case(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     (tmp_path / "The-Set").mkdir()
     (tmp_path / "The-Set" / "Set_Train.JSON").touch()
     assert find("set/a:train").name == "Set_Train.JSON"
 
 
-def test_several_files_that_fit_are_listed(folder):
+def test_several_matching_files_are_listed(folder):
     for name in ("set_train1.json", "set_train2.json"):
         (folder / name).touch()
     with raises("ambiguous-file"):
         find("set/a:train")
 
 
-def test_a_file_beside_its_compressed_self_is_ambiguous(folder):
+def test_file_next_to_its_compressed_copy_is_ambiguous(folder):
     for name in ("set_train.json", "set_train.json.gz"):
         (folder / name).touch()
     with raises("ambiguous-file"):
         find("set/a:train")
 
 
-def test_a_missing_split_says_where_it_looked_and_what_is_there(folder):
+def test_missing_split_error_lists_searched_and_existing_files(folder):
     (folder / "set_train50.json").touch()
     with pytest.raises(UserError) as caught:
         find("set/a:dev")
@@ -105,27 +105,27 @@ def test_a_missing_split_says_where_it_looked_and_what_is_there(folder):
     assert "set/a:train" in caught.value.try_this
 
 
-def test_a_missing_folder_says_which_names_it_looked_for(tmp_path, monkeypatch):
+def test_missing_folder_error_lists_the_searched_names(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     with raises("no-data-found") as caught:
         find("set/a:dev")
     assert "the-set/" in caught.value.where
 
 
-def test_without_path_and_variable_both_remedies_are_named(monkeypatch):
+def test_error_without_path_and_variable_names_both_remedies(monkeypatch):
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
     with raises("no-data-file-named") as caught:
         find("set/a:dev")
     assert "path" in caught.value.try_this
 
 
-def test_a_variable_that_names_no_folder_is_an_error(tmp_path, monkeypatch):
+def test_data_variable_without_a_folder_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "none"))
     with raises("unknown-folder"):
         find("set/a:dev")
 
 
-def test_a_path_may_be_a_file_of_any_name_or_a_folder(tmp_path):
+def test_path_may_be_a_file_of_any_name_or_a_folder(tmp_path):
     (tmp_path / "mine.json").touch()
     (tmp_path / "set_dev_a.json").touch()
     assert find("set/a:dev", tmp_path / "mine.json") == tmp_path / "mine.json"
@@ -134,7 +134,7 @@ def test_a_path_may_be_a_file_of_any_name_or_a_folder(tmp_path):
         find("set/a:dev", tmp_path / "none.json")
 
 
-def test_a_file_whose_name_says_another_split_is_refused(tmp_path):
+def test_file_named_after_another_split_is_refused(tmp_path):
     (tmp_path / "set_train50.json").touch()
     with raises("file-name-mismatch"):
         find("set/a:dev", tmp_path / "set_train50.json")
@@ -161,13 +161,13 @@ def record(**fields):
         (lambda r: r.answers("list"), "bad-record"),
     ],
 )
-def test_a_faulty_field_names_file_line_field_and_type(call, says):
+def test_faulty_field_error_names_file_line_field_and_type(call, says):
     with raises(says) as caught:
         call(record(number=1, null=None, true=True, list=["a", 1]))
     assert "file.json, line 4, field" in caught.value.where
 
 
-def test_a_missing_or_null_field_takes_its_default_and_a_mistyped_one_does_not():
+def test_missing_or_null_field_uses_its_default_and_a_wrong_type_is_refused():
     fields = record(null=None, number=1)
     assert fields.text("none", "") == fields.text("null", "") == ""
     assert fields.texts("none", ()) == ()
@@ -193,7 +193,7 @@ def read_all(path, skip_bad=False, skipped=None):
     return list(read_records(path, lambda r: r.text("a"), skip_bad=skip_bad, skipped=result))
 
 
-def test_bad_records_stop_the_reading_or_are_counted_and_named(tmp_path):
+def test_bad_records_stop_the_reading_or_are_counted(tmp_path):
     path = tmp_path / "f.jsonl"
     path.write_bytes(b'{"a": "0"}\n{"a": 1}\n\n7\n{"a": "caf\xe9"}\n{"a": "5"}\n{"a": "6')
     with raises("bad-record"):
@@ -212,7 +212,7 @@ def test_bad_records_stop_the_reading_or_are_counted_and_named(tmp_path):
     ]
 
 
-def test_an_array_names_the_record_and_skips_its_cut_end(tmp_path):
+def test_array_errors_name_the_record_and_a_truncated_end_can_be_skipped(tmp_path):
     path = tmp_path / "f.json.gz"
     path.write_bytes(gzip.compress(b'[{"a": "0"}, {"b": 1}, {"a": "2"}, {"a": "3'))
     skipped = []
@@ -221,14 +221,14 @@ def test_an_array_names_the_record_and_skips_its_cut_end(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["[]", '{"b": 1}\n', "nonsense\n"])
-def test_a_file_without_one_good_record_is_an_error_even_when_skipping(tmp_path, content):
+def test_file_without_any_valid_record_is_an_error_even_with_skip_bad(tmp_path, content):
     path = tmp_path / "f"
     path.write_text(content)
     with raises("no-record-in-file"):
         read_all(path, True)
 
 
-def test_records_of_the_real_samples_tell_their_dataset(data_folder):
+def test_dataset_is_detected_from_real_records(data_folder):
     hotpot = json.loads((data_folder / "hotpotqa" / "hotpot_distractor_train50.json").read_text())
     wiki = json.loads((data_folder / "2wikimultihopqa" / "2wiki_dev40.json").read_text())
     musique = (data_folder / "musique" / "musique_ans_v1.0_train50.jsonl").read_text().splitlines()
@@ -239,7 +239,7 @@ def test_records_of_the_real_samples_tell_their_dataset(data_folder):
     assert {looks_like(json.loads(line)) for line in longbench} == {"longbench"}
 
 
-def test_a_record_that_tells_nothing_passes_and_another_datasets_does_not():
+def test_ambiguous_record_is_accepted_and_record_of_another_dataset_refused():
     refuse_other_dataset(record(_id="1", question="?", context=[]), "hotpotqa")
     with raises("record-of-other-dataset") as caught:
         refuse_other_dataset(record(question="?", paragraphs=[]), "hotpotqa")
@@ -251,7 +251,7 @@ def find_several(text, path=None):
     return find_files(DataReference.parse(text), config, card=CARD, folders=("set", "the-set"), patterns=FILES, hub={"a:dev": ("h/*",)})
 
 
-def test_shards_of_one_file_are_found_in_order_and_only_when_all_are_there(folder):
+def test_shards_are_found_in_order_only_if_complete(folder):
     names = [f"set_dev_a-{i:05}-of-00003.json" for i in range(3)]
     for name in reversed(names):
         (folder / name).touch()
@@ -270,7 +270,7 @@ def test_several_files_that_are_not_shards_stay_ambiguous(folder):
         find_several("set/a:dev")
 
 
-def test_a_path_may_be_an_archive_or_a_member_of_one(tmp_path):
+def test_path_may_be_an_archive_or_an_archive_member(tmp_path):
     path = tmp_path / "all.zip"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("data/set_dev_a.json", "[]")
@@ -286,13 +286,13 @@ def test_a_path_may_be_an_archive_or_a_member_of_one(tmp_path):
         find_several("set/b:dev", path)
 
 
-def test_a_named_path_never_falls_back_to_the_hub(tmp_path):
+def test_explicit_path_never_falls_back_to_the_hub(tmp_path):
     with raises("data-file-not-found") as caught:
         find_several("set/a:dev", tmp_path)
     assert "hub" not in caught.value.what
 
 
-def test_a_revision_means_the_hub(tmp_path):
+def test_option_revision_selects_the_hub(tmp_path):
     reference = DataReference.parse("set/a:dev")
     with raises("path-and-revision"):
         find_files(
@@ -307,7 +307,7 @@ def test_a_revision_means_the_hub(tmp_path):
         find_files(reference, DatasetConfig(revision="main"), card=CARD, folders=("set",), patterns=FILES)
 
 
-def test_a_file_that_differs_from_its_recorded_hash_is_refused_with_both_hashes(folder):
+def test_file_with_a_wrong_hash_is_refused_with_both_hashes(folder):
     path = folder / "set_dev_a.json"
     path.write_text("[1]")
     (folder / "other.json").write_text("[]")
@@ -326,7 +326,7 @@ def test_a_file_that_differs_from_its_recorded_hash_is_refused_with_both_hashes(
     assert caught.value.where.endswith("SHA256SUMS, line 1")
 
 
-def test_shards_are_read_in_order_and_each_must_hold_something(tmp_path):
+def test_shards_are_read_in_order_and_empty_shards_refused(tmp_path):
     paths = [tmp_path / f"{i}.jsonl" for i in range(2)]
     for i, path in enumerate(paths):
         path.write_text(f'{{"a": "{i}"}}\n')
@@ -377,7 +377,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, layout):
         (b"\x1f\x8b\x08", "gzip -t"),
     ],
 )
-def test_what_cannot_be_read_is_neither_loaded_nor_said_to_be_here(content, hint, tmp_path, monkeypatch):
+def test_unreadable_file_is_refused_and_not_listed_as_available(content, hint, tmp_path, monkeypatch):
     (tmp_path / "hotpotqa").mkdir()
     path = tmp_path / "hotpotqa" / "hotpot_dev_distractor_v1.json"
     path.write_bytes(content)
@@ -391,14 +391,14 @@ def test_what_cannot_be_read_is_neither_loaded_nor_said_to_be_here(content, hint
         assert hint in str(error.try_this)
 
 
-def test_a_zip_archive_of_git_lfs_is_known_too(tmp_path):
+def test_git_lfs_pointer_to_a_zip_archive_is_detected(tmp_path):
     (tmp_path / "data.zip").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with raises("lfs-pointer"):
         load("longbench/qasper:test", {"path": str(tmp_path)})
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("hotpotqa:validation", "dev"), ("nq:tset", "test"), ("worlds/multihop:dev", "validation")])
-def test_a_wrong_name_of_a_split_is_answered_by_the_right_one(wrong, right):
+def test_wrong_split_name_suggests_the_right_one(wrong, right):
     with pytest.raises(UserError) as caught:
         resolve(wrong)
     assert caught.value.try_this == f"did you mean {right!r}?"

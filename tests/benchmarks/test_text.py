@@ -1,4 +1,4 @@
-"""Text primitives against hand tables and against the official evaluators, restated here as plainly as they come."""
+"""Text primitives, compared with hand-computed tables and plain restatements of the official evaluators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ordinary = st.lists(st.sampled_from(["cat", "dog", "the", "of", "yes", "no", "Ne
 
 
 def official_normalize(s):
-    """`normalize_answer` of SQuAD 1.1, as HotpotQA, 2Wiki, MuSiQue, LongBench and RoG repeat it."""
+    """Return `normalize_answer` of SQuAD 1.1, as used by HotpotQA, 2Wiki, MuSiQue, LongBench and RoG."""
 
     def remove_articles(text):
         return re.sub(r"\b(a|an|the)\b", " ", text)
@@ -112,42 +112,42 @@ OFFICIAL = {"squad": squad, "longbench": squad, "rog": squad, "hotpotqa": hotpot
         ("", ""),
     ],
 )
-def test_squad_normal_form(text, normal):
+def test_squad_normalization_gives_expected_text(text, normal):
     assert normalize(text) == normal == official_normalize(text)
 
 
 @given(texts)
-def test_normalize_is_the_official_function(text):
+def test_normalize_equals_the_official_function(text):
     for rules in ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "rog"):
         assert normalize(text, rules) == official_normalize(text)
 
 
 @given(texts)
 @settings(deadline=None)
-def test_normalizing_long_and_cached_texts_gives_the_same(text):
+def test_long_and_cached_texts_normalize_equally(text):
     long = text + " " + "word " * 60
     assert normalize(long) == official_normalize(long)
     assert normalize(text) == normalize(text) == RULES["squad"].normalize(text)
 
 
-def test_clara_reads_true_and_false_as_yes_and_no_only_when_exact():
+def test_clara_rules_map_exact_true_and_false_to_yes_and_no():
     assert normalize("True", "clara") == "yes"
     assert normalize("False", "clara") == "no"
     assert normalize("true", "clara") == "true"
     assert normalize("True story", "clara") == "true story"
 
 
-def test_unknown_rules_name_the_nearest():
+def test_unknown_rules_suggest_the_nearest():
     with raises("unknown-normalization-rules"):
         normalize("x", "hotpot_qa")
 
 
 @pytest.mark.parametrize("gold", ["A", "The The", "", "...", "an", " the. "])
-def test_a_gold_that_normalizes_to_nothing_is_not_scorable(gold):
+def test_gold_that_normalizes_to_nothing_is_not_scorable(gold):
     assert not is_scorable_gold(gold)
 
 
-def test_a_single_letter_other_than_an_article_is_scorable():
+def test_single_letter_other_than_an_article_is_scorable():
     assert is_scorable_gold("B")
     assert is_scorable_gold("A", "strict")
 
@@ -163,7 +163,7 @@ def test_a_single_letter_other_than_an_article_is_scorable():
         ("True", ["yes"], "squad", 0.0),
     ],
 )
-def test_exact_match(prediction, golds, rules, expected):
+def test_exact_match_gives_expected_values(prediction, golds, rules, expected):
     assert em(prediction, golds, rules) == expected
 
 
@@ -187,12 +187,12 @@ def test_exact_match(prediction, golds, rules, expected):
         ("cat", ["dog", "cat"], "longbench", 1.0),  # maximum over answers, not the first alone
     ],
 )
-def test_f1(prediction, golds, rules, expected):
+def test_f1_gives_expected_values(prediction, golds, rules, expected):
     assert f1(prediction, golds, rules) == pytest.approx(expected, abs=1e-15)
 
 
 @given(texts | ordinary, st.lists(texts | ordinary, max_size=4), st.sampled_from(sorted(OFFICIAL)))
-def test_precision_recall_f1_are_the_official_evaluators(prediction, golds, rules):
+def test_precision_recall_f1_equal_the_official_evaluators(prediction, golds, rules):
     each = [OFFICIAL[rules](prediction, gold) for gold in golds]
     expected = tuple(max((scores[part] for scores in each), default=0.0) for part in range(3))
     assert precision_recall_f1(prediction, golds, rules) == expected
@@ -217,7 +217,7 @@ def test_f1_and_cover_are_at_least_em_over_scorable_golds(prediction, golds, rul
 
 @given(st.lists(st.sampled_from("abcd"), max_size=6), st.lists(st.sampled_from("abcd"), max_size=6))
 @settings(deadline=None)
-def test_common_tokens_is_the_multiset_intersection(left, right):
+def test_common_tokens_equals_the_multiset_intersection(left, right):
     assert common_tokens(left, right) == sum((Counter(left) & Counter(right)).values())
 
 
@@ -233,7 +233,7 @@ def test_common_tokens_is_the_multiset_intersection(left, right):
         ("New-York", "New York", 0, 0, 0),  # punctuation is deleted, which joins the words
     ],
 )
-def test_three_readings_of_cover_em(prediction, gold, substring, word, tokens_):
+def test_cover_em_gives_expected_values_for_three_definitions(prediction, gold, substring, word, tokens_):
     results = [cover_em(prediction, [gold], match) for match in ("substring", "word", "tokens")]
     assert results == [substring, word, tokens_]
 
@@ -244,17 +244,17 @@ def test_unknown_match_is_an_error():
 
 
 @pytest.mark.parametrize("text", ["", "the", "Unanswerable.", "No answer", "I don't know", "noanswer"])
-def test_abstentions(text):
+def test_abstentions_are_recognized(text):
     assert is_abstention(text)
 
 
 @pytest.mark.parametrize("text", ["no", "Unknown Mortal Orchestra", "The answer is not in the text: 5"])
-def test_not_abstentions(text):
+def test_other_answers_are_not_abstentions(text):
     assert not is_abstention(text)
 
 
 def dpr_tokens(text):
-    """DPR's SimpleTokenizer, uncased, on the NFD form; with the `regex` module, as there."""
+    """Return DPR's SimpleTokenizer tokens, uncased, of the NFD form, with the `regex` module as in DPR."""
     regex = pytest.importorskip("regex")
     pattern = regex.compile(r"([\p{L}\p{N}\p{M}]+)|([^\p{Z}\p{C}])", regex.IGNORECASE + regex.UNICODE + regex.MULTILINE)
     return [match.group().lower() for match in pattern.finditer(unicodedata.normalize("NFD", text))]
@@ -275,7 +275,7 @@ settled = st.characters(codec="utf-8", max_codepoint=0x2FFF, exclude_categories=
 
 @pytest.mark.slow
 @given(texts | st.text(settled, max_size=20))
-def test_dpr_tokens_are_dprs(text):
+def test_dpr_tokens_equal_the_original_tokenizer(text):
     # `regex` knows characters that Python's own Unicode tables do not have yet; on those the two may differ.
     known = "".join(character for character in text if unicodedata.category(character) != "Cn")
     assert tokens(known, "dpr") == dpr_tokens(known)
@@ -295,18 +295,18 @@ def test_dpr_tokens_are_dprs(text):
         ("", ["x"], False),
     ],
 )
-def test_has_answer(text, golds, expected):
+def test_has_answer_gives_expected_values(text, golds, expected):
     assert has_answer(text, golds) is expected
 
 
 @given(ordinary, st.lists(ordinary | texts, max_size=3))
 @settings(deadline=None)
-def test_has_answer_is_dprs_rule(text, golds):
+def test_has_answer_equals_the_dpr_rule(text, golds):
     assert has_answer(text, golds) == dpr_has_answer(text, golds)
 
 
-def test_has_answer_agrees_with_the_flags_of_real_dpr_style_contexts(data_folder):
-    """Flags made by others with DPR's rule; golds there went through other clean-ups too, so almost all agree."""
+def test_has_answer_agrees_with_flags_of_real_contexts(data_folder):
+    """Flags from others by DPR's rule; their golds were cleaned differently, so nearly all agree."""
     import gzip
 
     agree = total = 0
@@ -337,13 +337,13 @@ def test_has_answer_agrees_with_the_flags_of_real_dpr_style_contexts(data_folder
         ("  \n ", []),
     ],
 )
-def test_sentences(text, expected):
+def test_sentences_are_split_as_expected(text, expected):
     assert sentences(text) == expected
 
 
 @given(st.text(alphabet="aAB.!? \n\"'。é1", max_size=60))
 @settings(deadline=None)
-def test_sentences_lose_nothing_but_white_space(text):
+def test_sentence_split_loses_only_white_space(text):
     results = sentences(text)
     assert "".join("".join(results).split()) == "".join(text.split())
     assert all(sentence == sentence.strip() != "" for sentence in results)

@@ -1,4 +1,4 @@
-"""Places of answers: they agree with `has_answer`, and lie where a reader would put them."""
+"""Positions of answers in texts: they agree with `has_answer`."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ def found(text: str, *golds: str) -> list[str]:
         ("", ["x"], []),
     ],
 )
-def test_places(text: str, golds: list[str], expected: list[str]) -> None:
+def test_answer_positions_are_found(text: str, golds: list[str], expected: list[str]) -> None:
     assert found(text, *golds) == expected
 
 
 @pytest.mark.slow
 @given(texts, st.lists(texts, max_size=3))
-def test_there_is_a_place_where_has_answer_says_so(text: str, golds: list[str]) -> None:
+def test_answer_position_exists_exactly_if_has_answer_is_true(text: str, golds: list[str]) -> None:
     positions = answer_positions(text, golds)
     assert bool(positions) == has_answer(text, golds)
     assert all(0 <= start < end <= len(text) for start, end in positions)
     assert all(item[1] <= other[0] for item, other in pairwise(positions))
-    # What a place covers holds an answer itself.
+    # The text at a position contains an answer.
     assert all(has_answer(text[start:end], golds) for start, end in positions)
 
 
 @pytest.mark.slow
 @given(texts, texts)
-def test_an_answer_that_was_put_there_is_found_there(before: str, gold: str) -> None:
+def test_inserted_answer_is_found_at_its_position(before: str, gold: str) -> None:
     if not normalize(gold, "dpr"):
         return
     text = f"{before} {gold} end"
@@ -67,13 +67,13 @@ def test_an_answer_that_was_put_there_is_found_there(before: str, gold: str) -> 
     assert any(start < last and first < end for start, end in answer_positions(text, [gold], most=10_000))
 
 
-def test_so_many_places_and_no_more() -> None:
+def test_answer_positions_are_limited_to_the_given_number() -> None:
     assert len(answer_positions("x y " * 1000, ["x"], most=7)) == 7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("letter", ["a", "é"])
-def test_time_grows_with_the_text_alone(letter: str) -> None:
+def test_answer_search_takes_linear_time(letter: str) -> None:
     text = f"{letter} {letter} b " * 20_000
     started = time.process_time()
     assert answer_positions(text, [f"{letter} {letter}", "c c c", f"{letter} b"])

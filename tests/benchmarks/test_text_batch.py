@@ -1,4 +1,4 @@
-"""The batch forms are the primitives, row by row."""
+"""Batch functions, compared with the primitives row by row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ rules_names = st.sampled_from(sorted(RULES))
 
 @pytest.mark.slow
 @given(st.lists(texts, max_size=20), rules_names)
-def test_normalizing_many_is_normalizing_each(many, rules):
+def test_batch_normalization_equals_single_normalization(many, rules):
     assert normalize_all(many, rules) == [normalize(text, rules) for text in many]
 
 
 @pytest.mark.parametrize("strange", ["a\x00b", "the\x01an", "é the", "plain"])
-def test_one_strange_text_among_thousands_changes_no_other(strange):
+def test_one_unusual_text_does_not_change_the_others(strange):
     many = [f"The {number} cats, a dog" for number in range(5000)]
     many[4500] = strange
     assert normalize_all(many) == [normalize(text) for text in many]
 
 
 @given(pairs, rules_names)
-def test_batch_scores_equal_the_loop(rows, rules):
+def test_batch_scores_equal_a_loop(rows, rules):
     predictions, golds = [row[0] for row in rows], [row[1] for row in rows]
     both = list(zip(predictions, golds, strict=True))
     batch = AnswerPairs(predictions, golds, rules)
@@ -49,7 +49,7 @@ def test_batch_scores_equal_the_loop(rows, rules):
 
 @given(pairs)
 @settings(deadline=None)
-def test_dropping_empty_golds_leaves_the_scorable_ones(rows):
+def test_scorable_golds_remain_after_dropping_empty_ones(rows):
     predictions = [row[0] for row in rows]
     kept = [[gold for gold in row[1] if is_scorable_gold(gold)] for row in rows]
     dropped = AnswerPairs(predictions, [row[1] for row in rows], drop_empty=True)
@@ -59,14 +59,14 @@ def test_dropping_empty_golds_leaves_the_scorable_ones(rows):
     assert dropped.f1().tolist() == whole.f1().tolist()
 
 
-def test_rows_without_golds_score_zero_wherever_they_stand():
+def test_rows_without_golds_score_zero_at_any_position():
     scores = AnswerPairs(["x", "y", "z", "w"], [[], ["y"], [], ["v", "w"]]).em()
     np.testing.assert_array_equal(scores, [0, 1, 0, 1])
     assert AnswerPairs([], []).em().shape == (0,)
     assert AnswerPairs(["x", "y"], [[], []]).f1().tolist() == [0, 0]
 
 
-def test_lengths_that_differ_are_an_error():
+def test_unequal_lengths_are_an_error():
     with pytest.raises(ValueError, match="2 predictions for 1"):
         AnswerPairs(["a", "b"], [["a"]])
 

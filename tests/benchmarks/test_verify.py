@@ -1,4 +1,4 @@
-"""What a dataset is not, and what is odd about it, is found, counted and colored; real samples are green."""
+"""Dataset verification: faults are found, counted and colored; real samples are green."""
 
 from dataclasses import replace
 
@@ -51,8 +51,8 @@ def world():
     return load("worlds/multihop:test", {"questions": 40})
 
 
-def of(benchmark, *questions, **changes):
-    """A benchmark with other questions, as if it had been read from a file."""
+def variant_of(benchmark, *questions, **changes):
+    """Return a benchmark with other questions, as if read from a file."""
     card = benchmark.card.model_copy(update={"hub_id": "owner/set", "splits": {"test": changes.pop("size", None)}})
     return replace(benchmark, card=card, questions=list(questions) or benchmark.questions, **changes)
 
@@ -61,13 +61,13 @@ def named(findings, name):
     return next(finding for finding in findings if finding.name.startswith(name))
 
 
-def test_worlds_are_green(world):
+def test_generated_worlds_verify_green(world):
     findings = verify.examine(world)
     assert verify.color(findings) == GREEN
     assert {finding.status for finding in findings} == {GREEN}
 
 
-def test_the_worst_finding_gives_the_color():
+def test_worst_finding_determines_the_color():
     def found(*statuses):
         return verify.color(Finding("x", status) for status in statuses)
 
@@ -78,28 +78,28 @@ def test_the_worst_finding_gives_the_color():
     ("size", "partial", "status"),
     [(40, False, GREEN), (41, False, RED), (41, True, NOTE), (39, False, RED), (39, True, RED), (None, False, NOTE)],
 )
-def test_fewer_questions_than_the_card_says_are_a_note_only_where_that_is_said(world, size, partial, status):
-    assert verify.size(of(world, size=size), partial=partial).status == status
+def test_missing_questions_are_only_a_note_if_declared_partial(world, size, partial, status):
+    assert verify.size(variant_of(world, size=size), partial=partial).status == status
 
 
-def test_left_out_records_count_as_held_and_are_yellow(world):
-    benchmark = of(world, size=41, skipped=(SkippedRecord("f, line 3", "not JSON"),))
+def test_skipped_records_count_toward_the_size_and_are_yellow(world):
+    benchmark = variant_of(world, size=41, skipped=(SkippedRecord("f, line 3", "not JSON"),))
     assert verify.size(benchmark, partial=False).status == GREEN
     finding = verify.skipped(benchmark)
     assert (finding.status, finding.examples) == (YELLOW, ("f, line 3: not JSON",))
 
 
-def test_the_layout_of_the_file_beats_the_cards_number(world):
-    assert verify.size(of(world, size=99, extra={"expected": 40}), partial=False).status == GREEN
+def test_size_of_the_file_layout_overrides_the_card(world):
+    assert verify.size(variant_of(world, size=99, extra={"expected": 40}), partial=False).status == GREEN
 
 
-def test_an_id_that_stands_twice_is_red():
+def test_duplicate_id_is_red():
     again = [Question("a", "x", ("y",)), Question("b", "z", ("y",)), Question("a", "w", ("y",))]
     finding = verify.unique_ids(again)
     assert (finding.status, finding.examples) == (RED, ("a",))
 
 
-def test_a_question_that_repeats_an_earlier_one_over_the_same_passages_is_named():
+def test_question_repeated_over_the_same_passages_is_reported():
     first = Question("1", "Who wrote Emma?", ("x",), candidates=("p1", "p2"))
     same = replace(first, id="2", text="who wrote EMMA")
     twin = replace(first, id="3", candidates=("p1", "p3"))
@@ -107,7 +107,7 @@ def test_a_question_that_repeats_an_earlier_one_over_the_same_passages_is_named(
     assert verify.repeated([first, same, twin, elsewhere]).examples == ("2",)
 
 
-def test_an_oddity_of_one_question_in_twenty_is_a_note_and_of_more_is_yellow():
+def test_anomaly_in_up_to_one_of_twenty_questions_is_a_note_and_beyond_yellow():
     plain = [Question(str(number), f"question {number}", ("Rome",)) for number in range(20)]
     item = [replace(plain[0], answers=("The",)), *plain[1:]]
     two = [*item[:-1], replace(plain[-1], answers=("a", "Rome"))]
@@ -127,26 +127,26 @@ def test_split_without_golds_is_yellow_unless_rankings_can_be_scored():
     assert verify.missing_golds([known, replace(hidden, answerable=False)]).status == GREEN
 
 
-def test_questions_whose_gold_evidence_the_corpus_lacks_are_counted(world):
+def test_questions_with_gold_missing_from_the_corpus_are_counted(world):
     passage = Passage(passage_id("t", "x"), "t", "x")
     held, absent = Question("1", "x", ("y",), evidence=(passage.id,)), Question("2", "y", ("z",), evidence=("pno",))
-    benchmark = of(world, held, absent, corpus=Corpus.of([passage]))
+    benchmark = variant_of(world, held, absent, corpus=Corpus.of([passage]))
     finding = verify.absent_evidence(benchmark)
     assert (finding.status, finding.examples) == (YELLOW, ("2",))
-    assert verify.absent_evidence(of(world, replace(held, evidence=()))).status == NOTE
+    assert verify.absent_evidence(variant_of(world, replace(held, evidence=()))).status == NOTE
 
 
-def test_near_duplicates_across_splits_are_counted_by_question_of_the_second(world):
+def test_near_duplicates_across_splits_are_counted_per_question_of_the_second(world):
     texts = [f"Where was the director of {name} born?" for name in ("Quibble Hall", "Zanzibar Star", "Oak Manor")]
-    first = of(world, *(Question(f"a{n}", text, ("x",)) for n, text in enumerate(texts)))
-    second = of(world, Question("b", texts[1].lower(), ("x",)), Question("c", "Something else entirely", ("x",)))
+    first = variant_of(world, *(Question(f"a{n}", text, ("x",)) for n, text in enumerate(texts)))
+    second = variant_of(world, Question("b", texts[1].lower(), ("x",)), Question("c", "Something else entirely", ("x",)))
     finding = verify.between(first, second)
     assert finding.status == YELLOW
     assert finding.detail == "1 of 2 are"
     assert finding.examples == ("a1 ~ b (1.00)",)
 
 
-def test_what_was_recorded_is_recognized_and_a_changed_file_is_red(world, tmp_path):
+def test_recorded_files_are_recognized_and_a_changed_file_is_red(world, tmp_path):
     path = tmp_path / "f.json"
     path.write_text("1")
     known = verify.record(world, [path])
@@ -166,7 +166,7 @@ def test_what_was_recorded_is_recognized_and_a_changed_file_is_red(world, tmp_pa
     assert verify.against_record(known, None).status == YELLOW
 
 
-def test_a_file_that_is_no_record_is_an_error(tmp_path):
+def test_file_without_a_record_is_an_error(tmp_path):
     path = tmp_path / "records.json"
     for text in ("{", "[]", '{"a": {"x": 1}}'):
         path.write_text(text)
@@ -177,7 +177,7 @@ def test_a_file_that_is_no_record_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_real_sample_is_green_unless_it_hides_its_golds(name, data_folder):
+def test_real_sample_is_green_unless_gold_is_hidden(name, data_folder):
     path = data_folder / name
     if not path.exists():
         pytest.skip(f"the sample {name} is not there")
@@ -208,7 +208,7 @@ TWO = {"a": {"train": 1}, "b": {"train": 2}}
         ({}, ["a/train.jsonl"], None),
     ],
 )
-def test_a_stated_size_is_found_by_the_files_names_where_they_are_plain(sizes, files, name):
+def test_declared_size_is_matched_by_unambiguous_file_names(sizes, files, name):
     result = reported_size(sizes, files)
     assert (result and result[0]) == name
     if result:
@@ -216,5 +216,5 @@ def test_a_stated_size_is_found_by_the_files_names_where_they_are_plain(sizes, f
         assert result[1] == sizes[config][split]
 
 
-def test_a_split_that_is_not_from_the_hub_has_no_repository_to_state_anything(world):
+def test_split_from_disk_has_no_declared_repository_size(world):
     assert against_repository(world, partial=False) is None

@@ -1,4 +1,4 @@
-"""Statistics against counts by hand and by NumPy."""
+"""Statistics compared with counts by hand and by NumPy."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from benchmarks.verify import QUANTILES, Distribution, statistics
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60))
-def test_quantiles_are_values_that_occur_and_bins_hold_every_value(values):
+def test_quantiles_are_observed_values_and_bins_hold_every_value(values):
     distribution = Distribution.of(values)
     ordered = sorted(values)
     for share, quantile in zip(QUANTILES, distribution.quantiles, strict=True):
-        # The smallest value that at least so great a share of all does not exceed.
+        # The smallest value with at least this share of values at or below it.
         assert quantile == ordered[max(0, int(np.ceil(share * len(values) - 1e-9)) - 1)]
     bins = distribution.histogram()
     assert sum(count for _, _, count in bins) == len(values)
@@ -23,13 +23,13 @@ def test_quantiles_are_values_that_occur_and_bins_hold_every_value(values):
         assert count == sum(low <= value < high for value in values)
 
 
-def test_no_value_gives_no_bin_and_zeros():
+def test_empty_values_give_no_bins_and_zero_statistics():
     empty = Distribution.of([])
     assert (empty.mean, empty.quantiles, empty.histogram()) == (0.0, (0,) * len(QUANTILES), [])
 
 
 @pytest.mark.parametrize("subset", ["multihop", "long", "graph"])
-def test_counts_and_lengths_agree_with_a_plain_count(subset):
+def test_counts_and_lengths_equal_a_naive_count(subset):
     benchmark = load(f"worlds/{subset}:test", {"questions": 30})
     result = statistics(benchmark)
     assert result.counts["questions"] == len(benchmark.questions) == sum(result.types.values())
@@ -44,7 +44,7 @@ def test_counts_and_lengths_agree_with_a_plain_count(subset):
     assert result.each["answers"].mean == pytest.approx(np.mean([len(q.answers) for q in benchmark.questions]))
 
 
-def test_documents_are_as_long_as_their_passages_together():
+def test_document_length_is_the_sum_of_its_passages():
     benchmark = load("worlds/long:test", {"questions": 10})
     lengths = [
         sum(len(passage.text.split()) for passage in benchmark.corpus.get(identifiers))
@@ -53,7 +53,7 @@ def test_documents_are_as_long_as_their_passages_together():
     assert statistics(benchmark).words["documents"].values.tolist() == sorted(lengths)
 
 
-def test_what_is_nowhere_is_left_out():
+def test_statistics_omit_absent_fields():
     result = statistics(load("worlds/multihop:test", {"questions": 5}))
     assert "documents" not in result.words
     assert "topic entities" not in result.each

@@ -1,7 +1,7 @@
-"""On gold predictions every metric gives the most that can be had, on every question that it can score at all.
+"""On gold predictions, every metric reaches its attainable maximum on every scorable question.
 
-The attainable maximum is derived here from the gold alone: recall@1 cannot exceed 1 / positives, precision@20 cannot
-exceed positives / 20. Questions that a metric leaves out must be unscorable by their gold, and for no other reason.
+The attainable maximum is derived here only from the gold: recall@1 cannot exceed 1 / positives, precision@20 cannot
+exceed positives / 20. Questions that a metric skips must be unscorable because of their gold.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ SAMPLES = {
     "sark_style/bible_genesis.jsonl": "parallel_style/bible",
 }
 FAST = {"musique/musique_ans_v1.0_train50.jsonl", "longbench/qasper.jsonl", "nq/nq-dev.qa.300.csv", "cwq/tog_cwq.json"}
-"""One of every kind: hops, a document, questions alone, a graph."""
+"""One benchmark of each kind: multi-hop, a document, only questions, a graph."""
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
-"""Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
+"""Samples without gold answers, whose questions are unscorable (SARK's are placeholders)."""
 ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency", "err", "rbp"} | {
     *(f"longbench_{name}" for name in ("rouge", "class", "number", "code")),
-    "span_recall",  # only of people's own files
+    "span_recall",  # only in users' own files
     *(f"kilt_{name}" for name in ("rprec", "recall", "em", "f1", "accuracy")),
     "choice",
     "infinitebench_name",
 }
-"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs and of grades, LongBench's, ∞Bench's,
-KILT's; perplexity has none."""
+"""Metrics whose maximum is tested with the metric: BERTScore, answers in graphs, pairs, grades, LongBench, ∞Bench and KILT.
+Perplexity has no maximum."""
 CUTS = (1, 5, 20)
 
 
 def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
-    """The dataset's official metrics, and all of the registry under all their parameters."""
+    """Return the dataset's official metrics, and all registered metrics under all parameters."""
     results = [parse(name) for name in benchmark.card.metrics_of(benchmark.reference.subset)]
     for entry in METRICS:
         if METRICS.source(entry.id).startswith("judges.metrics.") and entry.id not in ELSEWHERE:
@@ -85,13 +85,13 @@ def wanted_metrics(benchmark: Benchmark) -> list[Metric]:
     return [metric for metric in fit if metric.values.get("lines", "all") == "all" and metric.entry.language(metric.values) in known]
 
 
-def first_alone(metric: Metric) -> bool:
-    """Whether a metric looks at the first gold alone."""
+def uses_first_gold(metric: Metric) -> bool:
+    """Return whether a metric uses only the first gold."""
     return metric.values.get("golds") == "first" or metric.values.get("rules") == "strict"
 
 
-def words(text: str, metric: Metric) -> list[str]:
-    """What a text consists of for an answer metric."""
+def tokens_of(text: str, metric: Metric) -> list[str]:
+    """Return the tokens of a text for an answer metric."""
     if metric.entry.id == "rouge":
         result = rouge_words([text], False)[0].split()
         return result if metric.values["type"] != "rouge2" else result[1:]
@@ -102,13 +102,13 @@ def words(text: str, metric: Metric) -> list[str]:
 
 
 def gold_answer(question: Question, metric: Metric) -> str | None:
-    """What a perfect method answers, None where the gold is no measure."""
+    """Return the answer of a perfect method, or None if the gold is unscorable."""
     if metric.entry.id.startswith("webqsp_"):
         parses = question.metadata.get("parses", ())
         return "\n".join(parses[0]["answers"]) if any(parse["good"] for parse in parses) else None
     if not question.answerable:
         return "unanswerable" if metric.values.get("rules") == "squad_v2" else None
-    if first_alone(metric):
+    if uses_first_gold(metric):
         golds = question.answers[:1]
     elif question.answer_set:
         # Answers that normalize alike are one answer, to be named once; RoG's evaluator and ROUGE count them all.
@@ -120,12 +120,12 @@ def gold_answer(question: Question, metric: Metric) -> str | None:
             else distinct(question.answers)
         )
         text = "\n".join(named)
-        return text if words(text, metric) else None
+        return text if tokens_of(text, metric) else None
     else:
         golds = question.golds
-    if metric.entry.id == "entity_preservation":  # where one of the golds has entities, those without are no measure
+    if metric.entry.id == "entity_preservation":  # if one of the golds has entities, those without are ignored
         golds = sorted(golds, key=lambda gold: not rule_entities(gold))
-    return next((gold for gold in golds if words(gold, metric)), None)
+    return next((gold for gold in golds if tokens_of(gold, metric)), None)
 
 
 def distinct(answers: Sequence[str]) -> list[str]:
@@ -154,7 +154,7 @@ def gold_prediction(question: Question, benchmark: Benchmark, metric: Metric) ->
 
 
 def attainable(question: Question, benchmark: Benchmark, metric: Metric) -> float:
-    """The most that a question can score; NaN where its gold is no measure."""
+    """Return the maximum score of a question; NaN if its gold is unscorable."""
     name, k = metric.entry.id, metric.values.get("k", 0)
     positives = len(set(question.evidence))
     if metric.values.get("level") == DOCUMENTS:
@@ -195,7 +195,7 @@ def assert_every_maximum(benchmark: Benchmark) -> None:
         everything[metric] = values
         reached += int(np.nansum(values > 0))
     assert reached > len(queries)
-    answers = {m: v for m, v in everything.items() if m.entry.group != "retrieval" and not first_alone(m)}
+    answers = {m: v for m, v in everything.items() if m.entry.group != "retrieval" and not uses_first_gold(m)}
     assert check_invariants(answers) == []
 
 
@@ -212,28 +212,28 @@ def test_gold_predictions_reach_every_maximum_on_real_samples(name, data_folder)
     assert_every_maximum(load(SAMPLES[name], {"path": str(path)}).limited(60))
 
 
-def test_every_split_that_the_samples_folder_holds_is_tried_or_has_no_gold(data_folder, monkeypatch):
+def test_every_sample_split_is_tested_or_has_no_gold(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     tried = {resolve(reference)[0] for reference in SAMPLES.values()}
     for position in (availability(split) for entry in DATASETS for split in splits(entry)):
         if position.state != LOCAL or position.reference in tried:
             continue
-        if position.reference.name == "rewritten":  # its questions and gold are those of three others, which are tried
+        if position.reference.name == "rewritten":  # its questions and gold are those of three other samples, which are tested
             continue
         files = {path.name for path in position.paths}
         named = {Path(name).name for name in SAMPLES}
-        # Several splits may read one file: HotpotQA's train by both settings, NQ-open's dev as DPR's test.
+        # Several splits may read one file: HotpotQA's train in both settings, NQ-open's dev as DPR's test.
         assert files <= named | WITHOUT_GOLD, position.reference
 
 
-def test_a_recall_of_one_is_out_of_reach_at_one_where_there_are_two_positives():
+def test_recall_at_1_cannot_reach_one_with_two_positives():
     question = Question("q", "?", ("Rome",), evidence=("p1", "p2"))
     response = Prediction("q", "Rome", (Evidence("p1", 1.0), Evidence("p2", 0.5)))
     result = score([question], [response], ["recall@1", "precision@5", "map@1", "ndcg@1", "mrr@1"])
     assert [values[0] for values in result.values()] == [0.5, 0.4, 0.5, 1, 1]
 
 
-def test_all_golds_on_one_line_go_beyond_one_under_rog_alone():
+def test_all_golds_on_one_line_exceed_one_only_for_rog():
     question = Question("q", "?", ("Rome", "Milan", "Pisa"), answer_set=True)
     result = score([question], [Prediction("q", "Rome, Milan, Pisa")], ["rog_precision", "rog_f1", "strict_precision"])
     assert [values[0] for values in result.values()] == [3, 1.5, 1]

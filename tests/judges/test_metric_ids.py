@@ -1,4 +1,4 @@
-"""Ids of metrics: old ones stay as they are, quiet parameters show where they count, needs are words out of a list."""
+"""Metric ids: stored ids stay stable, default parameters are omitted, and needs are known words."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ STORED = [
     "support_f1#v2",
     "evidence_f1#v2",
 ]
-"""Ids that stand in people's stores."""
+"""Ids in existing stores."""
 
 
-def test_ids_in_peoples_stores_stay_what_they_are():
+def test_stored_metric_ids_stay_stable():
     assert [str(parse(text)) for text in STORED] == list(STORED)
 
 
 @pytest.mark.parametrize("bare", ["em", "f1", "cover_em", "answer_precision", "answer_recall"])
-def test_the_first_gold_alone_shows_in_the_id_and_the_default_does_not(bare):
+def test_parameter_golds_first_appears_in_the_id_and_the_default_does_not(bare):
     usual, first = parse(bare), parse(f"{bare}(golds=first)")
     assert "golds" not in str(usual)
     assert str(parse(f"{bare}(golds=all)")) == str(usual)
@@ -53,7 +53,7 @@ def test_the_first_gold_alone_shows_in_the_id_and_the_default_does_not(bare):
     assert parse(str(first)) == first != usual
 
 
-def test_every_combination_of_parameters_prints_and_parses_back():
+def test_every_parameter_combination_round_trips_through_the_id():
     seen = set()
     for entry in METRICS:
         options = [[(p.name, v) for v in ((1, 7) if p.name == "k" else p.choices or (p.default,))] for p in entry.parameters]
@@ -65,7 +65,7 @@ def test_every_combination_of_parameters_prints_and_parses_back():
     assert len(seen) > 100
 
 
-def test_truth_values_are_written_true_and_false():
+def test_booleans_are_written_true_and_false():
     assert str(parse("rouge(stem=false)")) == "rouge(type=rougeL,stem=false)#v1"
     assert parse("rouge(stem=false)").values["stem"] is False
     for wrong in ("0", "False", "no", ""):
@@ -74,7 +74,7 @@ def test_truth_values_are_written_true_and_false():
 
 
 @pytest.mark.parametrize("text", ["f1(rules=squad,rules=clara)", "recall@5(k=3)", "em(golds=all, golds=first)"])
-def test_a_parameter_given_twice_is_refused(text):
+def test_repeated_parameter_is_refused(text):
     with raises("duplicate-entry"):
         parse(text)
 
@@ -95,43 +95,43 @@ ROME = Question("q", "?", ("Rome", "Milan"), aliases={"Rome": ("Roma",)})
         ("answer_recall", "Milan now", 1, 0),
     ],
 )
-def test_golds_first_reads_the_first_answer_alone(metric, answer, all_golds, first):
+def test_golds_first_uses_only_the_first_answer(metric, answer, all_golds, first):
     responses = [Prediction("q", answer)]
     name = metric + "{}"
     results = [score([ROME], responses, [name.format(more)]) for more in ("", "(golds=first)")]
     assert [next(iter(values.values()))[0] for values in results] == pytest.approx([all_golds, first])
 
 
-def test_of_a_set_golds_first_wants_the_first_alone():
+def test_golds_first_requires_only_the_first_answer_of_a_set():
     both = Question("q", "?", ("Rome", "Milan"), answer_set=True)
     result = score([both], [Prediction("q", "Rome")], ["em", "em(golds=first)", "f1(golds=first)"])
     assert [values[0] for values in result.values()] == [0, 1, 1]
 
 
-def test_a_first_answer_that_normalizes_to_nothing_is_unscorable_whatever_follows():
+def test_golds_first_is_unscorable_if_the_first_answer_normalizes_to_nothing():
     question = Question("q", "?", ("The", "Milan"))
     result = score([question], [Prediction("q", "Milan")], ["em", "em(golds=first)", "f1(golds=first)"])
     assert [float(values[0]) for values in result.values()] == pytest.approx([1, np.nan, np.nan], nan_ok=True)
 
 
-def test_every_metric_needs_something_that_is_declared():
+def test_every_metric_declares_known_needs():
     for entry in METRICS:
         assert entry.needs
         assert set(entry.needs) <= NEEDS.keys()
 
 
 @pytest.mark.parametrize("needs", [("anwser",), ("answer", "verdicts"), ()])
-def test_an_undeclared_need_is_refused_at_registration(needs):
+def test_unknown_need_is_refused_at_registration(needs):
     with pytest.raises(ValueError, match=r"inputs|needs"):
 
         @register("faulty", source="nobody", group="answer", needs=needs)
         def faulty(batch):
-            """A metric that says it needs what nobody provides, if that."""
+            """Register a metric that declares the given needs."""
 
     assert "faulty" not in METRICS
 
 
-def test_a_default_that_is_not_a_choice_would_never_parse_back():
+def test_default_outside_the_choices_is_refused():
     for entry in METRICS:
         for parameter in entry.parameters:
             assert parameter.help
@@ -153,7 +153,7 @@ REQUESTED = [Question(f"q{n}", "?", (f"gold {n}", "other"), evidence=("p1",)) fo
 STATED = [Prediction(q.id, "gold 1\nother", (Evidence("p1", 1.0), Evidence("p2", 0.5))) for q in REQUESTED]
 
 
-def test_answers_are_normalized_once_for_all_rules_that_normalize_alike(monkeypatch):
+def test_answers_are_normalized_once_for_rules_with_equal_normalization(monkeypatch):
     calls = counted(monkeypatch, answer_module, "AnswerPairs")
     score(
         REQUESTED,
@@ -182,7 +182,7 @@ def test_positives_are_looked_up_once_for_all_ranking_metrics(monkeypatch):
     assert len(calls) == 1
 
 
-def test_each_passage_is_normalized_once_for_every_cut(monkeypatch):
+def test_passages_are_normalized_once_for_all_cutoffs(monkeypatch):
     read = []
 
     def text(identifier):
@@ -199,14 +199,14 @@ def test_graph_answers_are_matched_once_for_all_metrics_of_an_evaluator(monkeypa
     assert (len(rog), len(strict)) == (3, 3)
 
 
-def test_once_makes_once_even_what_is_nothing():
+def test_once_caches_none_results():
     batch, made = Batch([], []), []
     for _ in range(3):
         assert batch.once("key", lambda: made.append("made")) is None
     assert made == ["made"]
 
 
-def test_a_missing_answer_scores_what_its_metric_declares():
+def test_missing_answer_scores_the_declared_missing_value():
     more = {"all_classes": ["Rome", "Milan"], "parses": [{"answers": ["Rome"], "answer_ids": ["m.1"], "good": True}]}
     questions = [Question("q1", "?", ("Rome",), metadata=more), Question("q2", "?", ("Rome", "Milan"), answer_set=True, metadata=more)]
     for entry in METRICS:
@@ -221,13 +221,13 @@ def test_a_missing_answer_scores_what_its_metric_declares():
         np.testing.assert_array_equal(score(questions, failed, [name])[name], expected, err_msg=name)
 
 
-def test_a_parameter_may_say_what_is_wrong_with_a_value():
+def test_parameter_check_message_is_shown_in_the_error():
     parameter = Parameter("size", int, 3, check=lambda size: "must be odd" if size % 2 == 0 else None)
     try:
 
         @register("odd_size", source="this test", group="answer", needs=("answer",), parameters=(parameter,), identity="version")
         def odd_size(batch, size):
-            """A metric of this test, whose parameter must be an odd number of something."""
+            """Metric of this test with a parameter that must be odd."""
             return np.zeros(len(batch))
 
         assert str(parse("odd_size(size=5)")) == "odd_size(size=5)#v1"
@@ -251,6 +251,6 @@ def test_a_parameter_may_say_what_is_wrong_with_a_value():
         ("f1(rules=squad)", (), True),
     ],
 )
-def test_words_of_a_language_without_spaces_are_not_counted_as_english(metric, languages, fits):
+def test_metric_language_must_match_the_answers(metric, languages, fits):
     with nullcontext() if fits else raises("answer-language-mismatch"):
         require_language(parse(metric), languages)

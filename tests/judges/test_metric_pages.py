@@ -1,4 +1,4 @@
-"""The pages about metrics: the reference defines each as the registry does, the guide names only what exists."""
+"""Pages about metrics: the reference equals the registry, and the guide names only existing metrics."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def ours() -> list[MetricEntry]:
 
 
 def section(reference: str, metric: str) -> str:
-    """What the page says of a metric."""
+    """Return the page's section on a metric."""
     (result,) = re.findall(rf"^### [^\n]*{{ #{metric} }}\n(.*?)(?=^##|\Z)", reference, re.MULTILINE | re.DOTALL)
     return str(result)
 
 
-def test_the_reference_defines_every_metric_as_the_registry_does(reference: str) -> None:
+def test_reference_page_defines_every_registered_metric(reference: str) -> None:
     for entry in ours():
         response = section(reference, entry.id)
         assert entry.definition in response
@@ -43,12 +43,12 @@ def test_the_reference_defines_every_metric_as_the_registry_does(reference: str)
                 assert all(f"`{written(choice)}`" in response for choice in parameter.choices), entry.id
 
 
-def test_every_group_has_a_part_of_its_own(reference: str) -> None:
+def test_every_metric_group_has_a_section(reference: str) -> None:
     assert {entry.group for entry in ours()} == set(GROUPS)
     assert len(re.findall("^## ", reference, re.MULTILINE)) >= len(GROUPS) + 1
 
 
-def test_ids_in_the_guide_parse() -> None:
+def test_metric_ids_in_the_guide_parse() -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     ids = re.findall(r"`([a-z]\w*(?:@\d+|\([a-z]+=[\w.,=-]+\))(?:#v\d+)?)`", guide)
     assert len(set(ids)) > 12
@@ -56,6 +56,6 @@ def test_ids_in_the_guide_parse() -> None:
         assert str(parse(text)).startswith(re.split(r"[@(]", text)[0])
 
 
-def test_the_reference_explains_every_word_that_needs_are_made_of(reference: str) -> None:
+def test_reference_page_explains_every_need(reference: str) -> None:
     for need, meaning in NEEDS.items():
         assert f"| `{need}` | {meaning} |" in reference

@@ -1,4 +1,4 @@
-"""Scoring a run: what missing and failed answers count, what is refused, what must hold."""
+"""Scoring a run: missing and failed answers, refused input, and invariants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def predicted(query, answer="Rome", evidence=("p1", "p3", "p2"), **notes):
     return Prediction(query.query_id, answer, tuple(Evidence(name, 1.0) for name in evidence), notes=notes)
 
 
-def test_results_are_keyed_by_canonical_id():
+def test_results_are_keyed_by_canonical_metric_id():
     query = question("q1")
     result = score([query], [predicted(query)], ["recall@1", parse("f1"), "ndcg@3"])
     assert list(result) == ["recall@1#v2", "f1(rules=squad)#v1", "ndcg@3(gain=linear)#v2"]
@@ -43,26 +43,26 @@ def test_missing_query_counts_as_zero_and_stays_in_the_mean():
     assert result["recall@3#v2"].tolist() == [1, 0]
 
 
-def test_a_missing_answer_is_not_an_abstention():
+def test_missing_answer_is_not_an_abstention():
     queries = [question("q1", answerable=False), question("q2", answerable=False)]
     result = score(queries, [predicted(queries[0], ""), None], ["em(rules=squad_v2)"])
     assert result["em(rules=squad_v2)#v1"].tolist() == [1, 0]
 
 
-def test_a_failed_answer_is_not_an_abstention_but_its_evidence_counts():
+def test_failed_answer_is_not_an_abstention_but_its_evidence_counts():
     query = question("q1", answerable=False)
     result = score([query], [predicted(query, "", **{FAILED: "timeout"})], ["em(rules=squad_v2)", "recall@3"])
     assert result["em(rules=squad_v2)#v1"].tolist() == [0]
     assert result["recall@3#v2"].tolist() == [1]
 
 
-def test_a_missing_prediction_does_not_make_an_unscorable_question_scorable():
+def test_missing_prediction_keeps_an_unscorable_question_unscorable():
     query = question("q1", answers=["The"], evidence=[])
     result = score([query], [None], ["em", "f1", "cover_em", "recall@3", "mrr@3"])
     assert all(np.isnan(values).all() for values in result.values())
 
 
-def test_predictions_by_id_may_come_in_any_order_and_leave_gaps():
+def test_predictions_by_id_may_be_unordered_and_incomplete():
     queries = [question("q1"), question("q2"), question("q3")]
     by_id = {queries[2].query_id: predicted(queries[2], "Milan"), "q1": predicted(queries[0])}
     assert score(queries, by_id, ["em"])["em(rules=squad)#v1"].tolist() == [1, 0, 0]
@@ -78,22 +78,22 @@ def test_predictions_of_other_questions_are_refused():
         score(queries, [predicted(queries[0])], ["em"])
 
 
-def test_an_unknown_metric_names_the_nearest():
+def test_unknown_metric_suggests_the_nearest():
     with raises("unknown-metric"):
         score([], [], ["recal@5"])
 
 
-def test_no_questions_give_no_scores():
+def test_empty_benchmark_gives_no_scores():
     result = score([], [], every_metric(), PASSAGES.__getitem__, QuestionGraphs())
     assert all(values.shape == (0,) for values in result.values())
 
 
 MODELS = {"bertscore", "perplexity"}
-"""What needs a model is tested by itself."""
+"""Metrics that need a model have their own tests."""
 
 
 def spellings(entry):
-    """A metric with every combination of its parameters' values, the quiet ones included."""
+    """Yield a metric with every combination of its parameter values, including omitted ones."""
     options = [
         [(p.name, value) for value in ((1, 3, 5, 10, 20, 100) if p.name == "k" else p.choices or (p.default,))] for p in entry.parameters
     ]
@@ -103,7 +103,7 @@ def spellings(entry):
 
 @functools.cache
 def every_id():
-    """Every metric of the package with every value of every parameter."""
+    """Return every metric of the package with every value of every parameter."""
     ours = [entry for entry in METRICS if METRICS.source(entry.id).startswith("judges.metrics.")]
     return [text for entry in ours if entry.id not in MODELS | {"entity_preservation"} for text in spellings(entry)]
 
@@ -113,7 +113,7 @@ def every_metric():
     return [parse(text) for text in every_id()]
 
 
-def test_every_id_prints_and_parses_back():
+def test_every_metric_id_round_trips_through_text():
     ids = every_id()
     assert len(ids) > 70
     for text in ids:
@@ -157,7 +157,7 @@ runs = st.lists(st.tuples(called_a_model, answers, st.lists(passages, max_size=5
 
 @pytest.mark.slow
 @given(runs)
-def test_no_run_breaks_an_invariant(rows):
+def test_random_runs_satisfy_all_invariants(rows):
     queries = [row[0] for row in rows]
     result = score(queries, [answered(*row) for row in rows], every_metric(), PASSAGES.__getitem__, QuestionGraphs())
     assert check_invariants({parse(name): values for name, values in result.items()}) == []
@@ -199,16 +199,16 @@ def scores_of(**values):
         (scores_of(**{"joint_em(rules=2wiki)": [1], "joint_f1(rules=2wiki)": [0]}), "than joint_f1(rules=2wiki"),
     ],
 )
-def test_a_broken_invariant_is_named(scores, complaint):
+def test_violated_invariant_is_reported(scores, complaint):
     assert any(complaint in violation for violation in check_invariants(scores))
 
 
-def test_what_may_differ_is_not_a_violation():
+def test_permitted_differences_are_not_violations():
     fine = scores_of(recall_at_1=[0.5, np.nan], recall_at_5=[1, np.nan], precision_at_5=[0.2, np.nan], em=[0, 1], f1=[0.1, 1])
     assert check_invariants(fine) == []
     for item, other in (
         ("em(rules=strict)", "f1(rules=hotpotqa)"),
-        ("em(golds=first)", "f1"),  # of a set of answers the first alone is another question
+        ("em(golds=first)", "f1"),  # the first of a set of answers is another question
         ("em", "f1(golds=first)"),
         ("em(rules=clara)", "f1"),
         ("cover_em(match=tokens)", "cover_em(match=substring)"),
@@ -223,7 +223,7 @@ def test_what_may_differ_is_not_a_violation():
 
 
 @pytest.mark.parametrize(("smaller", "larger"), sorted(scoring._NEVER_ABOVE))
-def test_every_declared_order_is_watched(smaller, larger):
+def test_every_declared_metric_order_is_checked(smaller, larger):
     cut = "@5" if any(p.name == "k" for p in METRICS.get(smaller).parameters) else ""
     item, other = parse(smaller + cut), parse(larger + cut)
     violations = check_invariants({item: np.array([0.0, 1.0]), other: np.array([0.0, 0.5])})
@@ -231,13 +231,13 @@ def test_every_declared_order_is_watched(smaller, larger):
     assert check_invariants({item: np.array([0.0, 0.5]), other: np.array([0.0, 1.0])}) == []
 
 
-def test_a_violation_counts_the_questions_and_names_the_first():
+def test_violation_reports_its_question_count_and_the_first_question():
     violations = check_invariants(scores_of(em=[0, 1, 1], f1=[0, 0, 0]))
     assert violations == ["em(rules=squad)#v1 is greater than f1(rules=squad)#v1 for 2 questions, first in row 1"]
 
 
-def test_each_metric_reads_only_what_it_declares():
-    """What a metric does not need may be changed at will."""
+def test_metrics_read_only_their_declared_needs():
+    """Changing what a metric does not need must not change its score."""
     queries = [question("q1", supporting_facts=("p1#0",), triples=(("a", "b", "c"),))]
     base = predicted(queries[0], "Rome", ("p1", "p3"), **{SUPPORT: [("p1", 0)], TRIPLES: [["a", "b", "c"]]})
     changed = {

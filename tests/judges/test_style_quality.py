@@ -1,4 +1,4 @@
-"""The report on rewritten texts: strength, content, fluency, sentiment, and what became of gold answers."""
+"""The report on rewritten texts: strength, content, fluency, sentiment, and preserved gold answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def by_style(report):
     return {item.style: item.measures for item in report}
 
 
-def test_values_are_those_of_a_plain_loop() -> None:
+def test_values_equal_a_naive_loop() -> None:
     texts = [
         StyleText("informal", "Ada Stone sold 12 mills in 1871.", "Ada Stone sold 12 mills, lol.", ("1871",)),
         StyleText("informal", "It was sad.", "it was  sad.", ("Ada",)),
@@ -58,7 +58,7 @@ def test_values_are_those_of_a_plain_loop() -> None:
 
 
 @pytest.mark.slow
-def test_rule_styles_are_strong_keep_names_and_lose_no_answer(world) -> None:
+def test_rule_styles_are_strong_and_keep_names_and_answers(world) -> None:
     pairs = rewritten(world, RuleRewriter("test"), STYLES, by_question=True)
     judge = Judge.of("rule_style").build(Services())
     report = by_style(style_quality(texts_of(pairs, world), strength=judge))
@@ -76,7 +76,7 @@ def test_rule_styles_are_strong_keep_names_and_lose_no_answer(world) -> None:
 
 
 @pytest.mark.slow
-def test_a_loss_of_content_shows_where_style_alone_does_not(world) -> None:
+def test_content_loss_is_detected_but_pure_style_changes_are_not(world) -> None:
     report = [
         by_style(style_quality(texts_of(rewritten(world, RuleRewriter("test", content_loss=loss), ["humor"], by_question=True), world)))[
             "humor"
@@ -88,21 +88,21 @@ def test_a_loss_of_content_shows_where_style_alone_does_not(world) -> None:
     assert report[1]["entities"].mean < report[0]["entities"].mean - 0.2
 
 
-def test_failed_rewritings_are_counted_beside_the_pairs() -> None:
+def test_failed_rewritings_are_counted_separately_from_pairs() -> None:
     results = style_quality([StyleText("humor", "a", "b")], failed={"humor": 3, "romance": 2})
     assert [(item.style, item.pairs, item.failed) for item in results] == [("humor", 1, 3), ("romance", 0, 2)]
     assert results[1].to_json()["measures"] == {}
 
 
 @pytest.mark.slow
-def test_rows_of_a_table_hold_every_measure_once(world) -> None:
+def test_table_rows_contain_every_measure_once(world) -> None:
     report = style_quality(texts_of(rewritten(world, RuleRewriter("test"), STYLES)))
     table = rows(report)
     assert len({(row["style"], row["measure"]) for row in table}) == len(table) == 3 * len(report[0].measures)
     assert set(table[0]) == {"style", "measure", "n", "missing", "mean", "sd"}
 
 
-def test_each_text_is_shown_to_a_model_once() -> None:
+def test_each_text_is_scored_by_a_model_once() -> None:
     class Judging:
         def __init__(self):
             self.requested = []
@@ -119,7 +119,7 @@ def test_each_text_is_shown_to_a_model_once() -> None:
 
 
 @pytest.mark.slow
-def test_fluency_is_the_perplexity_of_a_given_model(data_folder: Path) -> None:
+def test_fluency_equals_the_perplexity_of_the_given_model(data_folder: Path) -> None:
     model = str(data_folder / "models" / "stories260K")
     source = "Once upon a time there was a little girl named Lily."
     texts = [StyleText("humor", source, "Once upon a time there was a cat."), StyleText("humor", source, "zx qv kk")]
@@ -131,7 +131,7 @@ def test_fluency_is_the_perplexity_of_a_given_model(data_folder: Path) -> None:
     assert "sentiment" not in result.measures
 
 
-def test_nothing_to_measure_is_no_error() -> None:
+def test_empty_input_gives_empty_measures() -> None:
     assert style_quality([]) == []
 
 
@@ -149,7 +149,7 @@ def test_nothing_to_measure_is_no_error() -> None:
         ("LOVELY!", 1.0),
     ],
 )
-def test_polarity_is_the_balance_of_words_turned_round_by_negations(text: str, value: float) -> None:
+def test_polarity_is_the_word_balance_inverted_by_negations(text: str, value: float) -> None:
     assert polarity(text) == pytest.approx(value)
 
 
@@ -158,7 +158,7 @@ def test_polarity_stays_between_minus_one_and_one(text: str) -> None:
     assert -1.0 <= polarities([text])[0] <= 1.0
 
 
-def test_only_the_styles_named_must_read_as_informal() -> None:
+def test_only_the_listed_styles_must_be_informal() -> None:
     validator = StyleValidator.of(Judge.of("rule_style"), Services())
     formal, chatty = "The mill was built in 1871.", "Dude, the mill got going in 1871, lol!"
     assert each(validator, "objections", [formal] * 2, [formal, chatty], "informal") == ["style: judged Formal, not Informal", None]
@@ -166,15 +166,15 @@ def test_only_the_styles_named_must_read_as_informal() -> None:
     assert each(validator, "objections", [formal], [" "], "informal") == ["style not judged: nothing to judge"]
 
 
-def test_bertscore_holds_each_rewriting_against_its_source_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bertscore_compares_each_rewriting_with_its_source_once(monkeypatch: pytest.MonkeyPatch) -> None:
     queries: list[tuple[str, str]] = []
 
-    def likeness(styled, sources, model, *, layer, device):
+    def similarity(styled, sources, model, *, layer, device):
         assert (model, layer, device) == ("some/encoder", 9, "cpu")
         queries.extend(zip(styled, sources, strict=True))
         return np.array([len(text) / 10 for text in styled])
 
-    monkeypatch.setattr("judges.style.bertscore_of_pairs", likeness)
+    monkeypatch.setattr("judges.style.bertscore_of_pairs", similarity)
     texts = [StyleText("humor", "a", "bb"), StyleText("romance", "a", "ccc"), StyleText("humor", "a", "bb")]
     report = by_style(style_quality(texts, bertscore="some/encoder", layer=9, device="cpu"))
     assert queries == [("bb", "a"), ("ccc", "a")]
@@ -182,7 +182,7 @@ def test_bertscore_holds_each_rewriting_against_its_source_once(monkeypatch: pyt
     assert report["romance"]["bertscore"].values.tolist() == [0.3]
 
 
-def test_textblob_gives_the_polarity_that_the_paper_reports() -> None:
+def test_textblob_polarity_equals_the_published_value() -> None:
     pytest.importorskip("textblob")
     texts = [StyleText("humor", "The bridge was awful.", "A great and lovely bridge.")]
     (report,) = style_quality(texts, sentiment=textblob_polarities)
@@ -190,7 +190,7 @@ def test_textblob_gives_the_polarity_that_the_paper_reports() -> None:
     assert means == pytest.approx([-1.0, 0.65, 1.65])
 
 
-def test_without_textblob_its_polarity_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_textblob_polarity_requires_textblob(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "textblob", None)
     with raises("missing-package"):
         textblob_polarities(["text"])

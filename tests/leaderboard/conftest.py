@@ -1,4 +1,4 @@
-"""A made-up store, the app on it, and the two helper scripts of this folder as modules."""
+"""Fixtures of a synthetic store, the app on it, and the helper scripts of this folder as modules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = {address or "board": file for file, _, _, address in pages.PAGES}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that draw pages with Streamlit or a browser are of the slow ring; the one walk over all pages is not."""
+    """Mark tests that draw pages with Streamlit or a browser as slow, except the one walk over all pages."""
     for item in items:
         pages = HERE in item.path.parents and {"app", "browser"} & {*getattr(item, "fixturenames", ())}
         if pages and not item.get_closest_marker("soak"):
@@ -51,7 +51,7 @@ def matrix_store(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def several(tmp_path_factory: pytest.TempPathFactory, matrix_store: ModuleType) -> Path:
-    """The folder of a store with several benchmarks; not to be written to."""
+    """Return the folder of a store with several benchmarks; do not write to it."""
     folder = tmp_path_factory.mktemp("several") / "store"
     matrix_store.fill(folder)
     Store(folder).database.close()
@@ -63,10 +63,10 @@ def screenshots(module_at: Callable[[Path], ModuleType]) -> ModuleType:
     return module_at(HERE / "screenshots.py")
 
 
-# As long as a module: while it is open an event loop runs, in which other tests could not start one.
+# Module scope, because an event loop runs while it is open, and other tests could not start one.
 @pytest.fixture(scope="module")
 def browser(screenshots: ModuleType) -> Iterator[Any]:
-    """A headless Chromium; a visible skip without one."""
+    """Start a headless Chromium; skip without one."""
     pytest.importorskip("playwright")
     executable = screenshots.chromium()
     if executable is None:
@@ -77,10 +77,9 @@ def browser(screenshots: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def window(browser: Any) -> Iterator[Any]:
-    """One page for all visits: a new context would fetch and compile all of Streamlit's code again.
+    """Open one page for all visits, because a new context would load all of Streamlit's code again.
 
-    It keeps what is not as it should be: other machines that it looks for, dialogs and further windows in `noted`,
-    errors in `complaints`.
+    It records faults: requests to other hosts, dialogs and additional windows in `noted`, errors in `complaints`.
     """
     context = browser.new_context(accept_downloads=True, reduced_motion="reduce")
     page = context.new_page()
@@ -103,7 +102,7 @@ def window(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def accessible() -> Callable[[Any], None]:
-    """Asserts that axe-core finds nothing serious on an open page, in dark and in light colors; a visible skip without axe-core."""
+    """Return a check that axe-core finds no serious problem on an open page, in dark and light colors; skip without axe-core."""
     package = pytest.importorskip("axe_playwright_python", reason="no axe-core: pip install axe-playwright-python")
     source = (Path(package.__path__[0]) / "axe.min.js").read_text("utf-8")
 
@@ -134,7 +133,7 @@ def hostile(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> Path:
-    """The folder of a store with made-up results; not to be written to."""
+    """Return the folder of a store with synthetic results; do not write to it."""
     folder = tmp_path_factory.mktemp("filled") / "store"
     synthetic.fill(folder)
     Store(folder).database.close()
@@ -143,15 +142,15 @@ def filled(tmp_path_factory: pytest.TempPathFactory, synthetic: ModuleType) -> P
 
 @pytest.fixture(scope="module")
 def copied(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Gives copies of that store, to be written to: filling one takes seconds."""
+    """Return a function that copies that store for writing, because filling one takes seconds."""
     return lambda: Path(shutil.copytree(filled, tmp_path_factory.mktemp("copied") / "store"))
 
 
 @pytest.fixture(scope="session")
-def spoilt(tmp_path_factory: pytest.TempPathFactory, filled: Path, synthetic: ModuleType, hostile: ModuleType) -> Path:
-    """The folder of a store whose every text is hostile, and in which keys lie about; not to be written to."""
-    folder = Path(shutil.copytree(filled, tmp_path_factory.mktemp("spoilt") / "store"))
-    hostile.spoil(Store(folder), synthetic)
+def hostile_store(tmp_path_factory: pytest.TempPathFactory, filled: Path, synthetic: ModuleType, hostile: ModuleType) -> Path:
+    """Return the folder of a store with hostile texts and API keys; do not write to it."""
+    folder = Path(shutil.copytree(filled, tmp_path_factory.mktemp("hostile") / "store"))
+    hostile.add_hostile_content(Store(folder), synthetic)
     return folder
 
 
@@ -166,7 +165,7 @@ class App:
         for name, value in parameters.items():
             self.test.query_params[name] = value
         if page:
-            # The app begins with its first page, which costs nothing where there is no store.
+            # The app starts with its first page, which is cheap without a store.
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("RAGMETER_STORE", str(HERE / "none"))
                 self.test.run()
@@ -177,7 +176,7 @@ class App:
         return self
 
     def part(self, key: str) -> Node:
-        """The tree that was drawn under a key."""
+        """Return the tree that was drawn under a key."""
         results = [e.proto for e in self.test.get("bidi_component") if e.proto.id.endswith(f"-{key}")]
         assert len(results) == 1, f"{key}: {[e.proto.id for e in self.test.get('bidi_component')]}"
         return from_json(results[0].json)
@@ -196,9 +195,9 @@ class App:
 
 @pytest.fixture
 def streamlit_app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
-    """From a store's folder to the app."""
+    """Return a function from a store's folder to the app."""
     testing = pytest.importorskip("streamlit.testing.v1")
-    # For every app, Streamlit looks through all packages for components, which takes five times as long as a page.
+    # For every app, Streamlit searches all packages for components, which takes five times as long as a page.
     monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
 
     def start(folder: Path) -> App:
@@ -210,7 +209,7 @@ def streamlit_app(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], App]:
 
 @pytest.fixture
 def app(streamlit_app: Callable[[Path], App]) -> Callable[[Path], App]:
-    """The same for tests of the slow ring."""
+    """Return the same for tests of the slow ring."""
     return streamlit_app
 
 
@@ -220,7 +219,7 @@ def text(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Sent:
-    """A store with one board, and a submission for it that nothing is wrong with."""
+    """A store with one board, and a valid submission for it."""
 
     folder: Path
     predictions: bytes
@@ -230,7 +229,7 @@ class Sent:
 
 @pytest.fixture(scope="session")
 def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
-    """A board over six questions with one run, and predictions of which the first answers a question rightly."""
+    """Create a board over six questions with one run, and predictions of which the first is correct."""
     from benchmarks import registry, settings
     from benchmarks.settings import Setting
     from judges.metric import parse
@@ -265,7 +264,7 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
 
 @pytest.fixture
 def sent(_sent: Sent, tmp_path: Path) -> Sent:
-    """A copy, to be written to."""
+    """Return a copy for writing."""
     return replace(_sent, folder=Path(shutil.copytree(_sent.folder, tmp_path / "board")))
 
 
@@ -273,7 +272,7 @@ _run = subprocess.run
 
 
 def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-    """`subprocess.run`, but `ragmeter …` runs here: starting it takes longer than most of what is tested."""
+    """Run `ragmeter …` of `subprocess.run` in this process, because starting it takes longer than most tests."""
     from ragmeter import cli
 
     if "ragmeter.cli" not in command:
@@ -289,7 +288,7 @@ def in_this_process(command: list[str], **options: Any) -> subprocess.CompletedP
 
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes submissions; the command that it hands them to runs here."""
+    """Return a server that accepts submissions and runs their command in this process."""
     from leaderboard import intake
 
     command = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"]

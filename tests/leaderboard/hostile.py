@@ -1,5 +1,7 @@
-"""A store in which every untrusted text tries to be markup, a formula, a link or a command, and
-in which keys lie wherever somebody may have left one. For the tests of what pages and exports make of that."""
+"""A store in which every untrusted text tries to be markup, a formula, a link or a command, and which contains API keys.
+
+For tests of pages and exports.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +42,16 @@ NAMES = (
     f"../../../etc/{MARK}",
     f'"}};window.{MARK}=1;//',
 )
-"""What methods are called."""
+"""Names of methods."""
 TEXT = f"{SCRIPT}{IMAGE}{MARKDOWN}{LATEX}"
 EXPERIMENT = f"experiment {TEXT}"
 LINK = f"javascript:window.{MARK}=1"
 
 
-def spoil(store: Store, synthetic: ModuleType) -> None:
-    """Spoil a store that `synthetic.fill` filled; pages then open with its hostile experiment."""
+def add_hostile_content(store: Store, synthetic: ModuleType) -> None:
+    """Add hostile content to a store that `synthetic.fill` filled; pages then open with its hostile experiment."""
     _judge(store, synthetic)
-    reported = _tell(store)
+    reported = _add_styles(store)
     runs = list(dict.fromkeys(run.run for run in queries.runs(store)))
     # A style page pairs runs of one name.
     names = [NAMES[0] if run in reported else NAMES[number % len(NAMES)] for number, run in enumerate(runs)]
@@ -57,13 +59,13 @@ def spoil(store: Store, synthetic: ModuleType) -> None:
         for run, name in zip(runs, names, strict=True):
             connection.execute("UPDATE runs SET method = ? WHERE run = ?", [name, run])
             connection.execute("UPDATE experiment_runs SET method = ? WHERE run = ?", [name, run])
-        _spoil(connection)
+        _fill_text_columns(connection)
     store.put_experiment("restyled", TEXT, None, None, None, reported)
     store.put_experiment(EXPERIMENT, TEXT, TEXT, TEXT, names[0], [run for run in runs if run not in reported])
 
 
-def _spoil(connection: Any) -> None:
-    """Put hostile text and keys into every column that holds somebody's words."""
+def _fill_text_columns(connection: Any) -> None:
+    """Put hostile text and keys into every column with user text."""
     described = {
         TEXT: TEXT,
         "reader": {"api_key": HUNTER, "url": LINK, "prompt": TEXT},
@@ -129,8 +131,8 @@ def _judge(store: Store, synthetic: ModuleType) -> None:
         judgments.put_judgments(store, run.run, judge, requests, calls, scores)
 
 
-def _tell(store: Store) -> list[str]:
-    """Runs over one base in two styles, for the page about styles."""
+def _add_styles(store: Store) -> list[str]:
+    """Add runs over one base in two styles, for the style page."""
     base, metric, runs = load("worlds/multihop:test").limited(4), parse("em"), []
     store.put_cards([], [metric])
     for position, share in enumerate((0.0, 1.0)):

@@ -1,7 +1,7 @@
-"""A store of any size, filled by SQL within seconds: methods × datasets × questions of drawn scores.
+"""A store of any size with random scores (methods × datasets × questions), filled by SQL within seconds.
 
-Draws depend on method, dataset and question, so that methods differ and paired differences are tighter than means.
-Never shown to anybody as a result.
+Scores depend on method, dataset and question, so that methods differ and paired differences are tighter than means.
+Never shown as a result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INSERT INTO experiments SELECT $experiment, 'name: large', NULL, NULL, 'method 0
 
 
 def fill_large(folder: Path, methods: int = 100, datasets: int = 20, questions: int = 500) -> Store:
-    """A store of methods × datasets × questions score rows on one metric, in one experiment, in one setting."""
+    """Fill a store with methods × datasets × questions scores on one metric, in one experiment and setting."""
     store = Store(folder)
     store.put_cards([], [])
     options = {"questions": questions, "methods": float(methods), "metric": METRIC, "experiment": EXPERIMENT}

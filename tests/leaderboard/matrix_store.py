@@ -1,7 +1,7 @@
-"""A small store with several benchmarks, for the tests of the matrix: everything that a cell can be.
+"""A small store with several benchmarks and every kind of cell, for tests of the matrix.
 
-Two settings; a control, a run in progress, inconsistent scores, submissions with and without cards' facts, a verified
-one, training data that cover what is asked, a name that is a formula and markup. Never shown to anybody as a result.
+Two settings; a control, a run in progress, inconsistent scores, submissions with and without facts on their cards, a
+verified one, contaminated training data, and a name that is a formula and markup. Never shown as a result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _metric(identifier: str, definition: str, group: str) -> Metric:
 
 
 def _card(name: str, parameters: int | None, open_weights: bool | None, trained: str, results: tuple[str, ...] = ()) -> dict[str, Any]:
-    """As a submission's card is stored; `found` is what was found contaminated, each naming the dataset."""
+    """Return a submission's card as stored; `found` is the detected contamination, with the dataset in each entry."""
     return {
         "method": {"name": name, "parameters": parameters, "open_weights": open_weights},
         "models": [{"role": "reader", "id": f"{name}-8b"}],
@@ -73,7 +73,7 @@ METHODS: list[tuple[str, str, str, float, str, str, dict[str, Any] | None]] = [
 
 
 def fill(folder: Path) -> Store:
-    """Three benchmarks in one setting, one of them in a second; `strong` was not run on the last."""
+    """Fill a store with three benchmarks in one setting and one of them in a second; `strong` was not run on the last."""
     store = Store(folder)
     store.put_cards([], [_metric(EM, "Equality.", "answer"), _metric(RECALL, "Share found.", "retrieval")])
     with store.database.writing() as connection:
@@ -134,7 +134,7 @@ def _run(
     status: str,
     card: dict[str, Any] | None,
 ) -> str:
-    """One run, written as the store writes it but in one transaction with all others: a tenth of the time."""
+    """Write a run like the store does, but all runs in one transaction, which takes a tenth of the time."""
     run = f"{number:02x}{position:02x}{setting[:2].encode().hex()}".ljust(16, "0")
     model = {"id": "pocket", "config": {"model": f"reader-{number % 2}"}}
     described = {"submission": name} if card else {"method": {"id": method_id, "config": {}}, "reader": model}

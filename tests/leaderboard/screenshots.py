@@ -1,11 +1,11 @@
-"""Takes screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
+"""Take screenshots of the leaderboard with headless Chromium: light, dark and at phone width.
 
     python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
     python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colors 255 \
         --page judges "experiment=demo-compression&judge=rule_pairwise"
 
-The second makes pictures of the documentation: one for each page, small files. The server is started on a free port
-of the loopback interface and ended afterwards.
+The second command creates pictures for the documentation: one small file per page. The server runs on a free port
+of the loopback interface and is stopped afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHROMIUM_FLAGS = [
     "--force-color-profile=srgb",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
-"""The last one: no other machine is found."""
+"""The last flag disables name resolution, so that no other host is reached."""
 VIEWS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
 PAGES = {
     "board": "",
@@ -45,7 +45,7 @@ SERVE_SUBMISSIONS = (
 
 
 def chromium() -> str | None:
-    """Where Chromium is on this machine, None without one."""
+    """Return the path of Chromium, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -59,9 +59,9 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def serving(store: Path, program: str | None = None, log: IO[str] | None = None) -> Iterator[str]:
-    """The leaderboard of a store, served by `serve` in a process of its own; yields its address.
+    """Serve the leaderboard of a store in another process and yield its address.
 
-    What the server prints goes to `log`, where it is given.
+    The server's output goes to `log` if given.
     """
     printed = log or subprocess.DEVNULL
     port = free_port()
@@ -95,7 +95,7 @@ def wait_until_healthy(address: str, process: subprocess.Popen[Any], patience: f
 
 @contextlib.contextmanager
 def browsing(executable: str) -> Iterator[Any]:
-    """A headless browser."""
+    """Open a headless browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -107,14 +107,14 @@ def browsing(executable: str) -> Iterator[Any]:
 
 
 def settled(page: Any) -> None:
-    """Wait until the page has drawn our components, its script has ended, and none has begun a moment later."""
+    """Wait until the page has drawn our components, its script has ended, and no new one has started."""
     idle, spinner = '[data-testid="stApp"][data-test-script-state="notRunning"]', '[data-testid="stSpinner"]'
     page.wait_for_selector("h1.page", timeout=60_000)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         page.wait_for_selector(idle, timeout=60_000)
         page.wait_for_selector(spinner, state="detached", timeout=60_000)
-        # What was just clicked may not have reached the server yet.
+        # The last click may not have reached the server yet.
         page.wait_for_timeout(300)
         if page.locator(idle).count() and not page.locator(spinner).count():
             return
@@ -153,7 +153,7 @@ def main() -> None:
             for name, query in queries.items():
                 page.goto(f"{address}/{PAGES[name]}?{query}")
                 settled(page)
-                # Streamlit scrolls inside the window: make the window as high as what is in it.
+                # Streamlit scrolls inside the window: make the window as high as its content.
                 content = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
                 page.set_viewport_size({"width": width, "height": max(height, min(content + 60, value.highest))})
                 page.wait_for_timeout(500)
@@ -166,7 +166,7 @@ def main() -> None:
 
 
 def reduce(picture: Path, colors: int) -> None:
-    """Write a picture anew with a palette."""
+    """Rewrite a picture with a palette."""
     from PIL import Image
 
     with Image.open(picture) as opened:

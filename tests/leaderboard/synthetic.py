@@ -1,5 +1,8 @@
-"""A store with made-up results, for the tests of pages: several methods, controls, a run in progress, failures,
-unscorable questions, and names and answers that try to be markup. Never shown to anybody as a result."""
+"""A store with synthetic results for tests of pages. Never shown as a result.
+
+It has several methods, controls, a run in progress, failures, unscorable questions, and names and answers that try to
+be markup.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _METHODS = [
 
 
 def metric(identifier: str, definition: str, group: str, *, high: float | None = 1.0, better: bool = True) -> Metric:
-    """A metric that is only ever listed, never computed."""
+    """Return a metric that is only listed and never computed."""
 
     class Fixed(Metric):
         def __str__(self) -> str:
@@ -61,7 +64,7 @@ METRICS = [
 
 
 def benchmark(count: int, seed: int = 7) -> Benchmark:
-    """Fictional two-hop and comparison questions over a small corpus; the gold of question 3 normalizes to nothing."""
+    """Return fictional two-hop and comparison questions over a small corpus; the gold of question 3 normalizes to nothing."""
     rng = random.Random(seed)
     people = [f"{value} {family}" for value in _SUPPLIED for family in _FAMILY]
     rng.shuffle(people)

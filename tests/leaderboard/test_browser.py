@@ -1,6 +1,6 @@
 """The leaderboard in a real browser: clicks and keys work, phones do not scroll sideways.
 
-That nothing of the store's text runs is asked in `test_security_browser.py`.
+`test_security_browser.py` tests that no stored text is executed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def site(filled: Path, screenshots: ModuleType) -> Iterator[str]:
 
 @pytest.fixture
 def visit(site: str, window: Any, screenshots: ModuleType) -> Callable[..., Any]:
-    """From a path and a view port to the open page."""
+    """Return a function from a path and a viewport to the open page."""
 
     def open_page(path: str = "", width: int = 1280, scheme: str = "light") -> Any:
         window.set_viewport_size({"width": width, "height": 900})
@@ -39,9 +39,7 @@ def methods(page: Any) -> list[str]:
     return page.locator("table.board tbody .method").all_inner_texts()
 
 
-def test_the_first_visit_of_a_server_is_whole_and_nothing_is_complained_of(
-    filled: Path, window: Any, screenshots: ModuleType, tmp_path: Path
-) -> None:
+def test_first_visit_loads_completely_without_console_errors(filled: Path, window: Any, screenshots: ModuleType, tmp_path: Path) -> None:
     wrong: list[str] = []
 
     def listen(item: Any) -> None:
@@ -65,7 +63,7 @@ def test_the_first_visit_of_a_server_is_whole_and_nothing_is_complained_of(
     assert not [text for text in wrong if "theme" in text.lower() or "font" in text.lower()]
 
 
-def test_heads_explain_themselves_and_sort_by_keyboard_and_by_a_click(visit: Any, screenshots: ModuleType) -> None:
+def test_column_heads_have_tooltips_and_sort_by_keyboard_and_click(visit: Any, screenshots: ModuleType) -> None:
     page = visit()
     before = methods(page)
     page.locator("thead button", has_text="F1").first.hover()
@@ -88,7 +86,7 @@ def test_heads_explain_themselves_and_sort_by_keyboard_and_by_a_click(visit: Any
     assert methods(visit("?" + page.url.partition("?")[2])) == after
 
 
-def test_what_is_marked_is_said_and_not_only_colored(visit: Any) -> None:
+def test_marks_are_readable_without_color(visit: Any) -> None:
     page = visit("questions?question=q0004")
     evidence = page.locator("details.evidence[open]").first.aria_snapshot()
     assert 'mark: "gold sentence: ' in evidence
@@ -100,7 +98,7 @@ def test_what_is_marked_is_said_and_not_only_colored(visit: Any) -> None:
     assert frame != "none"
 
 
-def test_a_question_is_opened_by_a_click_or_a_key_and_going_back_shows_the_one_before(visit: Any, screenshots: ModuleType) -> None:
+def test_question_opens_by_click_or_key_and_back_returns_to_the_previous_one(visit: Any, screenshots: ModuleType) -> None:
     page = visit("questions?question=q0002")
     shown = page.locator("h2.question").inner_text()
     page.locator("button.pick").nth(7).click()
@@ -124,7 +122,7 @@ def test_a_question_is_opened_by_a_click_or_a_key_and_going_back_shows_the_one_b
     assert page.locator("mark").count() > 0
 
 
-def test_pages_have_titles_of_their_own_and_a_wrong_link_does_not_trap(visit: Any, screenshots: ModuleType) -> None:
+def test_pages_have_distinct_titles_and_a_wrong_link_can_be_left(visit: Any, screenshots: ModuleType) -> None:
     page = visit("methods?method=nosuch")
     page.wait_for_function("document.title === 'Methods · ragmeter'")
     assert "nosuch; " in page.locator("[role=status].missing").inner_text()
@@ -135,7 +133,7 @@ def test_pages_have_titles_of_their_own_and_a_wrong_link_does_not_trap(visit: An
     assert page.url.endswith("method=nosuch")
 
 
-def test_a_method_of_the_board_opens_its_page_and_back_leads_to_the_board(visit: Any, screenshots: ModuleType) -> None:
+def test_method_on_the_board_opens_its_page_and_back_returns(visit: Any, screenshots: ModuleType) -> None:
     page = visit("?sort=method&order=desc")
     before = methods(page)
     page.locator("button.method").first.focus()
@@ -150,7 +148,7 @@ def test_a_method_of_the_board_opens_its_page_and_back_leads_to_the_board(visit:
     assert methods(page) == before
 
 
-def test_a_key_leads_to_the_next_question_from_a_toggle_but_not_from_a_field(visit: Any, screenshots: ModuleType) -> None:
+def test_arrow_key_opens_the_next_question_from_a_toggle_but_not_from_a_field(visit: Any, screenshots: ModuleType) -> None:
     page = visit("questions?question=q0001")
     page.get_by_text("Only where they differ").first.click()
     page.wait_for_url("**differ=1**")

@@ -1,4 +1,4 @@
-"""What the server does with an owner's token, with decisions, and with messages that name folders of the machine."""
+"""The owner's token, decisions, and messages that contain server paths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setenv(intake.VARIABLE, json.dumps([sys.executable, "-c", code]))
 
 
-def test_the_server_knows_the_hash_of_the_owners_token_and_not_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_stores_only_the_hash_of_the_owner_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_OWNER_TOKEN", TOKEN)
     environment = _environment(tmp_path, ["submit"], hold=True, owner=intake.token_hash(TOKEN))
     assert TOKEN not in repr(environment)
@@ -30,7 +30,7 @@ def test_the_server_knows_the_hash_of_the_owners_token_and_not_the_token(tmp_pat
     assert [intake.is_owner(text) for text in (TOKEN, TOKEN[:-1], "", environment[intake.OWNER_VARIABLE])] == [True, False, False, False]
 
 
-def test_without_a_token_or_without_submissions_nobody_is_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owner_access_requires_a_token_and_enabled_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(intake.VARIABLE, raising=False)
     monkeypatch.setenv(intake.OWNER_VARIABLE, intake.token_hash(TOKEN))
     assert not intake.is_owner(TOKEN)
@@ -39,12 +39,12 @@ def test_without_a_token_or_without_submissions_nobody_is_the_owner(monkeypatch:
     assert not intake.is_owner(TOKEN)
 
 
-def test_a_token_that_can_be_guessed_is_refused() -> None:
+def test_weak_owner_token_is_refused() -> None:
     with raises("owner-token-short"):
         intake.token_hash("x" * 15)
 
 
-def test_a_decision_is_one_command_whose_reason_is_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_runs_one_command_and_its_reason_is_not_parsed_as_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, "import json, sys; print(json.dumps({'status': sys.argv[1:]}))")
     status = intake.decide("ab12", "reject", "--store=/", tmp_path)
     assert "'reject', 'ab12', '--reason=--store=/', '--json'" in status
@@ -59,7 +59,7 @@ def test_a_decision_is_one_command_whose_reason_is_no_option(tmp_path: Path, mon
         ("hotpotqa/distractor:dev", "hotpotqa/distractor:dev"),
     ],
 )
-def test_visitors_read_no_folder_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, shown: str) -> None:
+def test_visitor_messages_contain_no_server_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, shown: str) -> None:
     error = {"error": {"what": text, "where": text, "try": None}}
     answering(monkeypatch, f"import sys; print({json.dumps(json.dumps(error))}, file=sys.stderr); sys.exit(2)")
     with raises("refused-submission") as caught:

@@ -1,4 +1,4 @@
-"""The pages, run by Streamlit's own test harness on a made-up store."""
+"""The pages, run by Streamlit's test harness on a synthetic store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def methods(app: Any) -> list[str]:
     return ["".join(node.texts()) for node in body.find(cls="method")]
 
 
-def test_the_page_shows_the_board_of_the_newest_experiment(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_page_shows_the_board_of_the_newest_experiment(app: Start, filled: Path, synthetic: ModuleType) -> None:
     page = app(filled).open()
     assert not page.test.exception
     (expected,) = boards(Store(filled), synthetic.EXPERIMENT, metrics=[F1])
@@ -43,7 +43,7 @@ def test_the_page_shows_the_board_of_the_newest_experiment(app: Start, filled: P
     assert "40 questions" in words(page.part("summary"))
 
 
-def test_a_sort_in_the_url_sorts(app: Start, filled: Path) -> None:
+def test_sort_parameter_in_the_url_sorts_the_board(app: Start, filled: Path) -> None:
     up = methods(app(filled).open(sort="method", order="asc"))
     down = methods(app(filled).open(sort="method", order="desc"))
     assert [name.casefold() for name in up[:-2]] == sorted(name.casefold() for name in up[:-2])
@@ -51,7 +51,7 @@ def test_a_sort_in_the_url_sorts(app: Start, filled: Path) -> None:
     assert set(up[-2:]) == {"gold answer", "oracle evidence"}
 
 
-def test_a_choice_writes_the_whole_view_into_the_url_and_the_url_reproduces_it(app: Start, filled: Path) -> None:
+def test_choices_are_written_to_the_url_which_reproduces_the_view(app: Start, filled: Path) -> None:
     page = app(filled).open()
     assert page.query == {}
     page.choose("Compared with", "hybrid").choose("Columns", "answer")
@@ -63,7 +63,7 @@ def test_a_choice_writes_the_whole_view_into_the_url_and_the_url_reproduces_it(a
     assert "differences from hybrid" in words(again.part("summary"))
 
 
-def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path) -> None:
+def test_url_with_unknown_names_falls_back_to_defaults(app: Start, filled: Path) -> None:
     usual = app(filled).open()
     page = app(filled).open(experiment="../../etc", board="x" * 5000, metric="<script>", sort="'; DROP", order="up")
     assert not page.test.exception
@@ -77,7 +77,7 @@ def test_choosing_an_experiment_changes_the_board(app: Start, filled: Path) -> N
     assert "no reference chosen" in words(page.choose("Experiment", "*").part("summary"))
 
 
-def test_untrusted_names_are_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_untrusted_names_are_shown_as_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
     for page in (app(filled).open(), app(filled).open("questions")):
         assert not page.test.markdown
         assert {item.proto.body for item in page.test.get("html")} == {f"<style>{STYLE}</style>"}
@@ -94,7 +94,7 @@ def question_of(page: Any) -> str:
     return "".join(next(page.part("detail").find(cls="question")).texts())
 
 
-def test_the_drill_down_marks_gold_passages_and_gold_sentences(app: Start, filled: Path) -> None:
+def test_question_view_marks_gold_passages_and_gold_sentences(app: Start, filled: Path) -> None:
     store = Store(filled)
     run = queries.runs(store, "made-up")[0]
     rows = queries.questions(store, run.dataset_fingerprint)
@@ -116,7 +116,7 @@ def test_the_drill_down_marks_gold_passages_and_gold_sentences(app: Start, fille
     assert [a for a in row.answers if a in words(next(page.part("detail").find(cls="gold")))]
 
 
-def test_the_drill_down_shows_each_runs_answer_and_scores(app: Start, filled: Path) -> None:
+def test_question_view_shows_answer_and_scores_of_each_run(app: Start, filled: Path) -> None:
     store = Store(filled)
     results = queries.runs(store, "made-up")
     row = queries.questions(store, results[0].dataset_fingerprint)[5]
@@ -134,7 +134,7 @@ def test_the_drill_down_shows_each_runs_answer_and_scores(app: Start, filled: Pa
     assert any("Overlap of tokens <b>after</b> normalization" in node.tip for node in head.find())
 
 
-def test_an_unscorable_question_is_called_so_and_an_unanswered_one_too(app: Start, filled: Path) -> None:
+def test_unscorable_and_unanswered_questions_are_labeled(app: Start, filled: Path) -> None:
     detail = app(filled).open("questions", question="q0003").part("detail")
     assert "unscorable" in words(detail)
     last = app(filled).open("questions", question="q0039").part("detail")
@@ -145,7 +145,7 @@ def listed(page: Any) -> list[str]:
     return [node.action["question"] for node in page.part("list").find(tag="button")]
 
 
-def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
+def test_search_and_type_filter_the_question_list(app: Start, filled: Path) -> None:
     store = Store(filled)
     rows = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
     page = app(filled).open("questions", type="comparison", search="guild tolland")
@@ -155,7 +155,7 @@ def test_search_and_type_filter_the_list(app: Start, filled: Path) -> None:
     assert "No question matches" in words(app(filled).open("questions", search="zzzz").part("message"))
 
 
-def test_only_where_they_differ_keeps_the_questions_that_tell_methods_apart(app: Start, filled: Path) -> None:
+def test_filter_only_where_they_differ_keeps_questions_with_different_scores(app: Start, filled: Path) -> None:
     store = Store(filled)
     results = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
     rows = queries.questions(store, results[0].dataset_fingerprint)
@@ -169,7 +169,7 @@ def test_only_where_they_differ_keeps_the_questions_that_tell_methods_apart(app:
     assert listed(page) == expected
 
 
-def test_next_and_previous_walk_within_the_filter(app: Start, filled: Path) -> None:
+def test_next_and_previous_stay_within_the_filter(app: Start, filled: Path) -> None:
     page = app(filled).open("questions", type="comparison")
     first, second = listed(page)[:2]
     page.test.button(key="next").click().run()
@@ -180,12 +180,12 @@ def test_next_and_previous_walk_within_the_filter(app: Start, filled: Path) -> N
     assert page.test.button(key="previous").disabled
 
 
-def test_a_question_of_the_url_outside_the_filter_gives_way_to_the_first(app: Start, filled: Path) -> None:
+def test_question_outside_the_filter_is_replaced_by_the_first(app: Start, filled: Path) -> None:
     page = app(filled).open("questions", type="comparison", question="q0000")
     assert question_of(page).startswith("Which came first")
 
 
-def test_pages_share_what_was_chosen(app: Start, filled: Path) -> None:
+def test_pages_share_the_chosen_experiment(app: Start, filled: Path) -> None:
     page = app(filled).open().choose("Experiment", "open corpus")
     page.test.query_params.clear()
     page.test.switch_page("question.py").run()
@@ -193,21 +193,21 @@ def test_pages_share_what_was_chosen(app: Start, filled: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "questions"])
-def test_a_missing_store_says_what_to_do(app: Start, tmp_path: Path, name: str) -> None:
+def test_missing_store_shows_the_next_step(app: Start, tmp_path: Path, name: str) -> None:
     page = app(tmp_path / "nowhere").open(name)
     assert not page.test.exception
     assert "ragmeter demo" in words(page.part("message"))
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_an_empty_store_says_what_to_do(app: Start, tmp_path: Path) -> None:
+def test_empty_store_message_shows_the_next_step(app: Start, tmp_path: Path) -> None:
     Store(tmp_path).put_cards([], [])
     shown = words(app(tmp_path).open().part("message"))
     assert "The store is empty" in shown
     assert "ragmeter demo" in shown
 
 
-def test_runs_without_any_score_say_so(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+def test_runs_without_any_score_are_reported(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path)
     world = synthetic.benchmark(3)
     store.put_benchmark(world, world.fingerprint)
@@ -216,7 +216,7 @@ def test_runs_without_any_score_say_so(app: Start, tmp_path: Path, synthetic: Mo
     assert "Nothing is scored yet" in words(app(tmp_path).open().part("message"))
 
 
-def test_the_file_of_another_program_is_refused_and_left_alone(app: Start, tmp_path: Path) -> None:
+def test_file_of_another_program_is_refused_and_unchanged(app: Start, tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "store.duckdb")) as connection:
         connection.execute("CREATE TABLE theirs AS SELECT 42 AS answer")
     page = app(tmp_path).open()
@@ -227,7 +227,7 @@ def test_the_file_of_another_program_is_refused_and_left_alone(app: Start, tmp_p
         assert connection.execute("SELECT answer FROM theirs").fetchall() == [(42,)]
 
 
-def test_a_store_that_grows_is_read_anew(app: Start, tmp_path: Path, copied: Callable[[], Path]) -> None:
+def test_changed_store_is_read_again(app: Start, tmp_path: Path, copied: Callable[[], Path]) -> None:
     page = app(tmp_path / "s").open()
     assert page.has("message")
     copied().rename(tmp_path / "s")

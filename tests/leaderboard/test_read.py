@@ -1,4 +1,4 @@
-"""Tests of when pages look at a store again."""
+"""When pages read the store again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leaderboard import read
 from results.store.store import Store
 
 
-def test_store_that_keeps_changing_is_looked_at_once_per_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changing_store_is_read_once_per_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setenv(read.STORE_VARIABLE, str(tmp_path))
     monkeypatch.setattr(read.time, "monotonic", lambda: clock[0])

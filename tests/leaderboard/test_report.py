@@ -1,4 +1,4 @@
-"""The report: one file that loads nothing, whose numbers are the board's, and in which stored text stays text."""
+"""The report: one file without external resources whose numbers equal the board and in which stored text stays text."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def parts(drawing: Any, tag: str) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_report_is_the_same_page_whatever_is_stored(html: str) -> None:
+def test_report_structure_does_not_depend_on_the_stored_data(html: str) -> None:
     result, empty = Elements(html), Elements(page({"title": "", "parts": []}))
     assert result.tags == empty.tags
     assert result.outside == empty.outside
@@ -90,13 +90,13 @@ def test_a_report_is_the_same_page_whatever_is_stored(html: str) -> None:
     }
 
 
-def test_it_loads_nothing(html: str) -> None:
+def test_report_loads_no_external_resources(html: str) -> None:
     result = Elements(html)
     assert not any({"src", "href", "srcset", "action", "data"} & attributes.keys() for _, attributes in result.tags)
     assert not re.search(r"@import|url\(|\bimport\b|\bfetch\(", result.blocks["style"] + result.blocks["script module"])
 
 
-def test_its_policy_lets_only_its_own_script_and_style_run(html: str) -> None:
+def test_report_policy_allows_only_its_own_script_and_style(html: str) -> None:
     result = Elements(html)
     (policy,) = [attributes["content"] for _, attributes in result.tags if "http-equiv" in attributes]
     assert policy
@@ -106,7 +106,7 @@ def test_its_policy_lets_only_its_own_script_and_style_run(html: str) -> None:
         assert f"{kind} 'sha256-{digest}';" in policy
 
 
-def test_nothing_in_its_data_can_begin_a_tag(html: str, synthetic: ModuleType) -> None:
+def test_report_data_cannot_start_a_tag(html: str, synthetic: ModuleType) -> None:
     block = Elements(html).blocks["script application/json"]
     assert not set(block) & set("<>&\u2028\u2029")
     data = json.loads(block)
@@ -117,13 +117,13 @@ def test_nothing_in_its_data_can_begin_a_tag(html: str, synthetic: ModuleType) -
 
 @pytest.mark.slow
 @given(st.recursive(st.text() | st.integers() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
-def test_escaped_json_says_the_same(value: Any) -> None:
+def test_escaped_json_parses_to_the_same_value(value: Any) -> None:
     text = as_json(value)
     assert json.loads(text) == value
     assert not set(text) & set("<>&\u2028\u2029")
 
 
-def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: ModuleType) -> None:
+def test_report_embeds_the_complete_board(html: str, filled: Path, synthetic: ModuleType) -> None:
     store, document = Store(filled), json.loads(Elements(html).blocks["script application/json"])["board"]
     assert (document["format"], document["version"]) == ("ragmeter-board", 2)
     assert document["generated"] == "2026-01-02T03:04:05+00:00"
@@ -133,7 +133,7 @@ def test_what_is_embedded_is_the_board(html: str, filled: Path, synthetic: Modul
     assert document["metrics"][F1]["definition"] == queries.definitions(store)[F1]["definition"]
 
 
-def test_every_order_of_the_table_is_the_boards(made_up: Board, filled: Path) -> None:
+def test_report_table_orders_equal_the_board(made_up: Board, filled: Path) -> None:
     definitions = queries.definitions(Store(filled))
     result = sortable_board(made_up, F1, definitions)
     assert len(result["orders"]) == 2 * len({key.partition("|")[0] for key in result["orders"]})
@@ -147,7 +147,7 @@ def test_every_order_of_the_table_is_the_boards(made_up: Board, filled: Path) ->
         assert json.dumps(order["head"]).count(f'"sort": "{state}"') == 1
 
 
-def test_dots_stand_where_their_values_are(made_up: Board, filled: Path) -> None:
+def test_dots_are_drawn_at_their_values(made_up: Board, filled: Path) -> None:
     drawing = drawings.intervals(made_up, made_up.rows, F1, queries.definitions(Store(filled)))
     marks = [mark for mark in parts(drawing, "g") if str(mark[1].get("class", "")).startswith("mark")]
     assert len(marks) == len(made_up.rows)
@@ -162,7 +162,7 @@ def test_dots_stand_where_their_values_are(made_up: Board, filled: Path) -> None
         assert at == pytest.approx(left + (value - low) / (high - low) * (right - left), abs=0.11)
 
 
-def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
+def test_front_line_passes_through_its_methods(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "seconds")
     drawing = pareto_chart(rows, "seconds", F1, PERCENT)
     (front,) = [path for path in parts(drawing, "path") if path[1].get("class") == "front"]
@@ -171,7 +171,7 @@ def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
     assert len(marks) == sum(row.front for row in rows)
 
 
-def test_names_do_not_overlap_and_the_highest_come_first() -> None:
+def test_labels_do_not_overlap_and_the_highest_come_first() -> None:
     close = [("lower", 104.0, 102.0), ("upper", 100.0, 100.0), ("far", 400.0, 300.0)]
     assert [text[2][0] for text in pictures._names(close)] == ["upper", "lower", "far"]
     assert [text[1]["text-anchor"] for text in pictures._names(close)] == ["start", "end", "start"]
@@ -181,7 +181,7 @@ def test_names_do_not_overlap_and_the_highest_come_first() -> None:
     assert edge[0][1]["text-anchor"] == "end"
 
 
-def test_drawings_use_listed_elements_alone() -> None:
+def test_drawings_use_only_allowed_elements() -> None:
     with pytest.raises(ValueError, match="script"):
         pictures.shape("script", "x")
     with pytest.raises(ValueError, match="onload"):
@@ -209,7 +209,7 @@ def ragmeter(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 @pytest.mark.slow
-def test_the_command_writes_both_files(
+def test_report_command_writes_both_files(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], synthetic: ModuleType
 ) -> None:
     html, board = tmp_path / "r.html", tmp_path / "b.json"
@@ -220,7 +220,7 @@ def test_the_command_writes_both_files(
     assert json.loads(board.read_text("utf-8"))["experiment"] == synthetic.EXPERIMENT
 
 
-def test_a_file_that_cannot_be_written_is_named(
+def test_unwritable_output_file_is_reported(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("leaderboard.report.report", lambda *_: "")
@@ -230,13 +230,15 @@ def test_a_file_that_cannot_be_written_is_named(
     assert "cannot be written" in (response.out + response.err)
 
 
-def test_an_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_experiment_is_refused(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = tmp_path / "r.html"
     assert ragmeter(monkeypatch, "results", "report", "nothing", "-o", str(there), "--store", str(filled)) == 2
     assert not there.exists()
 
 
-def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path: Path, browser: Any, synthetic: ModuleType) -> None:
+def test_browser_draws_and_sorts_the_report_without_running_stored_text(
+    html: str, tmp_path: Path, browser: Any, synthetic: ModuleType
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")
     opened = browser.new_page()
@@ -256,12 +258,12 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path
     assert opened.locator("img, iframe, object").count() == 0
     assert opened.locator(".chart svg").count() >= 3
     assert responses == []
-    # Titles hold whole ids of judges, which are one word.
+    # Titles contain whole judge ids, which are one word.
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_axe_finds_nothing_serious_in_a_report(html: str, tmp_path: Path, browser: Any, accessible: Callable[[Any], None]) -> None:
+def test_axe_finds_no_serious_problem_in_a_report(html: str, tmp_path: Path, browser: Any, accessible: Callable[[Any], None]) -> None:
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")
     opened = browser.new_page()
@@ -270,7 +272,7 @@ def test_axe_finds_nothing_serious_in_a_report(html: str, tmp_path: Path, browse
     accessible(opened)
 
 
-def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path, synthetic: ModuleType) -> None:
+def test_report_contains_the_provenance_of_each_run(html: str, filled: Path, synthetic: ModuleType) -> None:
     parts = json.loads(Elements(html).blocks["script application/json"])["parts"]
     sources = parts[-1]
     response = " ".join(from_json(json.dumps(sources)).texts())
@@ -281,7 +283,7 @@ def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path
 
 
 @pytest.mark.slow
-def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_and_style(several: Path) -> None:
+def test_report_contains_the_matrix_and_tables_for_every_judge_and_style(several: Path) -> None:
     store = Store(several)
     name = queries.experiments(store)[0].name
     text = report(store, name, NOW)

@@ -1,6 +1,6 @@
-"""Every page on a store whose every text is hostile: nothing is read as markup, nothing opens a file, no key is shown.
+"""Every page on a store with hostile texts: no text becomes markup, no file is opened, and no key is shown.
 
-`test_security_browser.py` asks the same of a real browser, `pages/test_submit_hostile_files.py` of what visitors send.
+`test_security_browser.py` tests the same in a real browser, and `pages/test_submit_hostile_files.py` tests uploads.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Start = Callable[[Path], Any]
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(address or "board" for file, _, _, address in pages.PAGES if file != "submit")
 MARKDOWN = ("markdown", "caption", "title", "header", "subheader", "html", "latex", "code", "text", "json", "alert")
-"""What Streamlit draws of texts that it is given, most of it as Markdown."""
+"""Streamlit elements that render text, mostly as Markdown."""
 DRAWN = frozenset(("svg", "g", "path", "line", "rect", "circle", "text", "tspan", "title", "desc", "style", "polygon"))
-"""Elements of pictures."""
+"""SVG elements."""
 PARAMETER = re.compile(r"""(?:state\.(?:read|pick|settle)|segments|several|state\.(?:select|switch|search))\(\s*(?:"[^"]*",\s*)?"(\w+)\"""")
 
 
 def elements(test: Any) -> Iterator[Any]:
-    """Everything that a page drew."""
+    """Return everything that a page drew."""
 
     def below(node: Any) -> Iterator[Any]:
         if getattr(node, "proto", None) is not None:
@@ -53,15 +53,15 @@ def elements(test: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, bytes]:
-    """Files that pages offered, by page and name."""
+    """Return exported files by page and name."""
     return {}
 
 
 @pytest.fixture
 def opened(
-    streamlit_app: Start, spoilt: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    streamlit_app: Start, hostile_store: Path, exported: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, dict[str, str]], Any]:
-    """From a page's name and parameters to the page; what it offers to download is kept in `exported`."""
+    """Return a function from a page's name and parameters to the page; its downloads are kept in `exported`."""
     streamlit = pytest.importorskip("streamlit")
 
     def open_page(page: str, parameters: dict[str, str]) -> Any:
@@ -70,7 +70,7 @@ def opened(
             return False
 
         monkeypatch.setattr(streamlit, "download_button", keep)
-        test = streamlit_app(spoilt).open(page, **parameters).test
+        test = streamlit_app(hostile_store).open(page, **parameters).test
         assert not test.exception, [item.message for item in test.exception]
         return test
 
@@ -78,7 +78,7 @@ def opened(
 
 
 def views(page: str) -> list[dict[str, str]]:
-    """Parameters with which a page shows what it has."""
+    """Return the parameters that show everything on a page."""
     both = [{"view": "matrix"}, {"view": "benchmark"}]
     ours = {"experiment": "restyled"}
     others = {"runs": [{"with": "1" * 16}], "styles": [ours], "questions": [{}, {**ours, "calls": "0" * 16}]}
@@ -86,10 +86,10 @@ def views(page: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
+def test_untrusted_text_is_a_leaf_and_keys_are_hidden_on_every_page(
     opened: Any, hostile: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one walk over all pages of the fast ring, too."""
+    """Walk over all pages; this test is also in the fast ring."""
     ours = "sk-ours-0123456789abcdef0123"
     monkeypatch.setenv("OPENAI_API_KEY", ours)
     for page, parameters in [(name, view) for name in PAGES for view in views(name)]:
@@ -116,7 +116,7 @@ def test_untrusted_text_is_a_leaf_of_a_tree_on_every_page_and_no_key_is_shown(
 
 
 def only_listed(tree: Any) -> None:
-    """Pictures have the elements and attributes of pictures alone, all else those of pages."""
+    """Check that pictures use only picture elements and attributes, and everything else those of pages."""
     if tree[1] == "chart":
         drawings = [*tree[6]]
         while drawings:
@@ -129,7 +129,7 @@ def only_listed(tree: Any) -> None:
 
 
 def no_foreign_link(tree: str) -> None:
-    """`from_json` refuses elements, attributes, classes and addresses that pages do not have."""
+    """Check with `from_json`, which refuses elements, attributes, classes and URLs that pages do not use."""
     for link in from_json(tree).find(tag="a"):
         address = str(link.attributes["href"])
         assert is_web_address(address)
@@ -137,8 +137,8 @@ def no_foreign_link(tree: str) -> None:
 
 
 @pytest.mark.slow
-def test_where_keys_lay_it_is_said_that_something_is_hidden(opened: Any, spoilt: Path) -> None:
-    run = queries.runs(Store(spoilt))[0].run
+def test_hidden_keys_are_replaced_by_a_marker(opened: Any, hostile_store: Path) -> None:
+    run = queries.runs(Store(hostile_store))[0].run
     assert any(HIDDEN in str(element.proto) for element in elements(opened("runs", {"run": run})))
 
 
@@ -154,19 +154,19 @@ sys.addaudithook(_watch)
 
 
 def parameters_of_pages() -> list[str]:
-    """Every parameter that a page reads from its address."""
+    """Return every parameter that a page reads from its URL."""
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "leaderboard").rglob("*.py"))
     return sorted({*PARAMETER.findall(sources), "page", "file", "path", "store"})
 
 
-def test_the_parameters_of_pages_are_found() -> None:
+def test_url_parameters_of_pages_are_collected() -> None:
     assert {"run", "with", "experiment", "board", "question", "metric", "view", "sort"} <= {*parameters_of_pages()}
 
 
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Files that DuckDB was asked to open, which it does behind Python's back."""
-    # What an earlier test left open for a moment would not be opened again.
+    """Record the files that DuckDB was asked to open, because it bypasses Python's `open`."""
+    # A connection left open by an earlier test would not be opened again.
     for held in [*database._by_path.values()]:
         held.close()
     files: list[str] = []
@@ -182,9 +182,7 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_no_path_from_the_address_reaches_the_file_system(
-    opened: Any, tmp_path: Path, page: str, connected: list[str], spoilt: Path
-) -> None:
+def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, page: str, connected: list[str], hostile_store: Path) -> None:
     global _watched
     pytest.importorskip("streamlit").cache_data.clear()
     from leaderboard import widgets
@@ -199,10 +197,10 @@ def test_no_path_from_the_address_reaches_the_file_system(
             opened(page, {name: values[(position + first) % len(values)] for position, name in enumerate(names)})
         finally:
             touched, _watched = _watched, None
-        # It did look at files: its own.
+        # It did open files, but only its own.
         assert any("view.js" in item for item in touched)
         assert [item for item in touched if "canary" in item] == []
-    assert {*connected} == {str(spoilt / "store.duckdb")}
+    assert {*connected} == {str(hostile_store / "store.duckdb")}
 
 
 def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
@@ -214,27 +212,29 @@ def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.fixture
-def files(opened: Any, exported: dict[str, bytes], spoilt: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """What pages and commands write, by name: tables, pictures, the report, the embeddable board."""
+def files(
+    opened: Any, exported: dict[str, bytes], hostile_store: Path, hostile: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
+    """Return files that pages and commands write, by name: tables, pictures, the report, the embeddable board."""
     if not exported:
         for page in PAGES:
             for parameters in views(page):
                 opened(page, parameters)
-    store, now = Store(spoilt), datetime(2026, 1, 1, tzinfo=UTC)
+    store, now = Store(hostile_store), datetime(2026, 1, 1, tzinfo=UTC)
     made = {name: data.decode() for name, data in exported.items()}
     for form, ending in (("csv", "csv"), ("markdown", "md"), ("latex", "tex")):
-        reported = command("results", hostile.EXPERIMENT, "--format", form, "--store", spoilt, capsys=capsys)
+        reported = command("results", hostile.EXPERIMENT, "--format", form, "--store", hostile_store, capsys=capsys)
         made[f"table.{ending}"] = reported
     made["report.html"] = report(store, hostile.EXPERIMENT, now)
     made["board.json"] = embedding.as_json(embedding.board_document(store, hostile.EXPERIMENT, now))
     run = queries.runs(store)[0].run
-    made["show.json"] = command("results", "show", run, "--json", "--store", spoilt, capsys=capsys)
-    made["diff.json"] = command("results", "compare", run, "1" * 16, "--json", "--store", spoilt, capsys=capsys)
+    made["show.json"] = command("results", "show", run, "--json", "--store", hostile_store, capsys=capsys)
+    made["diff.json"] = command("results", "compare", run, "1" * 16, "--json", "--store", hostile_store, capsys=capsys)
     return made
 
 
 @pytest.mark.slow
-def test_no_file_that_is_written_holds_a_key_and_each_is_safe_where_it_is_opened(files: dict[str, str], hostile: ModuleType) -> None:
+def test_exported_files_contain_no_keys_and_are_safe_to_open(files: dict[str, str], hostile: ModuleType) -> None:
     endings = {name.rpartition(".")[2] for name in files}
     assert endings >= {"csv", "md", "tex", "svg", "html", "json"}
     checks: dict[str, Callable[[str], None]] = {
@@ -254,7 +254,7 @@ def test_no_file_that_is_written_holds_a_key_and_each_is_safe_where_it_is_opened
 
 
 def no_formula(text: str) -> None:
-    """No cell begins like a formula, however a spreadsheet splits the lines."""
+    """Check that no cell starts like a formula, however a spreadsheet splits the lines."""
     rows = list(csv.reader(io.StringIO(text)))
     assert len({len(row) for row in rows}) == 1
     for row in rows:
@@ -273,7 +273,7 @@ def no_markup(text: str) -> None:
 def no_command(text: str) -> None:
     assert "\\input" not in text
     assert "\\write" not in text
-    # Every special character of untrusted text is escaped: the braces that are left are balanced.
+    # Every special character of untrusted text is escaped, so the remaining braces are balanced.
     bare = re.sub(r"\\[\\{}$%&#_]", "", text)
     assert bare.count("{") == bare.count("}")
 
@@ -290,7 +290,7 @@ def no_script(text: str) -> None:
 
 
 def one_script(text: str) -> None:
-    """The page's own blocks and no others; stored text lies in the JSON, in which no tag can begin."""
+    """Check that the page has only its own blocks, and that no tag can start in the JSON with stored text."""
     assert len(re.findall(r"<script\b", text)) == 2
     assert len(re.findall(r"</script", text)) == 2
     assert not re.search(r"<(img|svg|iframe|object|a)\b[^>]*(evil|pwned)", text)

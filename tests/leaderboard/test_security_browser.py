@@ -1,4 +1,4 @@
-"""Every page in a real browser, on a store whose every text is hostile: nothing of it runs, loads or leads anywhere."""
+"""Every page in a real browser, on a store with hostile texts: nothing runs, loads or links elsewhere."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ FOREIGN = """() => {
 
 
 @pytest.fixture(scope="module")
-def site(spoilt: Path, screenshots: ModuleType) -> Iterator[str]:
+def site(hostile_store: Path, screenshots: ModuleType) -> Iterator[str]:
     pytest.importorskip("streamlit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(screenshots, "SERVE", SERVE)
-        with screenshots.serving(spoilt) as address:
+        with screenshots.serving(hostile_store) as address:
             yield address
 
 
 @pytest.fixture
 def visit(site: str, window: Any, screenshots: ModuleType) -> Callable[[str], Any]:
-    """From an address to the open page."""
+    """Return a function from an address to the open page."""
 
     def open_page(path: str) -> Any:
         window.set_viewport_size({"width": 1280, "height": 1600})
@@ -71,7 +71,7 @@ def nothing_ran(page: Any) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: str, hostile: ModuleType, screenshots: ModuleType) -> None:
+def test_script_in_a_name_or_url_never_runs(visit: Any, name: str, hostile: ModuleType, screenshots: ModuleType) -> None:
     bad = quote(hostile.TEXT)
     for view in VIEWS.get(name, [""]):
         queries = [item for item in PARAMETERS if f"{item}=" not in view]
@@ -79,12 +79,12 @@ def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: 
         addresses = [urlsplit(item) for item in page.locator("a[href]").evaluate_all("all => all.map(one => one.href)")]
         assert {address.scheme for address in addresses} <= {"http", "https"}
         if name != "submit":
-            # Of the store, and not of the note that tells what the address names in vain.
+            # Text of the store, and not of the note about unknown names in the URL.
             page.locator(":text('pwned'):not(.missing, .missing *)").locator("visible=true").first.wait_for(timeout=30_000)
         nothing_ran(page)
-        # What opens on a click or on hover is drawn only then.
+        # Popups are drawn only on click or hover.
         for summary in page.locator("summary").all()[:6]:
-            # A click on the one around it may have closed what it is in.
+            # A click on an outer element may have closed its container.
             if summary.is_visible():
                 summary.click(timeout=20_000)
         for explained in page.locator(".explained").all()[:12]:
@@ -105,9 +105,7 @@ def test_a_script_in_a_name_or_in_the_address_runs_on_no_page(visit: Any, name: 
         nothing_ran(page)
 
 
-def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
-    visit: Any, tmp_path: Path, hostile: ModuleType, screenshots: ModuleType
-) -> None:
+def test_uploaded_file_name_and_content_are_shown_as_text(visit: Any, tmp_path: Path, hostile: ModuleType, screenshots: ModuleType) -> None:
     name = "<img src=x onerror=window.pwned=1>.jsonl"
     (tmp_path / name).write_text('{"question_id": "<script>window.pwned=1</script>", "answer": "x"}\n')
     (tmp_path / "card.yaml").write_text(f"method: {{name: m, '{hostile.SCRIPT}': 1}}\n")
@@ -116,7 +114,7 @@ def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
         with page.expect_response(lambda reply: reply.request.method == "PUT"):
             page.locator("input[type=file]").nth(number).set_input_files(file)
         page.get_by_text(file.suffix).nth(1).wait_for(timeout=20_000)
-    # A check is of what has arrived; a file that comes after a click drops what the check found.
+    # A check covers files that have arrived; a file that arrives after a click discards the check's result.
     screenshots.settled(page)
     page.get_by_role("button", name="Check and preview").click()
     page.get_by_text("It cannot be read as a submission").wait_for(timeout=90_000)
@@ -126,7 +124,7 @@ def test_the_name_of_a_file_that_is_sent_and_what_is_in_it_are_text(
 
 
 def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-    """A request that no browser would tidy up first."""
+    """Send a request without the normalization of a browser."""
     with closing(http.client.HTTPConnection(urlsplit(site).netloc, timeout=20)) as connection:
         connection.putrequest(method, path, skip_accept_encoding=True)
         connection.putheader("Content-Length", str(len(body)))
@@ -136,7 +134,7 @@ def ask(site: str, method: str, path: str, body: bytes = b"") -> tuple[int, byte
         return reply.status, reply.read()
 
 
-def test_the_server_gives_out_no_file_of_the_machine(site: str) -> None:
+def test_server_does_not_serve_local_files(site: str) -> None:
     for path in (
         "/../../../../../../etc/passwd",
         "/static/../../../../../../../../etc/passwd",
@@ -155,14 +153,14 @@ def test_the_server_gives_out_no_file_of_the_machine(site: str) -> None:
         assert b"from leaderboard" not in body, path
 
 
-def test_a_read_only_server_takes_no_upload(filled: Path, screenshots: ModuleType) -> None:
+def test_read_only_server_refuses_uploads(filled: Path, screenshots: ModuleType) -> None:
     form = b'--x\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n--x--\r\n'
     with screenshots.serving(filled) as address:
         assert ask(address, "PUT", "/_stcore/upload_file/session/file", form)[0] >= 400
         assert b"Submit" not in ask(address, "GET", "/submit")[1]
 
 
-def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: Any, screenshots: ModuleType, synthetic: ModuleType) -> None:
+def test_running_run_is_refreshed_automatically(tmp_path: Path, window: Any, screenshots: ModuleType, synthetic: ModuleType) -> None:
     import numpy as np
 
     from methods.api import Prediction
@@ -189,6 +187,6 @@ def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: An
         page.get_by_text("20 of 20", exact=True).first.wait_for(timeout=20_000)
         store.end(run, FINISHED)
         page.get_by_text("Nothing is running").wait_for(timeout=20_000)
-        # And one that begins while nobody touches the page.
+        # And one that starts without any interaction.
         store.start(prepared("cd" * 8))
         page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)

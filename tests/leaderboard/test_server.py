@@ -1,4 +1,4 @@
-"""`serve` really serves, and says clearly why when it cannot."""
+"""`serve` starts a server, and reports clearly why it cannot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.errors import raises
 
 
 def children(parent: int) -> list[int]:
-    """Processes whose parent this is."""
+    """Return the child processes of a process."""
     results = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -35,7 +35,7 @@ def children(parent: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find the server's process")
-def test_it_answers_on_loopback_and_ends_with_its_parent(tmp_path: Path, screenshots: ModuleType) -> None:
+def test_server_answers_on_loopback_and_ends_with_its_parent(tmp_path: Path, screenshots: ModuleType) -> None:
     pytest.importorskip("streamlit")
     port = screenshots.free_port()
     parent = subprocess.Popen(
@@ -60,7 +60,7 @@ def test_it_answers_on_loopback_and_ends_with_its_parent(tmp_path: Path, screens
         pass
 
 
-def test_a_taken_port_is_named(tmp_path: Path) -> None:
+def test_occupied_port_is_reported(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -72,17 +72,17 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
-def test_an_impossible_port_is_refused(port: int) -> None:
+def test_invalid_port_is_refused(port: int) -> None:
     with raises("not-port"):
         require_free("127.0.0.1", port)
 
 
-def test_an_unknown_host_is_refused() -> None:
+def test_unknown_host_is_refused() -> None:
     with raises("foreign-address"):
         require_free("no-such-host.invalid", 8501)
 
 
-def test_missing_streamlit_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_streamlit_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(server.importlib.util, "find_spec", lambda name: None if name == "streamlit" else real(name))
     with raises("missing-package") as caught:
@@ -90,7 +90,7 @@ def test_missing_streamlit_is_named_with_its_remedy(tmp_path: Path, monkeypatch:
     assert "[leaderboard]" in str(caught.value.try_this)
 
 
-def test_nothing_phones_home_and_nothing_is_uploaded() -> None:
+def test_telemetry_and_uploads_are_disabled() -> None:
     line = command(8501, "127.0.0.1", False)
     assert "--browser.gatherUsageStats=false" in line
     assert "--server.address=127.0.0.1" in line
@@ -98,21 +98,21 @@ def test_nothing_phones_home_and_nothing_is_uploaded() -> None:
     assert "--client.showErrorDetails=none" in line
 
 
-def test_every_option_is_one_that_streamlit_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_server_option_exists_in_streamlit(monkeypatch: pytest.MonkeyPatch) -> None:
     config = pytest.importorskip("streamlit.config")
     known = set(config.get_config_options())
     options = {part[2:].partition("=")[0] for part in command(1, "h", True) if part.startswith("--")}
     assert options <= known
 
 
-def test_the_store_reaches_the_server_as_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_is_passed_to_the_server_as_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     environment = server._environment(Path("here"))
     assert environment["RAGMETER_STORE"] == str(tmp_path.resolve() / "here")
     assert str(Path(server.__file__).parents[1]) in environment["PYTHONPATH"].split(os.pathsep)
 
 
-def test_neither_the_server_nor_what_it_starts_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_and_its_children_have_no_api_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HUGGING_FACE_HUB_TOKEN", "GITHUB_TOKEN", "OPENAI_KEY", "CI_JOB_TOKEN", "MYSQL_PWD", "DB_PASS"):
         monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("DATABASE_URL", "postgres://me:hunter2@host.example/db")

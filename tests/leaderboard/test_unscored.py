@@ -1,4 +1,4 @@
-"""An answer without a judge's value is marked where the value stands: in tables, exports and pictures."""
+"""Answers without a judge's value are marked in tables, exports and pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATASET = "hotpotqa:dev"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, several: Path, matrix_store: ModuleType) -> Store:
-    """Three of the sixty answers of `dense` on one benchmark have no verdict, and no answer of bm25 on another has."""
+    """Return a store in which three of sixty answers of `dense` on one benchmark, and all of bm25 on another, have no verdict."""
     made = Store(shutil.copytree(several, tmp_path_factory.mktemp("unscored") / "store"))
     with made.database.writing() as connection:
         connection.execute(
@@ -73,11 +73,11 @@ def line(tree: Node, method: str) -> Node:
         (99, 100, "99 % unscored"),
     ],
 )
-def test_a_share_is_never_rounded_to_none_nor_to_all(count: int, query: int, expected: str) -> None:
+def test_share_is_never_rounded_to_0_or_100_percent(count: int, query: int, expected: str) -> None:
     assert formats.unscored(count, query) == expected
 
 
-def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) -> None:
+def test_matrix_cells_show_the_share_without_a_verdict(export: Export) -> None:
     board, order = export.shown.board, Order("method", False)
     responses = {cell.run.method: gaps(cell) for cell in board.cells.values() if cell.unscored}
     assert responses == {"dense": "5 % unscored", "bm25": "100 % unscored"}
@@ -97,7 +97,7 @@ def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) 
     assert f"[{100 * few.bounds.if_wrong:.1f}, {100 * few.bounds.if_right:.1f}]" in " ".join(line(tree, "dense").texts())
 
 
-def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
+def test_matrix_exports_show_the_share_without_a_verdict(export: Export) -> None:
     rows = csv.DictReader(io.StringIO(exports.csv(export)))
     lacking = {row["method"]: row for row in rows if int(row["unscored"] or 0)}
     assert {method: row["unscored"] for method, row in lacking.items()} == {"dense": "3", "bm25": "60"}
@@ -111,13 +111,13 @@ def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
     assert response.replace("%", r"\%") in latex
 
 
-def test_without_such_questions_nothing_is_said_of_them(several: Path) -> None:
+def test_unscored_share_is_omitted_if_zero(several: Path) -> None:
     export = still_matrix(Store(several), "several", "Several")
     assert export is not None
     assert "unscored" not in exports.markdown(export)
 
 
-def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_store: ModuleType) -> None:
+def test_benchmark_board_shows_the_unscored_share_for_every_metric(board: Board, matrix_store: ModuleType) -> None:
     em, recall = matrix_store.EM, matrix_store.RECALL
     by_recall = line(draw_board(board, recall, BoardOrder("rank", False), {}), "dense")
     assert " ".join(by_recall.texts()).count("5 % unscored") == 1
@@ -130,7 +130,7 @@ def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_s
     assert {(item["method"], item["metric"]): item["unscored"] for item in lines if item["unscored"] != "0"} == {("dense", em): "3"}
 
 
-def test_a_metric_without_any_verdict_shows_no_value_and_why(every_board: list[Board], matrix_store: ModuleType) -> None:
+def test_metric_without_any_verdict_shows_the_reason_and_no_value(every_board: list[Board], matrix_store: ModuleType) -> None:
     board = next(item for item in every_board if item.dataset == "nq:test")
     shown = line(draw_board(board, matrix_store.RECALL, BoardOrder("rank", False), {}), "bm25")
     assert "– 100 % unscored" in " ".join(shown.texts())

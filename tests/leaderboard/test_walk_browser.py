@@ -1,7 +1,7 @@
 """Every page in Chromium: it is drawn, and its controls work.
 
-In the slow ring on a store with everything, with half of the choices, and two pages on a store with many methods;
-`make soak` tries every choice on what the demo stores and on a million scores.
+The slow ring tries half of the choices on a store with everything, and two pages on a store with many methods.
+`make soak` tries every choice on the store of the demo and on a million scores.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ pytestmark = pytest.mark.timeout(900)
 PAGES = ("board", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs", "submit")
 LARGE = ("large", "million")
 EMPTY = ("styles", "judges")
-"""Where nothing is restyled or judged: such a page says what to do next."""
+"""Pages that show the next step if nothing is restyled or judged."""
 
 WHOLE = "(dispatchEvent(new Event('beforeprint')), document.querySelector('[data-testid=stMain]')?.innerText)"
-"""All that stands on a page; before it is printed, long tables are drawn to their end."""
+"""Text of the whole page; before printing, long tables are drawn to their end."""
 
 
 @pytest.fixture(
     scope="module",
-    params=["spoilt", "large", pytest.param("demo", marks=pytest.mark.soak), pytest.param("million", marks=pytest.mark.soak)],
+    params=["hostile", "large", pytest.param("demo", marks=pytest.mark.soak), pytest.param("million", marks=pytest.mark.soak)],
 )
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, large: ModuleType) -> Any:
-    """The kind of store, and its folder."""
+    """Return the kind of store and its folder."""
     folder = tmp_path_factory.mktemp(request.param) / "store"
-    if request.param == "spoilt":
-        folder = request.getfixturevalue("spoilt")
+    if request.param == "hostile":
+        folder = request.getfixturevalue("hostile_store")
     elif request.param == "large":
         large.fill_large(folder, datasets=4, questions=100)
     elif request.param == "million":
@@ -55,12 +55,12 @@ def site(store: tuple[str, Path], screenshots: ModuleType) -> Iterator[str]:
 
 @pytest.fixture
 def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleType) -> Callable[[str, int], Any]:
-    """From a page's name and a width to the open page."""
+    """Return a function from a page's name and a width to the open page."""
 
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
-        reported = "?experiment=restyled" if (store[0], name) == ("spoilt", "styles") else ""
-        # What the page before asks of a server that has ended is no complaint of this one.
+        reported = "?experiment=restyled" if (store[0], name) == ("hostile", "styles") else ""
+        # Requests of the previous page to a stopped server are not faults of this one.
         window.goto("about:blank")
         window.complaints.clear()
         window.goto(f"{site}/{screenshots.PAGES[name]}{reported}")
@@ -71,7 +71,7 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
 
 
 def sound(page: Any) -> None:
-    """The script ended well and the browser has nothing to complain of."""
+    """Check that the script ended without errors and the browser reports none."""
     page.locator("h1.page").wait_for(timeout=60_000)
     assert page.locator("[data-testid=stException]").count() == 0
     assert page.complaints == []
@@ -82,21 +82,19 @@ def choices(page: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
-    visit: Any, store: tuple[str, Path], name: str, screenshots: ModuleType
-) -> None:
+def test_every_page_fits_a_phone_and_redraws_after_choices(visit: Any, store: tuple[str, Path], name: str, screenshots: ModuleType) -> None:
     if store[0] == "large" and name not in ("board", "budget"):
         pytest.skip("the page does not grow with the number of methods, or soak looks at it")
     page = visit(name, 390)
     sound(page)
-    # The title comes first: what the page is for may still be under way.
+    # The title is drawn first; the content may follow later.
     if name == "submit":
         page.locator("[data-testid=stFileUploader]").first.wait_for(timeout=60_000)
     elif store[0] in LARGE and name in EMPTY:
         page.locator(".message code, .message .command").first.wait_for(timeout=60_000)
     else:
         page.locator("table tbody tr").nth(1).wait_for(timeout=60_000)
-    # The window has just become narrow: what is laid out for the wide one goes first.
+    # The window has just become narrow: the wide layout disappears first.
     widest = "Math.max(document.scrollingElement.scrollWidth, document.querySelector('[data-testid=stMain]').scrollWidth)"
     deadline = time.monotonic() + 20
     while page.evaluate(widest) > 390 and time.monotonic() < deadline:
@@ -104,7 +102,7 @@ def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
     assert page.evaluate(widest) <= 390
     page.set_viewport_size({"width": 1280, "height": 900})
     screenshots.settled(page)
-    first, step = {"spoilt": (0, 2), "large": (1, 2)}.get(store[0], (0, 1))
+    first, step = {"hostile": (0, 2), "large": (1, 2)}.get(store[0], (0, 1))
     for position in range(first, choices(page).count(), step):
         if position >= choices(page).count():
             break
@@ -113,7 +111,7 @@ def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
         page.keyboard.press("Enter")
         screenshots.settled(page)
         sound(page)
-    # The address is the view: opened again, it shows the same.
+    # The URL defines the view: reopened, it shows the same.
     shown = page.evaluate(WHOLE)
     page.reload()
     page.wait_for_function(f"shown => {WHOLE} === shown", arg=shown, timeout=60_000, polling=200)
@@ -121,13 +119,15 @@ def test_every_page_is_drawn_not_wider_than_a_phone_and_choices_draw_it_anew(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_serious_on_any_page(visit: Any, store: tuple[str, Path], name: str, accessible: Callable[[Any], None]) -> None:
-    if store[0] != "spoilt":
+def test_axe_finds_no_serious_problem_on_any_page(
+    visit: Any, store: tuple[str, Path], name: str, accessible: Callable[[Any], None]
+) -> None:
+    if store[0] != "hostile":
         pytest.skip("one store shows everything")
     accessible(visit(name, 1280))
 
 
-def test_a_long_table_grows_as_it_is_read_and_stays_so_long(visit: Any, store: tuple[str, Path], screenshots: ModuleType) -> None:
+def test_long_table_grows_while_scrolling_and_keeps_its_length(visit: Any, store: tuple[str, Path], screenshots: ModuleType) -> None:
     if store[0] not in LARGE:
         pytest.skip("no long table")
     page = visit("budget", 1280)

@@ -1,4 +1,4 @@
-"""CLaRa's clock: what is timed, what counts, and that the work is the same on memory and on text."""
+"""Timing of CLaRa: what is timed, and equal work on memory and on text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clara() -> Clara:
         return random_clara("tiny", 8, "float32", "cpu", max_length=32)
 
 
-def test_a_stopwatch_waits_for_the_device_and_adds_up() -> None:
+def test_stopwatch_sums_seconds_per_label() -> None:
     ticks = iter(range(100))
     watch = Stopwatch("cpu", clock=lambda: float(next(ticks)))
     with watch("a"):
@@ -39,7 +39,7 @@ def test_a_stopwatch_waits_for_the_device_and_adds_up() -> None:
     assert watch.seconds == {"a": 2.0, "b": 3.0}
 
 
-def test_the_device_has_done_its_work_at_both_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopwatch_synchronizes_the_device_before_both_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[str] = []
     monkeypatch.setattr(clara_models, "synchronizer", lambda device: lambda: reported.append(f"wait for {device}"))
     watch = Stopwatch("cuda:7", clock=lambda: float(len(reported)) if reported.append("stamp") is None else 0.0)
@@ -48,7 +48,7 @@ def test_the_device_has_done_its_work_at_both_stamps(monkeypatch: pytest.MonkeyP
     assert reported == ["wait for cuda:7", "stamp", "work", "wait for cuda:7", "stamp"]
 
 
-def test_medians_are_of_batches_and_decoding_is_prefill_and_decode() -> None:
+def test_medians_are_per_batch_and_decoding_includes_prefill() -> None:
     result = Timings(1, {"compression": [0.2, 0.1, 9.0], "prefill": [0.01], "decode": [0.03]}, {"compressed": 100})
     assert result.median_ms("compression") == pytest.approx(200)
     assert result.decoding_ms == pytest.approx(40)
@@ -56,7 +56,7 @@ def test_medians_are_of_batches_and_decoding_is_prefill_and_decode() -> None:
     assert result.median_ms("query") == 0
 
 
-def test_every_part_is_timed_once_a_batch_and_warm_up_does_not_count(clara: Clara) -> None:
+def test_each_part_is_timed_once_per_batch_without_warm_up(clara: Clara) -> None:
     result = measure(clara, WORK)
     assert {part: len(spent) for part, spent in result.seconds.items()} == dict.fromkeys(clara_models.PARTS, 2)
     assert all(item > 0 for spent in result.seconds.values() for item in spent)
@@ -64,11 +64,11 @@ def test_every_part_is_timed_once_a_batch_and_warm_up_does_not_count(clara: Clar
     assert result.tokens["compressed"] == 2 * 4 * (20 + 3)
     text = measure_text(clara, WORK)
     assert set(text.seconds) == {"prefill", "decode"}
-    # Text has k documents of 20 words where memory has k times M tokens and what stands behind each.
+    # Text has k documents of 20 words; memory has k times M tokens and the text after each.
     assert text.tokens["prompt"] - result.tokens["prompt"] == 2 * 20 - 2 * (clara.memory_tokens + 1)
 
 
-def test_the_timed_reply_is_the_one_that_the_model_writes(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_reply_equals_the_reply_of_the_model(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.clara.prompts import answer
 
     prompts = [answer("w1 w2", 1), answer("w3 w4 w5", 1)]
@@ -91,7 +91,7 @@ def test_the_timed_reply_is_the_one_that_the_model_writes(clara: Clara, monkeypa
     assert [list(row) for row in zip(*written, strict=True)] == stepwise
 
 
-def test_shapes_of_published_models_are_theirs() -> None:
+def test_architectures_have_the_published_parameter_counts() -> None:
     import transformers
 
     counts = {}
@@ -104,18 +104,18 @@ def test_shapes_of_published_models_are_theirs() -> None:
     assert counts["phi-4-mini"] == pytest.approx(3.84e9, rel=0.01)
 
 
-def test_an_unknown_architecture_is_named() -> None:
+def test_unknown_architecture_is_reported() -> None:
     with raises("unknown-architecture"):
         random_clara("mistral-7c", 4)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["mistral-7b", "phi-4-mini"])
-def test_on_an_accelerator_memory_is_decoded_faster_than_text(name: str) -> None:
+def test_compressed_memory_is_decoded_faster_than_text_on_an_accelerator(name: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     clara = random_clara(name, 16, "bfloat16", "cuda")
-    # One question at a time is bound by the kernels that are started, and the adapter's are not merged.
+    # One question at a time is bound by kernel launches, and the adapter is not merged.
     work = Workload(queries=8, reply=32, batch=4)
     memory, text = measure(clara, work), measure_text(clara, work)
     assert memory.median_ms("prefill") < text.median_ms("prefill")

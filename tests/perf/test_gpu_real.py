@@ -15,7 +15,7 @@ from ragmeter.runner.sizes import ModelSize
 
 
 @pytest.mark.slow
-def test_each_training_takes_steps_of_its_paper_preset(tmp_path: Path) -> None:
+def test_each_training_runs_steps_of_its_paper_preset(tmp_path: Path) -> None:
     bench, sizes = Bench("gpu_real", quick=True), Sizes.tiny()
     report = Report(bench, GPUS[1])
     gpu_real.ark_step(tmp_path, sizes, report, "ark")
@@ -25,11 +25,11 @@ def test_each_training_takes_steps_of_its_paper_preset(tmp_path: Path) -> None:
     assert all(figure["value"] > 0 and figure["plan"] > 0 for figure in bench.figures.values())
 
 
-def test_the_first_step_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_step_is_excluded_as_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Stamps("cpu", [0.0, 100.0, 101.0, 103.0]).seconds == pytest.approx(1.5)
 
 
-def test_a_plan_adds_seconds_and_counts_a_model_once() -> None:
+def test_plan_adds_seconds_and_counts_a_model_once() -> None:
     size = ModelSize("m", 1e9, width=1024, layers=10, kv_width=256)
     uses = [Use("m", dtype="bfloat16", trained=1e6, length=100, held=held) for held in (10.0, 20.0)]
     spent, taken = planned(uses, [size, size], GPUS[1])

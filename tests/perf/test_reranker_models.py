@@ -1,4 +1,4 @@
-"""What a query's time is, that stand-ins are of the real sizes, and (on an accelerator) who is faster by how much."""
+"""Time per query, sizes of random stand-in models, and (on an accelerator) relative speed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SMALL = Workload(candidates=25, pair_tokens=12, passage_tokens=3, batch=8, answe
 
 
 class FakeClock:
-    """Time that passes only while something works, and keeps what happened."""
+    """Clock that only advances during work, and records events."""
 
     def __init__(self, seconds: list[float]) -> None:
         self.now, self.seconds, self.events = 0.0, seconds, list[str]()
@@ -55,7 +55,7 @@ class FakeClock:
 
 
 @given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=30))
-def test_ms_per_query_times_queries_per_second_is_a_thousand(seconds: list[float]) -> None:
+def test_ms_per_query_times_queries_per_second_is_1000(seconds: list[float]) -> None:
     clock = FakeClock(seconds)
     result = measure(clock.work, len(seconds), warm_up=0, clock=clock)
     assert result.ms_per_query * result.queries_per_second == pytest.approx(1000)
@@ -64,13 +64,13 @@ def test_ms_per_query_times_queries_per_second_is_a_thousand(seconds: list[float
     assert result.percentile(50) <= result.percentile(95) <= 1000 * max(result.seconds) * (1 + 1e-9)
 
 
-def test_percentiles_are_of_queries_and_a_slow_one_shows_there() -> None:
+def test_percentiles_are_per_query_and_include_slow_queries() -> None:
     result = Timing((0.1,) * 98 + (5.0,) * 2)
     assert (result.percentile(50), result.percentile(95)) == pytest.approx((100, 100))
     assert result.percentile(99) == pytest.approx(5000)
 
 
-def test_the_device_is_waited_for_on_both_sides_and_warming_up_does_not_count() -> None:
+def test_timing_synchronizes_the_device_and_excludes_warm_up() -> None:
     clock = FakeClock([1.0, 2.0])
     result = measure(clock.work, 2, warm_up=3, clock=clock, synchronize=lambda: clock.events.append("wait"))
     timed = [["wait", "clock", f"work {number}", "wait", "clock"] for number in (0, 1)]
@@ -79,8 +79,8 @@ def test_the_device_is_waited_for_on_both_sides_and_warming_up_does_not_count() 
 
 
 @pytest.mark.slow
-def test_stand_ins_have_the_published_sizes() -> None:
-    """Without allocating them."""
+def test_random_stand_in_models_have_the_published_sizes() -> None:
+    """Models are not allocated."""
     published = {
         "minilm-l6": 22.7e6,
         "minilm-l12": 33.4e6,
@@ -106,7 +106,7 @@ def tiny(name: str) -> StandIn:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_stand_in_puts_all_candidates_into_an_order(name: str) -> None:
+def test_random_stand_in_model_ranks_all_candidates(name: str) -> None:
     model = tiny(name)
     for candidates in (1, 8, 9, 25):
         work = replace(SMALL, candidates=candidates)
@@ -129,7 +129,7 @@ def counted(model: StandIn, name: str, monkeypatch: pytest.MonkeyPatch) -> list[
     return calls
 
 
-def test_pairs_go_through_in_batches_and_windows_in_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_are_batched_and_windows_are_separate_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = tiny("sark-base")
     shapes = counted(pairs, "forward", monkeypatch)
     pairs.rerank(0, SMALL)
@@ -140,7 +140,7 @@ def test_pairs_go_through_in_batches_and_windows_in_calls(monkeypatch: pytest.Mo
     assert shapes == [(1, 20 * 3)] * 4
 
 
-def test_a_longer_pair_than_a_model_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pair_longer_than_the_context_is_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("rankllama-7b")
     shapes = counted(model, "forward", monkeypatch)
     model.rerank(0, replace(SMALL, pair_tokens=300, candidates=2))
@@ -155,16 +155,16 @@ def test_windows_cover_the_whole_list_from_its_tail(candidates: int) -> None:
     if candidates > 20:
         assert len(results) == math.ceil((candidates - 20) / 10) + 1
         assert (results[0][1], results[-1][0]) == (candidates, 0)
-        # What one window puts first, the next one sees again.
+        # The passages that one window ranks first are in the next window again.
         assert all(later[1] > earlier[0] for earlier, later in pairwise(results))
 
 
-def test_windows_of_fifty_are_the_papers_four_calls() -> None:
+def test_fifty_candidates_need_the_four_window_calls_of_the_paper() -> None:
     assert windows(50) == [(30, 50), (20, 40), (10, 30), (0, 20)]
     assert windows(25) == [(5, 25), (0, 15)]
 
 
-def test_a_reranker_is_timed_as_a_pipeline_calls_it() -> None:
+def test_reranker_is_timed_as_called_by_a_pipeline() -> None:
     benchmark = load("worlds/multihop:test").limited(4)
     queries = [question.query() for question in benchmark.questions]
     rankings = [Ranking(q.id, tuple(q.candidates or ()), (0.0,) * len(q.candidates or ())) for q in queries]
@@ -179,7 +179,7 @@ def test_a_reranker_is_timed_as_a_pipeline_calls_it() -> None:
 
 
 def rows_of(response: str) -> list[list[str]]:
-    """The rows below the head of the figure, word by word."""
+    """Return the words of each row below the head of the figure."""
     lines = response.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("reranker"))
     return [line.split() for line in lines[start + 1 :]]
@@ -230,7 +230,7 @@ def test_figure_6_is_measured_on_real_rerankers_in_every_type_and_batch(
     assert {tuple(row[3:]) for row in rows} == {("200.00", "5.00", "100.00", "370.00")}
 
 
-def test_what_options_set_is_not_varied(cross_encoder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_explicitly_set_options_are_not_varied(cross_encoder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     options = json.dumps({"model": cross_encoder, "dtype": "bfloat16", "token_budget": 640})
     setting = ["--setting", "corpus(retriever=bm25,n=3)", "--config", '{"candidates": 12}']
     few = ["--queries", "2", "--candidates", "3", "--device", "cpu"]
@@ -252,13 +252,13 @@ def test_what_options_set_is_not_varied(cross_encoder: str, capsys: pytest.Captu
         (["bm25_reranker", "--config", '{"candidates": 10}'], "10 candidates, not 50"),
     ],
 )
-def test_what_cannot_be_timed_is_said(arguments: list[str], message: str) -> None:
+def test_untimeable_reranker_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError) as caught:
         reranking.main(["--reranker", *arguments, "--queries", "2", "--device", "cpu"])
     assert message in f"{caught.value.what} {caught.value.try_this}"
 
 
-def test_an_unknown_architecture_is_named() -> None:
+def test_unknown_architecture_is_reported() -> None:
     with raises("unknown-architecture") as caught:
         stand_in("sark-bass", "float32", "cpu")
     assert "sark-base" in str(caught.value.try_this)
@@ -287,5 +287,5 @@ def test_sark_is_ten_times_faster_than_a_llama_of_seven_billion_and_than_rankgpt
     ms = {name: timing.percentile(50) for name, timing in result.items()}
     assert ms["rankllama-7b"] >= 10 * ms["sark-base"]
     assert ms["rankgpt-7b"] >= 10 * ms["sark-base"]
-    # The head of two layers costs what the original one does.
+    # The two-layer head costs as much as the original one.
     assert ms["sark-base"] == pytest.approx(ms["bge-base"], rel=0.2)

@@ -1,4 +1,4 @@
-"""The benchmark of scoring, in small: both sides agree to the last pair; no time is judged here."""
+"""The scoring benchmark on small data: both sides agree on every pair; times are not compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("data", [pytest.param("real", marks=pytest.mark.soak), pytest.param("missing", marks=pytest.mark.slow)])
-def test_both_sides_of_the_benchmark_agree(data, tmp_path):
+def test_benchmark_and_reference_packages_agree(data, tmp_path):
     pytest.importorskip("pytrec_eval")
     pytest.importorskip("rouge_score")
     environment = dict(os.environ) | ({"RAGMETER_DATA": str(tmp_path)} if data == "missing" else {})

@@ -1,4 +1,4 @@
-"""The table of measured figures: which are read, and which changes count as regressions."""
+"""The table of measured figures: which figures are read, and which changes count as regressions."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_figures_have_targets_and_skip_alternatives_and_wall_time() -> None:
 
 
 @pytest.mark.parametrize(("unit", "worse", "better"), [("x", 5.0, 20.0), ("s", 20.0, 5.0)])
-def test_a_regression_has_a_direction(unit: str, worse: float, better: float) -> None:
+def test_regression_depends_on_the_direction_of_the_figure(unit: str, worse: float, better: float) -> None:
     assert flagged(record(10.0, unit), record(worse, unit))
     assert not flagged(record(10.0, unit), record(better, unit))
 
 
-def test_a_change_within_margin_or_spread_is_no_regression() -> None:
+def test_change_within_margin_or_spread_is_not_a_regression() -> None:
     assert not flagged(record(10.0), record(9.5))
     assert not flagged(record(10.0), record(5.0), record(8.0), record(11.0))
     assert flagged(record(10.0), record(7.0), record(7.2), record(7.4))
@@ -60,19 +60,19 @@ def test_benchmark_that_fails_or_exceeds_its_limit_counts_as_failed() -> None:
     assert _runs("table", [], 0.01) == "over 0.01 s"
 
 
-def test_exponents_and_lines_are_those_of_known_curves() -> None:
+def test_fits_recover_the_exponents_and_lines_of_known_curves() -> None:
     assert exponent({10: 3 * 10**1.5, 20: 3 * 20**1.5, 40: 3 * 40**1.5}) == pytest.approx(1.5)
     assert fitted_at(1000, {1: {"MB": 5.0}, 2: {"MB": 7.0}, 3: {"MB": 9.0}}) == pytest.approx({"MB": 2003.0})
 
 
-def test_benchmarks_are_the_modules_that_measure() -> None:
+def test_benchmark_list_contains_only_measuring_modules() -> None:
     names = benchmarks()
     assert {"growth", "rerun", "startup", "scoring"} <= set(names)
     assert not {"measuring", "page", "table", "gpu_real", "clara_models"} & set(names)
     assert {*QUICK, *LONG} <= set(names)
 
 
-def test_the_page_is_that_of_the_stored_figures() -> None:
+def test_page_equals_the_stored_figures() -> None:
     from perf.page import PAGE
 
     records = stored()

@@ -1,4 +1,4 @@
-"""Simulations with known truth: verdicts err as rarely as they say (`python -m perf.verdicts` prints the whole table)."""
+"""Simulations with known truth: error rates of verdicts (`python -m perf.verdicts` prints the whole table)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FEW = ("50 questions, em, 30", "200 questions, f1, 90", "100 questions, 10 % gai
 
 
 def slack(rate: float, sets: int) -> float:
-    """Three standard errors of the simulation itself."""
+    """Return three standard errors of the simulation itself."""
     return 3 * float(np.sqrt(rate * (1 - rate) / sets))
 
 
 @pytest.mark.parametrize(("names", "sets"), [pytest.param(FEW, 1000, marks=pytest.mark.slow), pytest.param(("",), 10_000, marks=SOAK)])
-def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], sets: int) -> None:
+def test_false_stars_and_passes_are_as_rare_as_stated(names: tuple[str, ...], sets: int) -> None:
     chosen = [situation for situation in EVERY if situation.name.startswith(names)]
     assert len(chosen) >= len(names)
     assert len(EVERY) >= 50
@@ -48,13 +48,13 @@ def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], 
 
 
 @pytest.mark.parametrize("sets", [pytest.param(300, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
-def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> None:
+def test_repeated_trainings_and_unreadable_verdicts_give_no_false_stars(sets: int) -> None:
     for number, (questions, deviation, how) in enumerate(seed_situations()):
         if sets > 1000 or number % 3 == 0:
             star, ignored = trainings(sets, questions, deviation, seed=number, **how)
             assert star <= 0.05 + slack(0.05, sets), (questions, deviation, how, star)
             assert deviation < 0.03 or ignored > 0.12
-    # No test that errs in 5 % at most, whatever the seeds' deviation, finds more than 45 % with three seeds.
+    # No test with an error of at most 5 % for every seed deviation finds more than 45 % with three seeds.
     for seeds, least in ((3, 0.3), (4, 0.5)):
         assert trainings(sets, 900, 0.03, gain=0.06, seeds=seeds, seed=1)[0] >= least - slack(0.5, sets)
     for star, ignored in (judges(sets, 500), unread(sets, 1000)):
@@ -63,7 +63,7 @@ def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> 
 
 
 @pytest.mark.parametrize("sets", [pytest.param(100, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
-def test_an_anchor_stops_small_losses_and_retries_do_not_pass(sets: int) -> None:
+def test_anchor_stops_accumulated_small_losses_and_retries_do_not_pass(sets: int) -> None:
     stopped, blind = pushes(sets, [0.005] * 20)
     assert stopped >= 0.8
     assert blind < 0.2
@@ -75,7 +75,7 @@ def test_an_anchor_stops_small_losses_and_retries_do_not_pass(sets: int) -> None
 
 
 @pytest.mark.parametrize("sets", [pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=SOAK)])
-def test_with_a_hundred_clusters_and_more_it_decides_as_often_as_the_exact_test(sets: int) -> None:
+def test_verdict_decides_as_often_as_the_exact_test_from_100_clusters(sets: int) -> None:
     for name, clusters, ours, exact in decided_as_often(sets):
         assert clusters >= 100
         assert ours >= 0.8 - slack(0.8, sets), (name, clusters, ours)
@@ -96,7 +96,7 @@ def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
         result = decide_all(metrics, base, margins=0.02)
         corrected += result.outcome == "regressed"
         uncorrected += any(decision.p <= 0.025 for decision in result.decisions.values())
-        # One metric at the margin, four clearly fine: the whole passes falsely only where that one does.
+        # One metric at the margin, four clearly within it: the gate passes falsely only if that one does.
         metrics |= {name: column(0.15) for name in list(base)[1:]}
         passed += decide_all(metrics, base, margins=0.02).outcome == "pass"
     print(f"5 metrics at the margin: alarms {corrected / sets:.4f} with Holm, {uncorrected / sets:.4f} without; passes {passed / sets:.4f}")

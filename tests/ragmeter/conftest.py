@@ -17,7 +17,7 @@ from results.store.store import Store
 
 
 class Done(NamedTuple):
-    """How a command ended and what it said."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -26,7 +26,7 @@ class Done(NamedTuple):
 
 @pytest.fixture(scope="session")
 def experiment_text() -> str:
-    """The experiment that is run; a test file may have one of its own."""
+    """Return the experiment to run; a test file may override it."""
     return """\
 name: small
 reference: bm25
@@ -38,14 +38,14 @@ metrics: [em]
 
 @pytest.fixture(scope="session")
 def _answered_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Runs an experiment: test files with the same one share what it gave."""
+    """Run an experiment once; test files with the same one share its results."""
 
     @cache
     def answer(text: str) -> Path:
         folder = tmp_path_factory.mktemp("answered")
         (folder / "x.yaml").write_text(text)
         assert not ragmeter_run(folder / "x.yaml", store=folder / "store").failed
-        # Written to the end: the folder is copied.
+        # Close the store before its folder is copied.
         Store(folder / "store").database.close()
         return folder
 
@@ -54,20 +54,20 @@ def _answered_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
 
 @pytest.fixture(scope="module")
 def answered(experiment_text: str, _answered_once: Callable[[str], Path]) -> Path:
-    """A folder with the experiment as `x.yaml` and what it gave in `store`; not to be written to."""
+    """Return a folder with the experiment as `x.yaml` and its results in `store`; do not write to it."""
     return _answered_once(experiment_text)
 
 
 @pytest.fixture
 def store(answered: Path, tmp_path: Path) -> Store:
-    """A copy of what was answered, to be written to."""
+    """Return a copy of the results for writing."""
     shutil.copytree(answered / "store", tmp_path / "store")
     return Store(tmp_path / "store")
 
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The real command line, in this process."""
+    """Return a function that runs the real command line in this process."""
 
     def called(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
@@ -82,7 +82,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.fixture
 def ragmeter(store: Store, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Done]) -> Callable[..., Done]:
-    """The real command line on the store of this test, in this process."""
+    """Return a function that runs the real command line on the store of this test, in this process."""
     for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(store.folder)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

@@ -1,9 +1,9 @@
-"""Commands as forks of one process that has imported what they import: that takes longer than most of what they do.
+"""Run commands as forks of one process that has imported their modules, because imports take longer than most commands.
 
-Each is a process with arguments, folder, environment, input and output of its own. That commands start from nothing is tested
-in `tests/test_wheel.py`, `tests/test_first_lines.py` and on the pages that run without this.
+Each is a process with separate arguments, folder, environment, input and output. Commands in new processes are tested in
+`tests/test_wheel.py`, `tests/test_first_lines.py` and on the pages that run without forks.
 
-    python tests/ragmeter/forks.py serve SOCKET             # runs what it is asked for, one after another
+    python tests/ragmeter/forks.py serve SOCKET             # runs the requested commands one after another
     python tests/ragmeter/forks.py ask SOCKET SITE WORDS…   # `ragmeter WORDS…` with packages that were installed in SITE
 """
 
@@ -35,7 +35,7 @@ def serve(address: str) -> None:
     for package in PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if not module.name.endswith("__main__"):
-                # What needs a library that is not there fails where it is used.
+                # A missing library fails where it is used.
                 with contextlib.suppress(Exception):
                     importlib.import_module(module.name)
     for name in LIBRARIES:
@@ -61,7 +61,7 @@ def serve(address: str) -> None:
 
 
 def run(query: dict[str, object], streams: list[int]) -> None:
-    """Do in a fork what `python -m ragmeter.cli` does in a process of its own."""
+    """Do in a fork what `python -m ragmeter.cli` does in another process."""
     import atexit
     import site
     import traceback
@@ -71,7 +71,7 @@ def run(query: dict[str, object], streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    # Those of before know whether they were files in which one can seek.
+    # Old file objects remember whether they were seekable.
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, buffering=1, closefd=False) for number, mode in enumerate("rww"))
     os.chdir(str(query["folder"]))
     os.environ.clear()
@@ -87,7 +87,7 @@ def run(query: dict[str, object], streams: list[int]) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        # What else happens when Python ends would first look through all that was imported.
+        # Python's normal exit would first walk through all imported modules.
         atexit._run_exitfuncs()
         sys.stdout.flush()
         os._exit(code)

@@ -1,4 +1,4 @@
-"""ragmeter from Python: `run`, `load_results`, `compare`, as a notebook calls them."""
+"""ragmeter from Python: `run`, `load_results`, `compare`, as in a notebook."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 class Cells(HTMLParser):
-    """The texts of a page's cells, row by row, and every tag that occurs."""
+    """The texts of a page's cells, row by row, and all tags."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_import_is_fast_and_brings_nothing_heavy() -> None:
+def test_import_is_fast_and_loads_no_heavy_package() -> None:
     code = (
         "import sys, time; before = set(sys.modules); start = time.process_time(); import ragmeter\n"
         "print(time.process_time() - start, *sorted({n.partition('.')[0] for n in set(sys.modules) - before}))"
@@ -87,20 +87,20 @@ def test_import_is_fast_and_brings_nothing_heavy() -> None:
     assert fastest < 0.3
 
 
-def test_what_is_offered_is_there_and_nothing_else() -> None:
+def test_public_names_exist_and_are_complete() -> None:
     for name in ragmeter.__all__:
         assert getattr(ragmeter, name).__doc__
         assert name in dir(ragmeter)
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         ragmeter.runn  # noqa: B018
     assert issubclass(Broke, UserError)
-    # The module of the run loop must not take the function's name away.
+    # The module of the run loop must not shadow the function's name.
     assert execute.__module__ == "ragmeter.runner.loop"
     assert callable(ragmeter.run)
 
 
 @pytest.mark.slow
-def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: Path) -> None:
+def test_dictionary_file_and_parsed_experiment_give_the_same_run(tmp_path: Path) -> None:
     import yaml
 
     file = tmp_path / "x.yaml"
@@ -113,7 +113,7 @@ def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_table_is_the_board_that_the_command_line_shows(results: Results) -> None:
+def test_table_equals_the_board_of_the_command_line(results: Results) -> None:
     (board,) = boards(results.store, "small")
     table = results.table()
     assert len(table) == len(board.rows) * len(board.metrics) == 9
@@ -124,7 +124,7 @@ def test_the_table_is_the_board_that_the_command_line_shows(results: Results) ->
             assert pd.isna(line.p_holm) == (cell.difference is None or bool(cell.difference.insufficient_data))
 
 
-def test_means_of_the_scores_are_the_tables_values(results: Results) -> None:
+def test_score_means_equal_the_table_values(results: Results) -> None:
     scores, table = results.scores(), results.table()
     assert len(scores) == 12 * 3 * 3
     means = scores.groupby(["method", "metric"]).value.mean()
@@ -132,7 +132,7 @@ def test_means_of_the_scores_are_the_tables_values(results: Results) -> None:
         assert means[line.method, line.metric] == pytest.approx(line.value, abs=1e-12)
 
 
-def test_answers_stand_beside_their_question_and_gold(results: Results) -> None:
+def test_answers_are_returned_with_question_and_gold(results: Results) -> None:
     answers = results.answers()
     gold = answers[answers.method == "gold_answer"]
     assert len(answers) == 36
@@ -142,7 +142,7 @@ def test_answers_stand_beside_their_question_and_gold(results: Results) -> None:
 
 
 @pytest.mark.slow
-def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: None) -> None:
+def test_failing_method_gives_a_warning_with_its_name(tmp_path: Path, scratch: None) -> None:
     @register("test_api_broken", kind="method", summary="breaks")
     class Broken:
         def __init__(self, config: MethodConfig, services: Any) -> None: ...
@@ -158,13 +158,13 @@ def test_a_method_that_breaks_is_warned_of_and_named(tmp_path: Path, scratch: No
     assert {item.filename for item in reported} == {__file__}, "a warning names the caller's line"
     assert [item.method for item in outcome.failed] == ["test_api_broken"]
     assert {item.method: item.status for item in outcome.runs} == {"test_api_broken": FAILED_RUN, "random": "finished"}
-    # What went wrong is shown, and cannot become a tag.
+    # The error is shown, and cannot become a tag.
     assert "&lt;b&gt;out of luck&lt;/b&gt;" in outcome._repr_html_()
 
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Methods that a test registers are gone after it."""
+    """Unregister methods after the test."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield
@@ -192,14 +192,16 @@ def scratch() -> Iterator[None]:
         (SMALL, {"device": "gpu"}, "no-device"),
     ],
 )
-def test_a_mistake_is_a_user_error_and_makes_no_store(value: Any, options: dict[str, Any], response: str, tmp_path: Path) -> None:
+def test_invalid_experiment_is_a_user_error_and_creates_no_store(
+    value: Any, options: dict[str, Any], response: str, tmp_path: Path
+) -> None:
     with raises(response):
         run(value, store=tmp_path / "none", **options)
     assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow
-def test_what_was_run_is_loaded_again(results: Results) -> None:
+def test_results_are_loaded_again(results: Results) -> None:
     loaded = load_results(results.store.folder, "small")
     pd.testing.assert_frame_equal(loaded.table(), results.table())
     assert loaded.experiment == load_results(results.store.folder).experiment == "small"
@@ -211,7 +213,7 @@ def test_what_was_run_is_loaded_again(results: Results) -> None:
     pd.testing.assert_frame_equal(only.table(), listed.table())
 
 
-def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: Results, tmp_path: Path) -> None:
+def test_missing_store_or_experiment_is_an_error(results: Results, tmp_path: Path) -> None:
     with raises("unreadable-store"):
         load_results(tmp_path / "none")
     with raises("unknown-experiment"):
@@ -231,23 +233,23 @@ def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: 
         ({"every": "no"}, "wrong-type"),
     ],
 )
-def test_an_argument_of_the_wrong_kind_is_named(results: Results, options: dict[str, Any], response: str) -> None:
+def test_argument_of_the_wrong_type_is_reported(results: Results, options: dict[str, Any], response: str) -> None:
     with raises(response):
         load_results(**{"store": results.store.folder} | options)
 
 
-def test_messages_speak_of_arguments_and_not_of_options(tmp_path: Path) -> None:
+def test_python_errors_name_arguments_and_not_command_line_options(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_results(tmp_path / "none")
     assert caught.value.try_this == "ragmeter demo, or store=…"
     assert str(caught.value).endswith("store=…")
-    # In a folder's name it is nobody's option.
+    # Inside a folder's name it is not an option.
     with pytest.raises(UserError) as caught:
         load_results(tmp_path / "--store-of-mine")
     assert caught.value.where == str(tmp_path / "--store-of-mine")
 
 
-def test_the_store_of_the_environment_is_the_default(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_of_the_environment_is_the_default(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_STORE", str(results.store.folder))
     assert load_results().experiment == "small"
     assert compare("random", "bm25", metric="em").n == 12
@@ -259,7 +261,7 @@ def compared(results: Results) -> Compared:
 
 
 @pytest.mark.slow
-def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results, compared: Compared) -> None:
+def test_comparison_equals_the_paired_statistics_of_the_scores(results: Results, compared: Compared) -> None:
     wide = results.scores().pivot_table(index="question", columns=["metric", "method"], values="value")[compared.metric]
     direct = difference(wide["bm25"].to_numpy(), wide["random"].to_numpy())
     assert compared.difference == pytest.approx(direct.value)
@@ -273,20 +275,20 @@ def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results, c
     assert (questions.difference > 0).sum() == compared.wins
 
 
-def test_the_other_way_round_is_the_mirror_image(results: Results, compared: Compared) -> None:
+def test_swapped_comparison_is_mirrored(results: Results, compared: Compared) -> None:
     other = compare("bm25", "random", metric="recall@5", store=results.store.folder)
     assert compared.difference == pytest.approx(-other.difference)
     assert (compared.wins, compared.ties, compared.losses) == (other.losses, other.ties, other.wins)
 
 
-def test_wins_are_in_the_metrics_own_direction(compared: Compared) -> None:
+def test_wins_follow_the_metric_direction(compared: Compared) -> None:
     assert compared.wins > compared.losses
     as_cost = replace(compared, higher_is_better=False)
     assert (as_cost.wins, as_cost.losses) == (compared.losses, compared.wins)
     assert "lower is better" in as_cost._repr_html_()
 
 
-def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
+def test_compare_accepts_run_names_or_results(results: Results) -> None:
     bm25, random, _ = results.runs
     by_row = compare(random, bm25, store=results.store.folder)
     by_path = compare(random.path, bm25.run[:8], metric=by_row.metric, store=results.store.folder)
@@ -302,7 +304,7 @@ def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
         ("random", "bm25", "bleu", "not-scored"),
     ],
 )
-def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str, b: str, metric: str, response: str) -> None:
+def test_comparison_of_an_unknown_run_is_an_error(results: Results, a: str, b: str, metric: str, response: str) -> None:
     with raises(response):
         compare(a, b, metric=metric, store=results.store.folder)
 
@@ -311,13 +313,13 @@ def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str,
     ("a", "b", "metric", "response"),
     [(5, "bm25", None, "not-run"), ("bm25", None, None, "not-run"), ("random", "bm25", ["f1"], "wrong-type")],
 )
-def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a: Any, b: Any, metric: Any, response: str) -> None:
+def test_comparison_with_an_invalid_argument_names_it(results: Results, a: Any, b: Any, metric: Any, response: str) -> None:
     with raises(response):
         compare(a, b, metric=metric, store=results.store.folder)
 
 
 @pytest.mark.slow
-def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are_not_compared(results: Results, tmp_path: Path) -> None:
+def test_limit_uses_the_first_questions_and_different_questions_are_not_compared(results: Results, tmp_path: Path) -> None:
     results.store.database.close()
     shutil.copytree(results.store.folder, tmp_path / "store")
     few = run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=tmp_path / "store", limit=5)
@@ -327,7 +329,7 @@ def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are
         compare("small/random", "fewer/bm25", metric="f1", store=tmp_path / "store")
 
 
-def test_a_notebook_shows_every_method_with_value_and_difference(results: Results) -> None:
+def test_notebook_table_shows_every_method_with_value_and_difference(results: Results) -> None:
     shown = Cells(results._repr_html_())
     assert shown.rows[0] == ["method", "em", "f1", "recall@5"]
     assert [row[0] for row in shown.rows[1:]] == ["bm25 (reference)", "random", "gold_answer (control)"]
@@ -337,7 +339,7 @@ def test_a_notebook_shows_every_method_with_value_and_difference(results: Result
     assert results._repr_html_().startswith(html(first))
 
 
-def test_untrusted_text_stays_text() -> None:
+def test_untrusted_text_is_escaped() -> None:
     bad = '<img src=x onerror="alert(1)"> & "quotes"'
     page = to_html([bad, bad], [[bad, bad]], caption=bad, notes=[bad])
     assert "<img" not in page
@@ -346,7 +348,7 @@ def test_untrusted_text_stays_text() -> None:
     assert "img" not in cells.tags
 
 
-def test_a_hostile_name_of_a_method_cannot_become_a_tag(results: Results) -> None:
+def test_hostile_method_name_cannot_become_a_tag(results: Results) -> None:
     (board,) = results.boards
     evil = "<script>alert(1)</script>"
     rows = tuple(replace(row, run=replace(row.run, method=evil, error=evil)) for row in board.rows)
@@ -357,7 +359,7 @@ def test_a_hostile_name_of_a_method_cannot_become_a_tag(results: Results) -> Non
     assert "<script" not in replace(compared, a=replace(compared.a, method=evil))._repr_html_()
 
 
-def test_print_shows_what_the_terminal_shows(results: Results) -> None:
+def test_print_output_equals_the_terminal_output(results: Results) -> None:
     text = str(results)
     assert "bm25 (reference)" in text
     assert "value × 100 ± half its 95 % interval" in text
@@ -372,7 +374,7 @@ def test_print_shows_what_the_terminal_shows(results: Results) -> None:
     ]
 
 
-def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
+def test_unscored_value_is_nan(results: Results) -> None:
     assert not np.isnan(results.scores().value).any()
     empty = Results(results.store, None, ())
     assert len(empty.table()) == len(empty.scores()) == len(empty.answers()) == 0
@@ -380,7 +382,7 @@ def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
 
 
 @pytest.mark.slow
-def test_the_examples_of_the_page_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_on_the_page_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
     assert len(blocks) >= 3

@@ -26,7 +26,7 @@ def failed(checks: Iterable) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", WORLDS)
-def test_every_world_keeps_the_contract(reference: str) -> None:
+def test_worlds_satisfy_the_dataset_contract(reference: str) -> None:
     # A graph has 1,200 triples for each question.
     assert failed(check_dataset(reference, {"questions": 50} if "graph" in reference else None)) == {}
 
@@ -46,12 +46,12 @@ def test_every_world_keeps_the_contract(reference: str) -> None:
         ("cwq_tog:test", "cwq/tog_cwq.json"),
     ],
 )
-def test_real_records_keep_the_contract(reference: str, file: str, data_folder: Path) -> None:
+def test_real_records_satisfy_the_dataset_contract(reference: str, file: str, data_folder: Path) -> None:
     assert failed(check_dataset(reference, {"path": str(data_folder / file)})) == {}
 
 
 class Honest:
-    """A method without fault; each test below breaks one promise."""
+    """Method without a fault; each test below violates one rule of the contract."""
 
     def index(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -88,7 +88,7 @@ class Free(Honest):
 
 
 class Counting(Honest):
-    """Its answer depends on how many queries came before."""
+    """Method whose answer depends on how many queries came before."""
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
         for number, query in enumerate(queries):
@@ -96,21 +96,21 @@ class Counting(Honest):
 
 
 class Pooling(Honest):
-    """Its answer depends on what other questions brought."""
+    """Method whose answer depends on passages of other questions."""
 
     def one(self, query: Query) -> Prediction:
         return replace(super().one(query), answer=str(len(self.corpus)))
 
 
 class Straying(Honest):
-    """Ignores the candidates."""
+    """Method that ignores the candidates."""
 
     def one(self, query: Query) -> Prediction:
         return replace(super().one(query), evidence=(Evidence(self.corpus.ids[0], 1.0),))
 
 
 class TwoForms(Honest):
-    """Answers a question both ways."""
+    """Method that answers a question in both forms."""
 
     async def answer_one(self, query: Query) -> Prediction:
         return self.one(query)
@@ -135,7 +135,7 @@ class Peeking(Honest):
         (Peeking, {"gold reaches declared controls only"}),
     ],
 )
-def test_a_broken_promise_is_found(method: type[Honest], broken: set[str]) -> None:
+def test_contract_violation_is_detected(method: type[Honest], broken: set[str]) -> None:
     def factory(config: MethodConfig, services: Services) -> Honest:
         return method()
 
@@ -152,6 +152,6 @@ def test_retrievers_of_triples_are_checked_over_graphs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bm25_triples", "bm25"])
-def test_statistics_of_what_other_questions_brought_are_found(name: str) -> None:
+def test_statistics_over_other_questions_are_detected(name: str) -> None:
     assert failed(check_method(Component.of(name))) == {}
     assert set(failed(check_method(Component.of(name, {"statistics": "corpus"})))) == {"invariant to the other questions"}

@@ -1,4 +1,4 @@
-"""Commands that pages show exist, with the options that are shown; pages that run them: test_tutorials.py."""
+"""Commands on pages exist with their options; test_tutorials.py runs pages with commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDS = re.compile(r"\s(?:\|\|?|&&|>>?|#)(?:\s|$)|;|…")
 
 
 def shown(page: str) -> Iterator[str]:
-    """Command lines of a page: of its blocks of shell, and those that stand in a sentence."""
+    """Yield command lines of a page: from shell blocks and from sentences."""
     for language, block in BLOCK.findall(page):
         if language in ("", "bash"):
             yield from IN_BLOCK.findall(block.replace("\\\n", " "))
@@ -39,7 +39,7 @@ def shown(page: str) -> Iterator[str]:
 
 
 def wrong(line: str) -> str | None:
-    """The word of a command line that the command does not know."""
+    """Return the word of a command line that the command does not have."""
     words = shlex.split(re.sub(r"[\[\]()]", " ", ENDS.split(line)[0]))[1:]
     command = TREE
     while hasattr(command, "list_commands"):
@@ -75,11 +75,11 @@ REGISTRIES: dict[str, Any] = {
     "judge run": JUDGES,
     "judge replay": JUDGES,
 }
-"""What names of a command mean; those of other commands are data."""
+"""Registries of the names that commands take; names of other commands are data."""
 
 
 def wrong_key(line: str) -> str | None:
-    """The first KEY of `--set KEY=VALUE` that nothing on the line has as an option; names that do not ship are not checked."""
+    """Return the first KEY of `--set KEY=VALUE` that is not an option on the line; names that do not ship are not checked."""
     words = shlex.split(ENDS.split(line)[0])[1:]
     command = " ".join(words[:2]) if words[0] not in ("train", "run") else words[0]
     registry = REGISTRIES.get(command, DATASETS)
@@ -100,7 +100,7 @@ def wrong_key(line: str) -> str | None:
 
 
 def takes(annotation: Any, key: str) -> bool:
-    """Whether a config class, or a type with one in it, has an option; nested ones with dots."""
+    """Return whether a config class, or a type that contains one, has an option; nested ones with dots."""
     first, _, rest = key.partition(".")
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(first)
@@ -110,7 +110,7 @@ def takes(annotation: Any, key: str) -> bool:
     return annotation in (Any, dict) or get_origin(annotation) in (dict, Mapping) or any(takes(part, key) for part in get_args(annotation))
 
 
-def test_options_that_a_page_sets_exist() -> None:
+def test_options_set_on_a_page_exist() -> None:
     lines = {(str(page.relative_to(ROOT)), line) for page in PAGES for line in shown(page.read_text("utf-8")) if "--set" in line}
     assert len(lines) > 20
     assert sorted(f"{page}: {line}: {key}" for page, line in lines if (key := wrong_key(line))) == []
@@ -127,17 +127,17 @@ def test_options_that_a_page_sets_exist() -> None:
         ("method check setwise --set llm.local=pocket", None),
     ],
 )
-def test_set_of_an_unknown_option_is_found(line: str, key: str | None) -> None:
+def test_setting_an_unknown_option_is_detected(line: str, key: str | None) -> None:
     assert wrong_key(f"ragmeter {line}") == key
 
 
-def test_a_command_that_a_page_shows_exists_with_its_options() -> None:
+def test_commands_on_a_page_exist_with_their_options() -> None:
     lines = {(str(page.relative_to(ROOT)), line) for page in PAGES for line in shown(page.read_text("utf-8"))}
     assert len(lines) > 200
     assert sorted(f"{page}: {line}: {word}" for page, line in lines if (word := wrong(line))) == []
 
 
-def test_a_wrong_line_is_found() -> None:
+def test_wrong_command_line_is_detected() -> None:
     assert [wrong(f"ragmeter {line}") for line in ("results --metrics f1", "data fetch x y", "nonsense", "run x.yaml --dry-run # why")] == [
         "--metrics", "x", "nonsense", None,
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, needs no other machine, and its reference is complete."""
+"""The documentation site: it builds without warnings, loads no external resources, and its reference is complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written() -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The reference's pages and what is registered, of a process of its own: in this one tests have registered parts of theirs."""
+    """Return the reference pages and the registered names from another process, because tests have registered names in this one."""
     done = subprocess.run([sys.executable, "-c", WRITTEN], capture_output=True, text=True, check=True, cwd=ROOT)
     pages, registered = json.loads(done.stdout)
     return pages, registered
@@ -63,7 +63,7 @@ print(json.dumps([pages(), {name: [entry.id for entry in entries] for name, entr
 
 
 class Loads(HTMLParser):
-    """Addresses that a page loads by itself; links that a reader may follow are none."""
+    """Resources that a page loads, without links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Loads(HTMLParser):
 
 
 @pytest.mark.slow
-def test_a_reader_needs_no_other_machine(site: Path) -> None:
+def test_site_loads_no_external_resources(site: Path) -> None:
     written = sorted(site.rglob("*.html"))
     assert len(written) > 40
     for file in written:
@@ -89,7 +89,7 @@ def test_a_reader_needs_no_other_machine(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bars_within_cells_are_bars(site: Path) -> None:
+def test_vertical_bars_in_table_cells_are_unescaped(site: Path) -> None:
     page = (site / "reference" / "trainings.html").read_text("utf-8")
     assert "&lt;|endoftext|&gt;" in page
     for file in site.rglob("*.html"):
@@ -98,14 +98,14 @@ def test_bars_within_cells_are_bars(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_relative_link_of_every_page_leads_somewhere(site: Path) -> None:
+def test_every_relative_link_has_a_target(site: Path) -> None:
     for file in site.rglob("*.html"):
         for address in re.findall(r'(?:href|src)="([^"#?]+)', file.read_text("utf-8")):
             if not re.match(r"[a-z]+:|/", address):
                 assert (file.parent / address).exists(), f"{file.relative_to(site)} links to {address}"
 
 
-def test_links_of_the_readme_and_of_messages_lead_to_pages() -> None:
+def test_links_of_the_readme_and_messages_lead_to_pages() -> None:
     texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(f for package in PACKAGES for f in (ROOT / package).rglob("*.py"))]
     for file in texts:
         for path in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text("utf-8")):
@@ -117,7 +117,7 @@ def headings(page: str, level: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_reference_has_everything_that_is_registered(written: tuple[dict[str, str], dict[str, list[str]]]) -> None:
+def test_reference_lists_every_registered_name(written: tuple[dict[str, str], dict[str, list[str]]]) -> None:
     reference, registered = written
 
     def of(*names: str) -> list[str]:
@@ -139,7 +139,7 @@ def row(page: str, section: str, option: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_an_option_stands_with_default_bounds_and_both_presets(reference: dict[str, str]) -> None:
+def test_options_are_listed_with_default_bounds_and_both_presets(reference: dict[str, str]) -> None:
     rate = row(reference["reference/trainings.md"], "ark", "train.learning_rate")
     assert (rate["default"], rate["released"]) == ("`[6e-06, 4e-06, 2e-06]`", "`[1e-05, 8e-06, 4e-06]`")
     top = row(reference["reference/trainings.md"], "ark", "mine.top_k")
@@ -150,13 +150,13 @@ def test_an_option_stands_with_default_bounds_and_both_presets(reference: dict[s
 
 
 @pytest.mark.slow
-def test_every_option_of_every_part_is_explained(reference: dict[str, str]) -> None:
+def test_every_option_of_every_component_is_explained(reference: dict[str, str]) -> None:
     unexplained = [f"{path}: {line}" for path, page in reference.items() for line in options_without_words(page.splitlines())]
     assert unexplained == []
 
 
 def options_without_words(lines: Iterable[str]) -> list[str]:
-    """Rows of tables of options whose last cell says nothing."""
+    """Return rows of option tables whose last cell is empty."""
     result, inside = [], False
     for line in lines:
         inside = line.startswith("|") and (inside or line.startswith("| option |"))
@@ -165,7 +165,7 @@ def options_without_words(lines: Iterable[str]) -> list[str]:
     return result
 
 
-def test_every_variable_that_the_code_reads_is_documented() -> None:
+def test_every_environment_variable_is_documented() -> None:
     code = "".join(file.read_text("utf-8") for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
     read = set(re.findall(r"\b(?:RAGMETER_[A-Z]+|HF_HUB_OFFLINE|OPENAI_(?:API_KEY|BASE_URL)|NO_COLOR)\b", code))
     page = facts.environment_page()
@@ -179,8 +179,8 @@ PAGES = [
 ]
 
 
-def test_links_lead_to_files_of_the_repository() -> None:
-    """Whoever reads it where the code is hosted has no built site."""
+def test_repository_links_lead_to_existing_files() -> None:
+    """Readers on the repository's host have no built site."""
     assert len(PAGES) > 40
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""The table of endpoints of an experiment: which models get an address."""
+"""The table of endpoints of an experiment: which models get a URL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def address(config: Any) -> tuple[str | None, str | None]:
     return config.llm.base_url, config.llm.key_variable
 
 
-def test_models_of_the_table_get_its_address_unless_they_state_one() -> None:
+def test_endpoint_table_sets_the_url_of_models_without_one() -> None:
     loaded = experiment.parse(TABLE, "x.yaml")
     readers = [method.composition.reader.config for method in loaded.methods]  # type: ignore[union-attr]
     assert [address(config) for config in readers[:3]] == [
@@ -48,7 +48,7 @@ def test_models_of_the_table_get_its_address_unless_they_state_one() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "code"), [("{gemini-x: {base_ur: x}}", "unknown-key"), ("{gemini-x: 3}", "not-yaml"), ("3", "not-yaml")])
-def test_table_that_is_not_one_is_refused_with_its_line(wrong: str, code: str) -> None:
+def test_invalid_endpoint_table_is_refused_with_its_line(wrong: str, code: str) -> None:
     head, _, tail = TABLE.partition("endpoints:")
     text = f"{head}endpoints: {wrong}\ntrainings:{tail.partition('trainings:')[2]}"
     with raises(code, where="x.yaml:5"):

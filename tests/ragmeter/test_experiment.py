@@ -37,7 +37,7 @@ def complaint(text: str, **options: str) -> UserError:
     return caught.value
 
 
-def test_a_good_file_is_read_completely() -> None:
+def test_valid_file_is_read_completely() -> None:
     result = experiment.parse(GOOD, "x.yaml")
     assert [method.name for method in result.methods] == ["bm25", "fused"]
     assert str(result.benchmarks[0].reference) == "worlds/multihop:test"
@@ -46,12 +46,12 @@ def test_a_good_file_is_read_completely() -> None:
     assert result.reference == "fused"
 
 
-def test_the_first_method_that_is_no_control_is_the_default_reference() -> None:
+def test_first_method_that_is_not_a_control_is_the_default_reference() -> None:
     text = GOOD.replace("reference: fused\n", "").replace("- id: bm25", "- id: gold_answer").replace("    config: {k1: 1.2}\n", "")
     assert experiment.parse(text, "x.yaml").reference == "fused"
 
 
-def test_a_profile_lies_over_the_file() -> None:
+def test_profile_overrides_the_file() -> None:
     result = experiment.parse(GOOD, "x.yaml", profile="tiny")
     assert [method.name for method in result.methods] == ["bm25 + retrieval_only"]
     assert result.benchmarks[0].limit == 2
@@ -85,7 +85,7 @@ def test_a_profile_lies_over_the_file() -> None:
         ("[em, recall@5]", "[]", "metrics", 9, None),
     ],
 )
-def test_a_mistake_names_its_line_and_the_remedy(old: str, new: str, what: str, line: int, hint: str | None) -> None:
+def test_mistake_is_reported_with_line_and_remedy(old: str, new: str, what: str, line: int, hint: str | None) -> None:
     text = GOOD.replace(old, new, 1)
     if "extractive" in new:
         text = text.replace("    config: {k1: 1.2}\n", "")
@@ -98,32 +98,32 @@ def test_a_mistake_names_its_line_and_the_remedy(old: str, new: str, what: str, 
         assert hint in str(error.try_this)
 
 
-def test_a_mistake_in_a_profile_names_the_profiles_line() -> None:
+def test_mistake_in_a_profile_is_reported_with_its_line() -> None:
     error = complaint(GOOD.replace("reader: retrieval_only", "raeder: x"), profile="tiny")
     assert "x.yaml:14" in str(error.where)
     assert "did you mean 'reader'" in str(error.try_this)
 
 
-def test_an_unknown_profile_names_the_nearest() -> None:
+def test_unknown_profile_suggests_the_nearest() -> None:
     assert "did you mean 'tiny'" in str(complaint(GOOD, profile="tyni").try_this)
 
 
-def test_broken_yaml_names_its_line() -> None:
+def test_malformed_yaml_is_reported_with_its_line() -> None:
     error = complaint("name: x\nmethods: [\n")
     assert "not YAML" in error.what
     assert re.search(r"x\.yaml:[23]", str(error.where))
 
 
-def test_a_key_given_twice_is_an_error_and_not_the_last_word() -> None:
+def test_duplicate_key_is_an_error() -> None:
     assert "x.yaml:2" in str(complaint("name: a\nname: b\n").where)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])
-def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
+def test_document_other_than_a_mapping_is_refused(text: str) -> None:
     assert "mapping" in complaint(text).what
 
 
-def test_a_misspelt_required_key_is_reported_as_misspelt_and_a_missing_one_with_what_it_means() -> None:
+def test_misspelled_and_missing_required_keys_have_distinct_errors() -> None:
     error = complaint(GOOD.replace("name: mine", "nmae: mine"))
     assert "unknown key 'nmae'" in error.what
     assert error.try_this == "did you mean 'name'?"
@@ -132,7 +132,7 @@ def test_a_misspelt_required_key_is_reported_as_misspelt_and_a_missing_one_with_
     assert "the experiment's name in the store" in str(error.try_this)
 
 
-def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
+def test_missing_file_and_unknown_shipped_name_list_existing_ones() -> None:
     with raises("missing-file"):
         experiment.load("nowhere/x.yaml")
     with pytest.raises(UserError) as caught:
@@ -141,13 +141,13 @@ def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
 
 
 @pytest.mark.slow
-def test_experiments_are_listed_by_the_names_that_run_takes(tmp_path: Path) -> None:
+def test_experiments_are_listed_by_the_names_accepted_by_run(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["list", "experiments", "--json", "--store", str(tmp_path)])
     listed = [load["name"] for load in json.loads(done.stdout)["shipped"]]
     assert listed == list(experiment.shipped())
 
 
-def test_lines_are_those_of_the_file() -> None:
+def test_line_numbers_are_those_of_the_file() -> None:
     source = yaml_source.read("a: 1\nb:\n  - c: 2\n    d: 3\n", "f")
     assert source.where(("b", 0, "d")) == "f:4 (b.0.d)"
     assert source.where(("b", 0, "missing")) == "f:3 (b.0.missing)"
@@ -169,7 +169,7 @@ KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
         "key_variable: hf_abcdefghijklmnopqrstuvwxyz",
     ],
 )
-def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
+def test_misplaced_api_key_is_never_printed(line: str) -> None:
     chat = f"    reader:\n      id: chat\n      config:\n        llm:\n          model: m\n          {line}"
     text = GOOD.replace("    config: {k1: 1.2}", chat)
     error = complaint(text)
@@ -179,7 +179,7 @@ def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
     assert not any(part in response for part in ("abcdefghijklm", "Zm9vYmFy"))
 
 
-def test_other_wrong_values_are_repeated() -> None:
+def test_other_invalid_values_are_quoted() -> None:
     config = "    reader: {id: chat, config: {llm: {model: m, base_url: 'localhost:8000', max_tokens: 0}}}"
     assert "got 'localhost:8000'" in str(complaint(GOOD.replace("    config: {k1: 1.2}", config)))
 

@@ -1,4 +1,4 @@
-"""Candidates that a retriever finds: which retrievers a setting may name, and that their presets are theirs."""
+"""Candidates found by a retriever: which retrievers a setting may name, with which presets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ragmeter.experiment import candidate_retriever, in_setting, read_setting
 from tests.support.errors import raises
 
 
-def test_a_setting_may_name_a_preset_of_a_retriever() -> None:
+def test_setting_may_name_a_retriever_preset() -> None:
     setting = read_setting("corpus(retriever=dense[dpr-nq],n=50)", None)
     assert str(setting) == "corpus(retriever=dense[dpr-nq],n=50)"
     retriever = candidate_retriever(setting)
@@ -23,7 +23,7 @@ def test_a_setting_may_name_a_preset_of_a_retriever() -> None:
     assert retriever.config != Component.of("dense").config
 
 
-def test_a_preset_counts_below_oracle_too() -> None:
+def test_preset_applies_inside_an_oracle_setting() -> None:
     retriever = candidate_retriever(read_setting("oracle(base=corpus(retriever=dense[dpr-nq],n=50),n=10)", None))
     assert retriever is not None
     assert retriever.config == Component.of("dense", {"preset": "dpr-nq"}).config
@@ -37,13 +37,13 @@ def test_a_preset_counts_below_oracle_too() -> None:
         ("corpus(retriever=extractive,n=5)", "not-retriever"),
     ],
 )
-def test_what_is_no_retriever_or_preset_is_refused(text: str, what: str) -> None:
+def test_unknown_retriever_or_preset_is_refused(text: str, what: str) -> None:
     with raises(what):
         read_setting(text, "x.yaml:3")
 
 
 @pytest.mark.slow
-def test_the_retriever_of_a_preset_is_the_one_that_searches() -> None:
+def test_retriever_of_a_preset_is_used_for_search() -> None:
     pytest.importorskip("bm25s")
     benchmark = registry.load("worlds/multihop:test").limited(20)
     by_hand = Component.of("bm25", {"k1": 0.9, "b": 0.4}).build(Services()).index(benchmark.corpus)

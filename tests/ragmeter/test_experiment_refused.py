@@ -1,4 +1,4 @@
-"""What an experiment file may not say is refused with what to write in its place."""
+"""Invalid experiment files are refused with a remedy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def refused(text: str) -> UserError:
         ("name: x", "name: x\x00", "name a text file"),
     ],
 )
-def test_what_to_write_is_said(old: str, new: str, hint: str) -> None:
+def test_remedy_names_what_to_write(old: str, new: str, hint: str) -> None:
     error = refused(GOOD.replace(old, new, 1))
     assert hint in str(error.try_this)
     assert "x.yaml" in str(error.where)
@@ -60,28 +60,28 @@ def test_what_to_write_is_said(old: str, new: str, hint: str) -> None:
         ("positive_controls: [dens]", "unknown-row"),
     ],
 )
-def test_positive_control_that_is_no_row_sees_the_gold_or_is_the_reference_is_refused(declared: str, code: str) -> None:
+def test_invalid_positive_control_is_refused(declared: str, code: str) -> None:
     methods = "[{id: bm25}, {id: random}, {id: oracle_evidence}]"
     with raises(code, where="x.yaml"):
         experiment.parse(GOOD.replace("[{id: bm25, k: 3}]", methods) + declared, "x.yaml")
 
 
-def test_first_row_that_is_no_positive_control_is_the_reference() -> None:
+def test_first_row_that_is_not_the_positive_control_is_the_reference() -> None:
     text = GOOD.replace("[{id: bm25, k: 3}]", "[{id: bm25}, {id: random}]") + "positive_controls: [bm25]"
     assert experiment.parse(text, "x.yaml").reference == "random"
 
 
-def test_what_is_wrong_in_a_mapping_is_reported_where_a_name_might_have_stood() -> None:
+def test_error_in_a_component_mapping_names_its_nested_key() -> None:
     error = refused(GOOD.replace("k: 3", "reader: {id: extractive, config: 3}"))
     assert error.what.startswith("methods.0.reader.config: a mapping of keys is wanted, got 3")
 
 
-def test_a_key_in_the_wrong_place_is_not_in_the_remedy_either() -> None:
+def test_misplaced_api_key_is_not_in_the_remedy() -> None:
     key = "sk-" + "a1B2" * 10
     assert key not in str(refused(GOOD.replace("[f1, em]", key)))
 
 
-def test_a_checkpoint_without_trainings_says_how_to_have_it() -> None:
+def test_missing_checkpoint_error_explains_how_to_get_it() -> None:
     error = refused(TRAINED)
     assert "add trainings: [{id: ark, config: {…}}]" in str(error.try_this)
     named = refused(TRAINED.replace("checkpoint: ark", "checkpoint: mine"))
@@ -93,26 +93,26 @@ def test_a_checkpoint_without_trainings_says_how_to_have_it() -> None:
 
 
 @pytest.mark.parametrize(("position", "what"), [("", "unknown-experiment-name"), ("/dev/null", "unknown-experiment-name")])
-def test_what_is_no_file_is_called_what_it_is(position: str, what: str, tmp_path: Path) -> None:
+def test_folder_or_special_file_is_refused_as_an_experiment(position: str, what: str, tmp_path: Path) -> None:
     with raises(what) as caught:
         experiment.load(position or str(tmp_path))
     assert caught.value.try_this
 
 
-def test_a_folder_of_a_shipped_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_a_shipped_name_does_not_hide_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "demo").mkdir()
     monkeypatch.chdir(tmp_path)
     assert experiment.load("demo").path is None
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_file_with_invalid_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes(b"name: \xff\xfe\n")
     with raises("not-utf8") as caught:
         experiment.load(str(tmp_path / "x.yaml"))
     assert "UTF-8" in str(caught.value.try_this)
 
 
-def test_a_card_that_is_not_there_is_offered_to_be_written(call: Callable[..., Any], tmp_path: Path) -> None:
+def test_missing_card_error_suggests_the_template_command(call: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text("{}\n")
     done = call("submit", str(tmp_path / "p.jsonl"), "--card", str(tmp_path / "none.yaml"))
     assert done.code == 2

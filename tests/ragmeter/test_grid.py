@@ -1,4 +1,4 @@
-"""Rows with a `grid`: what they become, and what is wrong with one."""
+"""Rows with a `grid`: their expansion, and errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def names(text: str, profile: str | None = None) -> list[str]:
     return [method.name for method in experiment.parse(text, "f", profile=profile).methods]
 
 
-def test_example_of_the_page_has_the_descriptions_of_a_file_that_lists_its_rows() -> None:
+def test_grid_example_equals_the_file_with_listed_rows() -> None:
     grid, listed = experiment.parse(EXAMPLE, "f"), experiment.parse(ONE_BY_ONE, "f")
     assert [method.name for method in grid.methods] == [method.name for method in listed.methods]
     assert [method.composition.describe() for method in grid.methods] == [method.composition.describe() for method in listed.methods]

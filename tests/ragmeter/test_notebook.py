@@ -1,4 +1,4 @@
-"""The notebook under `examples`: what it shows is what its cells give."""
+"""The notebook under `examples`: its stored output equals the output of its cells."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shown(notebook: Any) -> list[Any]:
     ]
 
 
-def test_it_was_executed_from_top_to_bottom_and_names_no_place_of_a_machine() -> None:
+def test_notebook_is_executed_in_order_and_contains_no_local_paths() -> None:
     text = FILE.read_text("utf-8")
     notebook = json.loads(text)
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -44,7 +44,7 @@ def test_it_was_executed_from_top_to_bottom_and_names_no_place_of_a_machine() ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_executed_again_it_shows_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_output_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient
 

@@ -1,4 +1,4 @@
-"""Values laid over an experiment file, and that a stored experiment keeps them."""
+"""Overrides of an experiment file, and their storage with the experiment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def k1(method: Any) -> float:
     return float(method.composition.method.config.k1)
 
 
-def test_a_value_is_set_in_lists_by_name_id_and_position() -> None:
+def test_override_selects_list_items_by_name_id_or_position() -> None:
     result = parsed(
         "methods.bm25.config.k1=2", "methods.1.config.b=0.25", "methods.Other.k=7", "seed=3", "benchmarks.worlds/multihop.limit=2"
     )
@@ -45,7 +45,7 @@ def test_a_value_is_set_in_lists_by_name_id_and_position() -> None:
     assert (result.seed, result.benchmarks[0].limit) == (3, 2)
 
 
-def test_a_value_is_laid_over_the_profile_and_stays_in_the_stored_text() -> None:
+def test_override_applies_after_the_profile_and_is_stored() -> None:
     settings = ("benchmarks.0.limit=3", "methods.bm25.config.k1=2")
     for profile, dataset in ((None, "worlds/multihop"), ("small", "worlds/long")):
         result = parsed(*settings, profile=profile)
@@ -68,13 +68,13 @@ def test_a_value_is_laid_over_the_profile_and_stays_in_the_stored_text() -> None
         ("positive_controls=[gold_answer]", "unknown-row"),
     ],
 )
-def test_a_path_that_means_nothing_is_refused(setting: str, code: str) -> None:
+def test_invalid_override_path_is_refused(setting: str, code: str) -> None:
     with raises(code):
         parsed(setting)
 
 
 @pytest.mark.slow
-def test_a_run_continues_with_the_values_that_it_was_begun_with(tmp_path: Path, call: Callable[..., Any]) -> None:
+def test_run_resumes_with_its_original_overrides(tmp_path: Path, call: Callable[..., Any]) -> None:
     (tmp_path / "x.yaml").write_text(FILE)
     store = ("--store", str(tmp_path / "store"))
     assert call("run", str(tmp_path / "x.yaml"), "--set", "methods.Other.config.k1=2", *store).code == 0

@@ -1,4 +1,4 @@
-"""The example under `examples/own-data`: every quote of its questions stands in a document, and its experiment runs."""
+"""The example under `examples/own-data`: every quote occurs in a document, and its experiment runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own-data"
 
 
 @pytest.mark.parametrize("options", [{"chunker": "headings"}, {"chunk_size": 20, "chunk_overlap": 5}, {"chunker": "whole"}])
-def test_every_quote_stands_in_a_document(options: dict[str, object]) -> None:
+def test_every_quote_occurs_in_a_document(options: dict[str, object]) -> None:
     benchmark = load("files", {"path": str(EXAMPLE / "questions.csv"), "documents": str(EXAMPLE / "handbook"), **options})
     assert len(benchmark.questions) == 14
     for question in benchmark.questions:
@@ -28,7 +28,7 @@ def test_every_quote_stands_in_a_document(options: dict[str, object]) -> None:
 
 
 @pytest.mark.slow
-def test_the_experiment_compares_both_sizes_of_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiment_compares_both_passage_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("bm25s")
     monkeypatch.chdir(EXAMPLE)
     store = Store(tmp_path / "store")

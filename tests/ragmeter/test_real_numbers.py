@@ -1,4 +1,4 @@
-"""Tables on real records, reproduced by a few lines that use nothing of ours but the answers that were given."""
+"""Tables on real records, reproduced by a short script that uses only the stored answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZES = {"hotpotqa:train": 4, "2wikimultihopqa:dev": 40, "musique:train": 50}
 
 
 def native(reference: str, path: Path) -> list[tuple[str, str, list[str], list[str], set[int]]]:
-    """(id, question, golds, passages, positives) straight from the authors' file."""
+    """Yield (id, question, golds, passages, positives) directly from the original file."""
     text = path.read_text("utf-8")
     raw = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
     rows = []
@@ -59,7 +59,7 @@ def squad_f1(prediction: str, gold: str) -> float:
 
 
 def bm25_scores(question: str, passages: list[str]) -> np.ndarray:
-    """By an index of the question's own passages."""
+    """Return BM25 scores from an index of the question's own passages."""
     import bm25s
     import Stemmer
 
@@ -100,7 +100,7 @@ def recall_at_5(rows: list, scores: Callable[[str, list[str]], np.ndarray], *, o
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", FILES)
-def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
+def test_table_on_real_records_equals_an_independent_script(
     reference: str, data_folder: Path, tmp_path: Path, call: Callable[..., Any]
 ) -> None:
     path = data_folder / FILES[reference]
@@ -118,7 +118,7 @@ def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
 
     done = call("run", str(tmp_path / "x.yaml"), "--json", "--store", str(tmp_path / "store"))
     assert done.code == 0, done.err
-    Store(tmp_path / "store").database.close()  # this process would give it back after half a second
+    Store(tmp_path / "store").database.close()  # the process would release it after half a second
     (board,) = json.loads(done.out)["boards"]
     rows = native(reference, path)
     assert len(rows) == board["questions"] == SIZES[reference]
@@ -133,7 +133,7 @@ def test_the_table_on_real_records_is_reproduced_by_an_independent_script(
 
 
 def _answers(store: Path, run: str) -> dict[str, str]:
-    """Answers as any DuckDB client reads them."""
+    """Read the answers like any DuckDB client."""
     import duckdb
 
     with duckdb.connect(str(store / "store.duckdb"), read_only=True) as connection:

@@ -1,4 +1,4 @@
-"""The scripted LLM: right where it knows, labeled as a script, and survivable where it is corrupted."""
+"""The scripted LLM: correct where it knows the answer, labeled as a script, and robust under corruption."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.server import ChatRequest
 
 REFERENCE = "worlds/multihop:test"
 REQUESTED = 80
-"""Questions of it that are asked."""
+"""Number of questions that are used."""
 
 
 class Quiet:
@@ -57,7 +57,7 @@ methods: [{{id: {method}, reader: {reader}}}]
 
 
 def exact(predictions: Sequence[Prediction]) -> float:
-    """Share of questions answered by a gold string, or by the gold set joined as the datasets join it."""
+    """Return the share of questions answered by a gold string, or by the joined gold set."""
     gold = {question.id: question for question in datasets.load(REFERENCE).questions}
     return sum(_right(gold[p.question_id], p.answer) for p in predictions) / len(predictions)
 
@@ -67,7 +67,7 @@ def _right(question: Question, answer: str) -> bool:
 
 
 @pytest.mark.slow
-def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labeled(tmp_path: Path) -> None:
+def test_scripted_reader_is_correct_without_corruption_and_rows_are_labeled(tmp_path: Path) -> None:
     truth = WorldTruth.of(REFERENCE)
     with truth.server().running() as url:
         predictions = run(url, tmp_path)
@@ -79,24 +79,24 @@ def test_without_corruption_the_chat_reader_is_right_and_its_rows_are_labeled(tm
 
 
 @pytest.mark.slow
-def test_with_a_fifth_corrupted_nothing_crashes_and_every_failure_is_counted(tmp_path: Path) -> None:
+def test_corrupted_replies_never_crash_and_are_all_counted(tmp_path: Path) -> None:
     truth = WorldTruth.of(REFERENCE, corruption=0.2)
     with truth.server().running() as url:
         predictions = run(url, tmp_path)
-    spoilt = sum(truth.corrupted.values())
+    corrupted = sum(truth.corrupted.values())
     assert len(predictions) == REQUESTED
-    assert 0.1 * REQUESTED <= spoilt <= 0.3 * REQUESTED
+    assert 0.1 * REQUESTED <= corrupted <= 0.3 * REQUESTED
     assert {"empty"} < set(truth.corrupted) <= set(CORRUPTIONS)
-    # An empty reply is a failure that says so; the other corruptions are answers, and wrong ones.
+    # An empty reply is a reported failure; other corruptions are wrong answers.
     failed = [p for p in predictions if FAILED in p.notes]
     assert len(failed) == truth.corrupted["empty"] > 0
     assert all("empty" in p.notes[FAILED] and p.answer == "" for p in failed)
-    # Some evidence does not state the answer in its own words: that is so without corruption too.
-    assert 0.9 - spoilt / REQUESTED <= exact(predictions) <= 1 - spoilt / REQUESTED + 1e-9
+    # Some evidence does not state the answer verbatim, also without corruption.
+    assert 0.9 - corrupted / REQUESTED <= exact(predictions) <= 1 - corrupted / REQUESTED + 1e-9
 
 
 @pytest.mark.slow
-def test_a_finished_experiment_reruns_without_a_call(tmp_path: Path) -> None:
+def test_finished_experiment_reruns_without_a_call(tmp_path: Path) -> None:
     server = WorldTruth.of(REFERENCE).server()
     with server.running() as url:
         first = run(url, tmp_path)
@@ -110,7 +110,7 @@ def test_a_finished_experiment_reruns_without_a_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_misbehaving_endpoint_changes_no_answer(tmp_path: Path) -> None:
+def test_misbehaving_endpoint_changes_no_answer(tmp_path: Path) -> None:
     kinds = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
     truth = WorldTruth.of(REFERENCE, faults=Faults(passing=0.2, kinds=kinds))
     with truth.server().running() as url:
@@ -131,7 +131,7 @@ def ask(truth: WorldTruth, question: str, *passages: Passage) -> str:
 
 
 @pytest.mark.slow
-def test_it_answers_from_evidence_alone_by_default(truth: WorldTruth) -> None:
+def test_script_answers_only_from_evidence_by_default(truth: WorldTruth) -> None:
     corpus = truth.benchmarks[0].corpus
     query = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)
     proof = corpus.get(query.evidence)
@@ -147,7 +147,7 @@ def test_it_answers_from_evidence_alone_by_default(truth: WorldTruth) -> None:
         truth.reading = "evidence"
 
 
-def test_it_says_unknown_where_the_world_does_not_answer(truth: WorldTruth) -> None:
+def test_script_replies_unknown_if_the_world_has_no_answer(truth: WorldTruth) -> None:
     query = next(q for q in truth.questions.values() if not q.answerable)
     passages = truth.benchmarks[0].corpus.get(query.candidates or ())
     assert ask(truth, query.text, *passages) == UNKNOWN
@@ -156,7 +156,7 @@ def test_it_says_unknown_where_the_world_does_not_answer(truth: WorldTruth) -> N
 
 @pytest.mark.slow
 def test_distractors_alone_never_prove_most_questions(truth: WorldTruth) -> None:
-    """The proof looks for names; that must not make insufficient passages sufficient, nor miss the real ones."""
+    """The proof matches names; it must not accept insufficient passages or miss real ones."""
     corpus = truth.benchmarks[0].corpus
     bridges = [q for q in truth.questions.values() if q.type == "bridge" and q.answerable]
     texts = lambda ids: [p.full_text for p in corpus.get(ids)]  # noqa: E731
@@ -166,14 +166,14 @@ def test_distractors_alone_never_prove_most_questions(truth: WorldTruth) -> None
     assert sum(insufficient) / len(bridges) <= 0.15
 
 
-def test_it_answers_the_steps_of_a_chain(truth: WorldTruth) -> None:
+def test_script_answers_the_steps_of_a_chain(truth: WorldTruth) -> None:
     query = next(q for q in truth.questions.values() if q.type == "bridge" and q.answerable)
     first, second = query.metadata["steps"]
     assert truth.answer_to(first["question"]) == first["answer"]
     assert truth.answer_to(second["question"].replace("#1", first["answer"])) == query.answers[0]
 
 
-def test_a_later_prompt_is_one_handler(truth: WorldTruth) -> None:
+def test_custom_handler_adds_a_prompt(truth: WorldTruth) -> None:
     own = WorldTruth(truth.benchmarks)
 
     @own.handle
@@ -188,7 +188,7 @@ def test_a_later_prompt_is_one_handler(truth: WorldTruth) -> None:
     assert own.unrecognized == 1
 
 
-def test_a_template_recognizes_what_it_was_filled_to() -> None:
+def test_template_pattern_matches_its_filled_text() -> None:
     pattern = template_pattern("Costs $$5 (really). $passages\nQ: ${question}? again $question.")
     match = pattern.fullmatch("Costs $5 (really). a\nQ: b\nQ: c?? again c?.")
     assert match is not None
@@ -197,12 +197,12 @@ def test_a_template_recognizes_what_it_was_filled_to() -> None:
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
-def test_no_corruption_leaves_the_answer_readable(kind: str) -> None:
+def test_every_corruption_makes_the_answer_unreadable(kind: str) -> None:
     for answer in ("Ann Oder", "1506", "yes"):
         assert short_answer(corrupt(answer, kind)) != answer
 
 
-def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> None:
+def test_corruption_depends_only_on_the_prompt(truth: WorldTruth) -> None:
     requests = [ChatRequest("m", ({"role": "user", "content": f"q{n}"},), None) for n in range(2000)]
     item, two = (WorldTruth(truth.benchmarks, corruption=0.2, seed=1) for _ in range(2))
     drawn = [item.is_corrupted(request.prompt) for request in requests]
@@ -215,7 +215,7 @@ def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> Non
 
 
 @pytest.mark.slow
-def test_a_script_is_asked_without_a_server_and_its_rows_say_so(tmp_path: Path) -> None:
+def test_script_runs_without_a_server_and_its_rows_are_labeled(tmp_path: Path) -> None:
     def answered(**options: Any) -> list[Prediction]:
         llm = {"scripted": REFERENCE, **options}
         reader = Component.of("chat", {"llm": llm})
@@ -224,7 +224,7 @@ def test_a_script_is_asked_without_a_server_and_its_rows_say_so(tmp_path: Path) 
         return sorted(method.answer([question.query() for question in benchmark.questions[:20]]), key=lambda item: item.question_id)
 
     benchmark = datasets.load(REFERENCE, {})
-    first, again, spoilt = answered(), answered(), answered(corruption=1.0)
+    first, again, corrupted = answered(), answered(), answered(corruption=1.0)
     gold = {question.query().id: question.golds for question in benchmark.questions}
     assert sum(item.answer in gold[item.question_id] for item in first) > 10
     assert {item.notes["scripted"] for item in first} == {NAME}
@@ -233,12 +233,12 @@ def test_a_script_is_asked_without_a_server_and_its_rows_say_so(tmp_path: Path) 
         False,
         True,
     )
-    assert [item.answer for item in spoilt] != [item.answer for item in first]
+    assert [item.answer for item in corrupted] != [item.answer for item in first]
     with raises("unknown-script"):
         Component.of("chat", {"llm": {"scripted": "nowhere/x:test"}}).preflight()
 
 
-def test_the_server_speaks_the_protocol_to_the_plain_client(truth: WorldTruth) -> None:
+def test_scripted_server_follows_the_protocol_of_the_openai_client(truth: WorldTruth) -> None:
     import openai
 
     with truth.server().running() as url, openai.OpenAI(api_key="none", base_url=url, max_retries=0) as client:

@@ -1,4 +1,4 @@
-"""The example under `examples/serving`: both servers serve the model that the experiment asks for, and it runs."""
+"""The example under `examples/serving`: both servers serve the experiment's model, and the experiment runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(name: str) -> Any:
 
 
 @pytest.mark.slow
-def test_the_experiment_runs_at_a_server_with_the_options_of_the_example(tmp_path: Path) -> None:
+def test_serving_example_runs_with_its_options(tmp_path: Path) -> None:
     options = read("vllm.yaml")
     server = VLLM(options["served-model-name"], max_model_len=options["max-model-len"])
     (config,) = read("ray-serve.yaml")["applications"][0]["args"]["llm_configs"]

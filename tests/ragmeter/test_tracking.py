@@ -1,4 +1,4 @@
-"""What trackers are given; `make integrations` sends it to the real ones."""
+"""Values sent to trackers; `make integrations` sends them to real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tutorials do what they say: every command on these pages is run, and prints what the page shows."""
+"""Tutorial pages: every command is executed and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ PAGES = (
     "statistics",
 )
 ALONE = ("index", "quickstart", "footguns")
-"""Pages of which each command starts by itself, as a newcomer's does; those of the others are forks of one process."""
+"""Pages on which each command starts its own process; commands of other pages are forks of one process."""
 LONGEST = 40
-"""Lines of a part of one's own, as its page promises."""
+"""Maximum number of lines of a user's component, as its page promises."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def tutorial(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless browser where there is one; without one, what pages show in a browser is not looked at."""
+    """Start a headless browser if available; otherwise, browser output of pages is not checked."""
     import shutil
 
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -70,7 +70,7 @@ def forks(tutorial: ModuleType) -> Iterator[Path]:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A folder with a short name: long ones break the lines in which commands print them."""
+    """Return a folder with a short name, because long names break printed lines."""
     with tempfile.TemporaryDirectory(prefix="r") as folder:
         yield Path(folder)
 
@@ -78,7 +78,7 @@ def short_path() -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_says_is_what_happens(page: str, tutorial: ModuleType, forks: Path, short_path: Path, browser: Any) -> None:
+def test_tutorial_output_equals_the_page(page: str, tutorial: ModuleType, forks: Path, short_path: Path, browser: Any) -> None:
     pytest.importorskip("bm25s")
     with tutorial.room(short_path, forks) as room:
         tutorial.play((DOCS / f"{page}.md").read_text("utf-8"), room, browser)
@@ -87,13 +87,13 @@ def test_what_a_page_says_is_what_happens(page: str, tutorial: ModuleType, forks
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("page", ALONE)
-def test_what_a_page_for_newcomers_says_is_what_happens(page: str, tutorial: ModuleType, short_path: Path) -> None:
+def test_beginner_tutorial_output_equals_the_page(page: str, tutorial: ModuleType, short_path: Path) -> None:
     pytest.importorskip("bm25s")
     with tutorial.room(short_path) as room:
         tutorial.play((DOCS / f"{page}.md").read_text("utf-8"), room)
 
 
-def test_every_page_with_files_to_write_is_run(tutorial: ModuleType) -> None:
+def test_every_page_with_files_is_executed(tutorial: ModuleType) -> None:
     pages = {file.relative_to(DOCS).with_suffix("").as_posix(): tutorial.blocks(file.read_text("utf-8")) for file in DOCS.rglob("*.md")}
     assert {page for page, blocks in pages.items() if any(block.title for block in blocks)} <= {*PAGES, *ALONE}
     assert {page for page in pages if page.startswith("tutorials/")} <= {*PAGES}
@@ -101,7 +101,7 @@ def test_every_page_with_files_to_write_is_run(tutorial: ModuleType) -> None:
         assert len(pages[page]) >= 2, page
 
 
-def test_parts_of_ones_own_are_as_short_as_promised(tutorial: ModuleType) -> None:
+def test_own_components_are_as_short_as_promised(tutorial: ModuleType) -> None:
     results = tutorial.blocks((DOCS / "own-method.md").read_text("utf-8"))
     parts = [block for block in results if block.title and block.title.endswith(".py") and block.title != "my_app.py"]
     assert len(parts) == 5
@@ -109,7 +109,7 @@ def test_parts_of_ones_own_are_as_short_as_promised(tutorial: ModuleType) -> Non
         assert part.text.count("\n") < LONGEST, part.title
 
 
-def test_output_that_was_not_printed_is_named(tutorial: ModuleType) -> None:
+def test_missing_output_is_reported(tutorial: ModuleType) -> None:
     printed = "method   f1\nbm25   83.9 ± 3.2   0.0021\nrun ad6826c5094d done\n"
     assert tutorial.missing("bm25 83.9 ± 3.2 …\n…\nrun bb70df2c5f6c done\n", printed) is None
     assert tutorial.missing("bm25 84.0 ± 3.2 …", printed) == "bm25 84.0 ± 3.2 …"
@@ -117,7 +117,7 @@ def test_output_that_was_not_printed_is_named(tutorial: ModuleType) -> None:
     assert tutorial.missing("f1", printed) == "f1"
 
 
-def test_a_page_fails_where_a_command_does(tutorial: ModuleType, tmp_path: Path) -> None:
+def test_failing_command_fails_its_page(tutorial: ModuleType, tmp_path: Path) -> None:
     page = '```yaml title="a.txt"\nfirst\n```\n\n```bash\ncat a.txt\n{}\n```\n\n```text\nfirst\n```\n'
     with tutorial.room(tmp_path) as room:
         tutorial.play(page.format("true"), room)
@@ -127,7 +127,7 @@ def test_a_page_fails_where_a_command_does(tutorial: ModuleType, tmp_path: Path)
             tutorial.play(page.format("true").replace("text\nfirst", "text\nsecond"), room)
 
 
-def test_what_is_marked_so_is_shown_only(tutorial: ModuleType) -> None:
+def test_block_marked_not_run_is_not_executed(tutorial: ModuleType) -> None:
     page = "<!-- not run -->\n```bash\nmake install\n```\n\n```bash\ntrue\n```\n"
     assert [block.text for block in tutorial.blocks(page)] == ["true\n"]
     assert re.fullmatch(tutorial.pattern("run … (ad6826c5)"), "run anything (0b0d01a8)")

@@ -1,11 +1,11 @@
-"""Pages whose commands are executed: read from Markdown, run block by block, held against the output that they show.
+"""Execute the commands of pages block by block, and compare their output with the output on the page.
 
 - A fenced block with a `title` is a file and is written under that name.
 - `bash` and `python` blocks are run, in order, in one folder. They must succeed.
-- A `text` block is what the block before it prints: its lines occur in that order. `…` stands for anything, white space
-  and hashes of eight digits and more for any others; a line `…` for any lines.
-- `<!-- not run -->` before a block: it is shown only. `<!-- in the background -->`: a server; the next blocks run when
-  it answers. `<!-- in the browser: PATH -->` before a `text` block: what a browser shows of that server at PATH.
+- A `text` block is the output of the block before it: its lines occur in that order. `…` matches any text, white space
+  matches any white space, and a hash of at least eight digits any hash; a line `…` matches any lines.
+- `<!-- not run -->` before a block: it is not executed. `<!-- in the background -->`: a server; the next blocks run when
+  it answers. `<!-- in the browser: PATH -->` before a `text` block: text of that server's page at PATH in a browser.
 
     python tests/ragmeter/tutorial.py PAGE      # runs a page and prints what its blocks print
 """
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 PORTS = re.compile(r"\b(?:8000|8501)\b")
-"""Ports that pages name; free ones take their place."""
+"""Ports on pages, which are replaced by free ones."""
 _FENCE = re.compile(
     r"(?:^<!-- (?P<directive>[^\n]*?) -->\n+)?^```(?P<language>\w+)(?:[ \t]+title=\"(?P<title>[^\"]+)\")?[^\n]*\n"
     r"(?P<text>.*?)^```$",
@@ -38,7 +38,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, with what the page says to those who run it."""
+    """A fenced block, with the page's instructions on how to run it."""
 
     language: str
     title: str | None
@@ -47,20 +47,20 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page in order; those that are not run are left out."""
+    """Return the blocks of a page in order, without those that are not run."""
     results = [Block(m["language"], m["title"], m["text"], m["directive"] or "") for m in _FENCE.finditer(page)]
     return [block for block in results if block.directive != "not run"]
 
 
 def pattern(line: str) -> str:
-    """The regular expression of a line that a page shows."""
+    """Return the regular expression of a line on a page."""
     text = re.escape(" ".join(line.split()))
     text = text.replace("\\ ", r"\s+").replace("…", ".*")
     return re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b", "[0-9a-f]{8,64}", text)
 
 
 def missing(shown: str, printed: str) -> str | None:
-    """The first line that a page shows and nothing printed, in order; None where all were."""
+    """Return the first line of a page that was not printed, in order; None if all were."""
     lines = iter(printed.splitlines())
     for line in filter(str.strip, shown.splitlines()):
         if line.strip() == "…":
@@ -73,11 +73,11 @@ def missing(shown: str, printed: str) -> str | None:
 
 @dataclass
 class Room:
-    """A folder in which a page is run, as a newcomer's shell would.
+    """Folder in which a page is run, like a new user's shell.
 
     Attributes:
-        folder: Files of the page, and the store that its commands make.
-        environment: An environment of Python of its own: what a page installs goes there, and nowhere else.
+        folder: Files of the page, and the store that its commands create.
+        environment: A separate Python environment, into which a page installs packages.
     """
 
     folder: Path
@@ -88,7 +88,7 @@ class Room:
 
     @property
     def variables(self) -> dict[str, str]:
-        # Pages share the cache of these tests: what one has generated, the next does not generate again.
+        # Pages share the cache of these tests, so each benchmark is generated once.
         foreign = ("RAGMETER_", "PYTEST_", "GITHUB_", "PIP_")
         own = {k: v for k, v in os.environ.items() if k == "RAGMETER_CACHE" or not k.startswith(foreign)}
         return own | {
@@ -105,7 +105,7 @@ class Room:
         }
 
     def filled(self, text: str) -> str:
-        """Text with free ports in the place of those that it names."""
+        """Replace the ports in a text by free ones."""
         return PORTS.sub(lambda m: self.ports.setdefault(m[0], str(_free_port())), text)
 
     def write(self, block: Block) -> None:
@@ -182,7 +182,7 @@ _SHOWN = """() => {
 
 @contextlib.contextmanager
 def forks(folder: Path) -> Iterator[Path]:
-    """The socket of a process whose forks run commands, see `forks.py`."""
+    """Start a process whose forks run commands, and yield its socket; see `forks.py`."""
     own, address = Room(folder, folder), folder / "forks"
     process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("forks.py")), "serve", str(address)], env=own.variables)
     try:
@@ -199,11 +199,11 @@ def forks(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def room(folder: Path, forks: Path | None = None) -> Iterator[Room]:
-    """A room with an environment that sees the packages of this one and keeps what is installed to itself.
+    """Create a room with an environment that sees this one's packages and keeps new installations to itself.
 
     Args:
-        folder: Where it is made.
-        forks: Where commands are run as forks of one process, but for servers; None: each starts by itself.
+        folder: Folder to create it in.
+        forks: Socket of a process whose forks run commands other than servers; None starts a process per command.
     """
     import venv
 
@@ -233,10 +233,10 @@ def play(page: str, where: Room, browser: Any = None, tell: bool = False) -> Non
     """Run a page.
 
     Args:
-        page: Its Markdown.
-        where: Where it is run.
-        browser: For what a page shows in a browser; such blocks are passed over without one.
-        tell: Print what blocks print, and let differences from what the page shows pass.
+        page: Markdown of the page.
+        where: Room to run it in.
+        browser: Browser for blocks with browser output, which are skipped without one.
+        tell: Print the output of blocks, and ignore differences from the page.
 
     Raises:
         AssertionError: A block failed, or printed something else than the page shows.

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as the application sees it."""
+    """Request as received by the application."""
 
     path: str
     headers: Mapping[str, str]
@@ -30,7 +30,10 @@ Reply = tuple[int, Any, Mapping[str, str]]
 
 @contextmanager
 def app(reply: Callable[[Asked], Reply | Any]) -> Iterator[tuple[str, list[Asked]]]:
-    """Serve; gives the URL, and the requests as they come. What is not a `Reply` is sent as JSON with status 200."""
+    """Serve an application; return the URL, and the requests as they arrive.
+
+    A result other than `Reply` is sent as JSON with status 200.
+    """
     requests: list[Asked] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -52,13 +55,13 @@ def app(reply: Callable[[Asked], Reply | Any]) -> Iterator[tuple[str, list[Asked
         do_GET = do_POST
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Say nothing of clients that left."""
+            """Ignore errors of clients that disconnected."""
 
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -70,5 +73,5 @@ def app(reply: Callable[[Asked], Reply | Any]) -> Iterator[tuple[str, list[Asked
 
 
 def shout(question: str) -> str:
-    """Answer a question by its first word."""
+    """Answer a question by its first word in capitals."""
     return question.split()[0].upper()

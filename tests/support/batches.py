@@ -1,4 +1,4 @@
-"""The server's side of OpenAI's batch API on loopback, strict about what it is sent."""
+"""The server of OpenAI's batch API on loopback, with strict checks of requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ STEPS = ("validating", "in_progress", "finalizing")
 
 
 class Batches(ThreadingHTTPServer):
-    """An endpoint with `/files` and `/batches`; each look at a batch takes it one step further.
+    """An endpoint with `/files` and `/batches`; each status request advances a batch by one step.
 
     Attributes:
-        final: Status in which batches end.
-        held: While set, batches stay in progress.
-        refuse: From method and path to a status that is answered in place of a reply; None for none.
-        unanswered: Whether a request is left out when a batch expires; its prompt is passed.
-        cut: Bytes that are missing at the end of output files.
-        usage: Of every reply.
+        final: Final status of batches.
+        held: If set, batches stay in progress.
+        refuse: Maps method and path to an error status, or None for a normal reply.
+        unanswered: Whether a request, given its prompt, is missing when a batch expires.
+        cut: Number of bytes missing at the end of output files.
+        usage: Usage of every reply.
         live: Prompts of live calls.
-        batches, files: What was created, by id.
+        batches, files: Created objects by id.
     """
 
     daemon_threads = True
@@ -51,7 +51,7 @@ class Batches(ThreadingHTTPServer):
 
     @property
     def requests(self) -> list[str]:
-        """Prompts of all batches, in order."""
+        """Return the prompts of all batches in order."""
         lines = [line for batch in self.batches.values() for line in self.files[batch["input_file_id"]].splitlines()]
         return [json.loads(line)["body"]["messages"][-1]["content"] for line in lines]
 
@@ -61,7 +61,7 @@ class Batches(ThreadingHTTPServer):
         return name
 
     def advance(self, batch: dict[str, Any]) -> None:
-        """Take a batch one step further."""
+        """Advance a batch by one step."""
         if batch["status"] not in STEPS or (self.held.is_set() and batch["status"] == "in_progress"):
             return
         following = STEPS.index(batch["status"]) + 1
@@ -218,4 +218,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""

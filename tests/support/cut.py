@@ -9,10 +9,10 @@ class Cut(Silent):
     """Progress that raises `KeyboardInterrupt` once, after some steps of the first loop.
 
     Args:
-        after: Steps.
+        after: Number of steps before the interruption.
 
     Attributes:
-        resumed: Finished steps with which each loop has begun.
+        resumed: Number of finished steps at the start of each loop.
     """
 
     def __init__(self, after: int) -> None:

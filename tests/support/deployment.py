@@ -1,4 +1,4 @@
-"""A deployment behind one address on loopback: what it answers, what it says of itself, and documents about its build."""
+"""A deployment behind one address on loopback: its answers, its reported identity, and documents about its build."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tests.support.server import Handler, OpenAIServer, Refused, Written
 
 
 class Deployment(OpenAIServer):
-    """A model `m` at an endpoint that can be replaced by another one behind the same name.
+    """Model `m` at an endpoint that can be replaced behind the same name.
 
     Attributes:
-        answer_text: What it answers.
-        created: Gives `created` of its entry in `/v1/models`; None: the server has no such list.
+        answer_text: Its answer.
+        created: Returns `created` of its entry in `/v1/models`; None if the server has no such list.
         system: Its `system_fingerprint`.
-        documents: By path, a status, a JSON value (or bytes) and headers.
+        documents: Status, JSON value (or bytes) and headers by path.
         delay: Seconds before a document is sent.
-        asked: Paths that were read, in order.
+        asked: Requested paths in order.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from benchmarks.core.errors import UserError
 
 @contextmanager
 def raises(code: str, where: str | None = None) -> Iterator[pytest.ExceptionInfo[UserError]]:
-    """Expect an error of this code; `where` must be part of the place that it names."""
+    """Expect an error of this code; `where` must be part of its location."""
     with pytest.raises(UserError) as caught:
         yield caught
     assert caught.value.code == code, str(caught.value)

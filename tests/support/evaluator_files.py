@@ -2,8 +2,8 @@
 
     python -m tests.support.evaluator_files FOLDER [SEEDS]
 
-writes them, so that the official scripts can be run on the same files; `tests/results/formats/recorded_evaluators.json` keeps what
-they printed.
+This writes them, so that the official scripts can be run on the same files; `tests/results/formats/recorded_evaluators.json` has
+their output.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ ALIASES = ("Lugdunum", "Lyons")
 
 @dataclass
 class Case:
-    """A data file with its companions, a file of predictions, and what the script makes of it.
+    """A data file with related files, a file of predictions, and the script's result on it.
 
     Attributes:
-        reference: What the data file is loaded as.
+        reference: Data reference of the data file.
         rows: Its records.
         predictions: The file of predictions.
-        script: From its text to a result; raises `Refused`.
+        script: Maps its text to a result; raises `Refused`.
         data: The data file, JSON of `rows` unless the layout differs.
-        beside: Further files by name.
+        beside: Related files by name.
     """
 
     reference: str
@@ -73,14 +73,14 @@ class Case:
 
 
 def gold_text(draws: random.Random) -> str:
-    """An answer as data have it: with at least one character that is no blank."""
+    """Return an answer with at least one character that is not white space."""
     while not (text := " ".join(draws.sample(WORDS, draws.choice((1, 1, 2, 3))))).strip() or text.lstrip().startswith("["):
         pass
     return text
 
 
 def near(draws: random.Random, golds: list[str]) -> str:
-    """A prediction: right, nearly right, wrong, or empty."""
+    """Return a prediction: right, nearly right, wrong, or empty."""
     gold = draws.choice(golds) if golds else ""
     return draws.choice(
         (gold, gold.upper(), f"the {gold}, indeed", "A", "", "yes", gold_text(draws), f"{gold}\n{gold_text(draws)}", "No.", "\0")
@@ -88,7 +88,7 @@ def near(draws: random.Random, golds: list[str]) -> str:
 
 
 def kept(draws: random.Random, rows: list[Any]) -> list[Any]:
-    """All, or some, of a list."""
+    """Return all or some items of a list."""
     return rows if draws.random() < 0.5 else [row for row in rows if draws.random() < 0.8]
 
 
@@ -113,7 +113,7 @@ BROKEN: tuple[Any, ...] = (None, 7, [3], [["Ada", [0]]], [None])
 
 
 def paragraphs(draws: random.Random, lower: bool) -> list[list[Any]]:
-    """Paragraphs of a record; a title may stand twice, and in 2Wiki's records no two differ in case alone."""
+    """Return paragraphs of a record; a title may occur twice, and in 2Wiki's records no two differ only in case."""
     titles = ["Ada", "Ada", "Zoll (town)", "AT&T", "Ünlü", "b", "Ada II"] + ([] if lower else ["ada"])
     return [
         [title, [f"{title} {number}.{draws.randrange(99)}" for number in range(draws.randrange(5))]]
@@ -122,7 +122,7 @@ def paragraphs(draws: random.Random, lower: bool) -> list[list[Any]]:
 
 
 def multihop(draws: random.Random, *, two_wiki: bool) -> Case:
-    """A case of HotpotQA, or of 2WikiMultihopQA with aliases."""
+    """Return a case of HotpotQA, or of 2WikiMultihopQA with aliases."""
     rows: Rows = []
     aliases: Rows = []
     for identifier in identifiers(draws, draws.randint(1, 5)):
@@ -176,7 +176,7 @@ def multihop(draws: random.Random, *, two_wiki: bool) -> Case:
     script = evaluators.two_wiki if two_wiki else evaluators.hotpotqa
     predictions = json.dumps(file, ensure_ascii=draws.random() < 0.5, indent=draws.choice((None, 1)))
     if draws.random() < 0.1 and rows[0]["_id"] in file.get("answer", {}):
-        # A key that stands twice: the last one counts.
+        # A repeated key: the last one counts.
         predictions = predictions.replace('"answer": {', f'"answer": {{{json.dumps(rows[0]["_id"])}: "once", ', 1)
     if draws.random() < 0.04:
         predictions += draws.choice((" x", "}", "\n{}"))
@@ -220,7 +220,7 @@ def said_triples(draws: random.Random, row: dict[str, Any], _: bool) -> Any:
 
 
 def musique(draws: random.Random, *, full: bool) -> Case:
-    """A case of MuSiQue-ans, or of MuSiQue-full with its twins."""
+    """Return a case of MuSiQue-ans, or of MuSiQue-full with its twins."""
     rows: Rows = []
     for number in range(draws.randint(1, 4)):
         n = draws.randint(2, 6)
@@ -288,7 +288,7 @@ def musique(draws: random.Random, *, full: bool) -> Case:
 
 
 def json_lines(rows: Rows, draws: random.Random) -> str:
-    """An array, or lines."""
+    """Return rows as a JSON array or as JSON Lines."""
     return json.dumps(rows, indent=draws.choice((None, 2))) if draws.random() < 0.3 else "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -305,7 +305,7 @@ CLASSES = ["City", "City and country", "Date", "Other"]
 
 
 def longbench(draws: random.Random) -> Case:
-    """A case of a LongBench set."""
+    """Return a case of a LongBench subset."""
     subset = draws.choice(list(SETS))
     metric, even = SETS[subset], subset.endswith("_e")
     rows: Rows = []
@@ -347,7 +347,7 @@ def longbench(draws: random.Random) -> Case:
 
 
 def rog(draws: random.Random) -> Case:
-    """A case of RoG's WebQSP."""
+    """Return a case of RoG's WebQSP."""
     rows: Rows = []
     for number in range(draws.randint(1, 5)):
         answers = [gold_text(draws) for _ in range(draws.randint(1, 4))]
@@ -381,7 +381,7 @@ def rog(draws: random.Random) -> Case:
 
 
 def squad(draws: random.Random) -> Case:
-    """A case of answers by id."""
+    """Return a case of answers by id."""
     rows: Rows = []
     for identifier in identifiers(draws, draws.randint(1, 5)):
         golds = [gold_text(draws) for _ in range(draws.randint(1, 3))]
@@ -403,11 +403,11 @@ CASES: dict[str, tuple[str, Callable[[random.Random], Case]]] = {
     "rog": ("rog", rog),
     "squad": ("squad", squad),
 }
-"""By name: the format, and what makes a case."""
+"""The format and case generator by name."""
 
 
 def write(case: Case, folder: Path) -> tuple[Path, Path]:
-    """Write a case; returns the data file and the file of predictions."""
+    """Write a case; return the data file and the file of predictions."""
     folder.mkdir(parents=True, exist_ok=True)
     data, predictions = folder / "data.json", folder / "predictions"
     lines = not case.reference.startswith(("hotpotqa", "2wiki"))

@@ -1,6 +1,6 @@
 """The official evaluators restated over the authors' data and a file of predictions, independent of the package.
 
-Each reads a file as the script does and returns values per question (None if the script leaves a question out) and what it prints.
+Each reads a file like the script and returns values per question (None if the script omits a question) and the printed output.
 Written from the scripts' published rules: HotpotQA `hotpot_evaluate_v1.py`, 2WikiMultihopQA v1.1, MuSiQue `evaluate_v1.0.py`,
 LongBench `eval.py`, RoG `evaluate_results.py`, SQuAD `evaluate-v1.1.py`.
 """
@@ -20,43 +20,43 @@ Rows = list[dict[str, Any]]
 
 
 class Refused(Exception):
-    """The script stops at this file."""
+    """Raised where the script stops at a file."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a script makes of a file: by its name of a value, one per question, and what it prints."""
+    """Result of a script: values per question by name, and what it prints."""
 
     questions: Mapping[str, list[float | None]]
     printed: Mapping[str, float | None]
 
 
 def plain(text: str) -> str:
-    """Lower case without punctuation."""
+    """Lowercase a text and remove punctuation."""
     return "".join(letter for letter in text.lower() if letter not in string.punctuation)
 
 
 def words(text: Any) -> list[str]:
-    """Words of a text without articles."""
+    """Return the words of a text without articles."""
     if not isinstance(text, str):
         raise Refused("an answer is a text")
     return re.sub(r"\b(a|an|the)\b", " ", plain(text)).split()
 
 
 def shares(claimed: int, wanted: int, same: int) -> tuple[float, float, float]:
-    """F1, precision and recall."""
+    """Return F1, precision and recall."""
     precision, recall = same / claimed if claimed else 0.0, same / wanted if wanted else 0.0
     return (2 * precision * recall / (precision + recall) if precision + recall else 0.0), precision, recall
 
 
 def overlap(prediction: str, gold: str) -> tuple[float, float, float]:
-    """F1, precision and recall of the words of two texts."""
+    """Return F1, precision and recall of the words of two texts."""
     one, other = words(prediction), words(gold)
     return shares(len(one), len(other), (Counter(one) & Counter(other)).total())
 
 
 def answer(prediction: str, golds: Iterable[str]) -> dict[str, float]:
-    """HotpotQA's and 2Wiki's answer: the best value of each kind over the golds."""
+    """Return HotpotQA's and 2Wiki's answer score: the best value of each kind over the golds."""
     best = dict.fromkeys(("em", "f1", "prec", "recall"), 0.0)
     for gold in golds:
         same = words(prediction) == words(gold)
@@ -68,7 +68,7 @@ def answer(prediction: str, golds: Iterable[str]) -> dict[str, float]:
 
 
 def tuples(value: Any) -> set[tuple[Any, ...]]:
-    """Python's `set(map(tuple, value))`."""
+    """Return Python's `set(map(tuple, value))`."""
     try:
         return set(map(tuple, value))
     except TypeError as error:
@@ -76,7 +76,7 @@ def tuples(value: Any) -> set[tuple[Any, ...]]:
 
 
 def loaded(text: str) -> Any:
-    """The JSON of a file."""
+    """Return the JSON of a file."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -84,7 +84,7 @@ def loaded(text: str) -> Any:
 
 
 def sections(text: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The sections of HotpotQA's file."""
+    """Return the sections of HotpotQA's file."""
     file = loaded(text)
     if not isinstance(file, dict) or not all(isinstance(file.get(name), dict) for name in names):
         raise Refused("a section is missing")
@@ -92,7 +92,7 @@ def sections(text: str, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def facts(value: Any, *, fold: bool) -> list[tuple[Any, ...]]:
-    """Supporting facts, their titles in lower case for 2Wiki."""
+    """Return supporting facts, with lowercase titles for 2Wiki."""
     pairs = list(tuples(value))
     if not fold:
         return pairs
@@ -132,7 +132,7 @@ def hotpotqa(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: igno
 
 
 def of_facts(claimed: list[tuple[Any, ...]], gold: list[tuple[Any, ...]]) -> dict[str, float]:
-    """Values of supporting facts; a fact that a list names twice counts twice."""
+    """Return values of supporting facts; a fact listed twice counts twice."""
     right = sum(fact in gold for fact in claimed)
     lost = sum(fact not in claimed for fact in gold)
     f1, precision, recall = shares(len(claimed), right + lost, right)
@@ -140,7 +140,7 @@ def of_facts(claimed: list[tuple[Any, ...]], gold: list[tuple[Any, ...]]) -> dic
 
 
 def normal_triples(value: Any) -> set[tuple[str, ...]]:
-    """Claimed triples, each part normalized in place as the script does."""
+    """Return claimed triples, each part normalized in place like in the script."""
 
     def normal(part: Any) -> Any:
         if isinstance(part, str):
@@ -174,7 +174,7 @@ def two_wiki(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: igno
 
 
 def of_triples(claimed: set[tuple[str, ...]], row: Mapping[str, Any], names: Mapping[str, set[str]]) -> dict[str, float]:
-    """Values of triples: a claim is right if it is any wording of any gold triple."""
+    """Return values of triples: a claim is right if it equals any wording of any gold triple."""
     golds: list[set[tuple[str, ...]]] = []
     for place, (head, relation, tail) in enumerate(row["evidences"]):
         heads, tails = {head}, {tail}
@@ -188,7 +188,7 @@ def of_triples(claimed: set[tuple[str, ...]], row: Mapping[str, Any], names: Map
 
 
 def lines(text: str, *, blank: bool = True) -> list[Any]:
-    """The JSON of each line."""
+    """Return the JSON of each line."""
     return [loaded(line.strip()) for line in text.split("\n") if line.strip()]
 
 
@@ -248,7 +248,7 @@ def longbench_score(metric: str, prediction: str, gold: str, classes: Any) -> fl
         return overlap(prediction, gold)[0]
     if metric == "class":
         named = [name for name in classes if name in prediction]
-        for name in named:  # a list that shrinks while it is gone through, as there
+        for name in named:  # a list that shrinks during iteration, like in the script
             if name in gold and name != gold:
                 named.remove(name)
         return 1 / len(named) if gold in named else 0.0
@@ -257,7 +257,7 @@ def longbench_score(metric: str, prediction: str, gold: str, classes: Any) -> fl
 
 
 def longbench(data: Rows, text: str, *, metric: str, even: bool) -> Result:
-    """`eval.py`, which reads golds from the file of predictions; a line is here held against the data by answers and length."""
+    """Return the result of `eval.py`, which reads golds from the predictions; here, lines are matched by answers and length."""
     free = list(range(len(data)))
     scores: list[float | None] = [None] * len(data)
     for place, row in enumerate(lines(text)):

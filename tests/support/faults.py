@@ -1,4 +1,4 @@
-"""The ways in which endpoints misbehave, to be played by a server on loopback."""
+"""Faults of endpoints, simulated by a loopback server."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ragmeter.scripted import draw
 from tests.support.server import ChatRequest, Handler, Refused
 
 PASSING = ("429", "429_after", "500", "slow_bytes", "cut_connection", "invalid_json", "empty_choices", "wrong_content_type")
-"""Faults that a second try may not meet."""
+"""Faults that may not recur on a second attempt."""
 LASTING = ("content_filter", "context_overflow")
-"""Faults that belong to a prompt: every try meets them."""
+"""Faults of a prompt: every attempt meets them."""
 RETRY_AFTER_S = 0.05
 DRIP_S = 0.2
 
 
 class Faults:
-    """Plays faults; an `intercept` of `OpenAIServer`.
+    """Simulated faults; an `intercept` of `OpenAIServer`.
 
     Which fault, if any, is drawn for each try of each prompt from a hash, so that two servers agree whatever the
     order of calls.
 
     Args:
-        passing: Share of tries that meet a passing fault.
-        lasting: Share of prompts that the endpoint refuses for good.
-        kinds: The passing faults to draw from.
-        most_in_a_row: After this many faulty tries a prompt is answered, so that nothing depends on luck.
-        seed: Decides the draws.
+        passing: Share of attempts with a transient fault.
+        lasting: Share of prompts that the endpoint always refuses.
+        kinds: Transient faults to sample from.
+        most_in_a_row: Number of faulty attempts after which a prompt is answered, so that tests are deterministic.
+        seed: Random seed.
 
     Attributes:
-        played: How often each fault was played.
+        played: Count of each fault.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Faults:
         self._lock = threading.Lock()
 
     def lasts(self, prompt: str) -> str | None:
-        """The fault that belongs to a prompt, None where it is answered."""
+        """Return the fault of a prompt, or None if it is answered."""
         if draw(self.seed, "lasting", prompt) >= self.lasting:
             return None
         return LASTING[int(draw(self.seed, "which", prompt) * len(LASTING))]
 
     def __call__(self, handler: Handler, request: ChatRequest) -> bool:
-        """Reply with a fault; False where none is due."""
+        """Reply with a fault; return False if none is due."""
         with self._lock:
             number = self._tries[request.prompt]
             self._tries[request.prompt] += 1
@@ -82,7 +82,7 @@ def play(fault: str, handler: Handler, request: ChatRequest) -> None:
 
 
 def _slow_bytes(handler: Handler, request: ChatRequest) -> None:
-    """A reply that never ends: one byte at a time, each in time for a timeout per read."""
+    """Send an endless reply: one byte at a time, each within the read timeout."""
     handler.close_connection = True
     handler.send_response(200)
     handler.send_header("content-type", "application/json")

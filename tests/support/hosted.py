@@ -1,4 +1,4 @@
-"""A loopback server that speaks the embedding and reranking dialects, strictly: a request with a wrong field is refused."""
+"""A loopback server with the embedding and reranking dialects, which refuses requests with a wrong field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fault = Callable[["Hosted", str, dict[str, Any]], tuple[int, Any, dict[str, str]
 
 
 def vector(text: str, width: int = WIDTH) -> list[float]:
-    """Hashed words: texts with common words are near."""
+    """Return hashed word counts, so that texts with common words are similar."""
     values = [0.0] * width
     for word in text.lower().replace(".", " ").replace("?", " ").split():
         values[zlib.crc32(word.encode()) % width] += 1.0
@@ -27,7 +27,7 @@ def vector(text: str, width: int = WIDTH) -> list[float]:
 
 
 def relevance(query: str, text: str) -> float:
-    """Common words."""
+    """Return the number of common words."""
     return float(len(set(query.lower().rstrip("?").split()) & set(text.lower().rstrip(".").split())))
 
 
@@ -35,9 +35,9 @@ class Hosted(ThreadingHTTPServer):
     """The server.
 
     Attributes:
-        requests: Path and body of everything that was asked with the right key.
-        fault: What to answer in place of the right reply; None for that.
-        most: Texts of a request beyond which it answers 413.
+        requests: Path and body of all requests with the right key.
+        fault: Reply to send instead of the right one; None for the right one.
+        most: Maximum texts per request; beyond it, the server answers 413.
     """
 
     daemon_threads = True
@@ -87,7 +87,7 @@ class TooLarge(Exception):
 
 
 def reply(path: str, body: dict[str, Any], most: int) -> Any:
-    """What the provider of a dialect answers."""
+    """Return the response of a dialect's provider."""
     texts = body.get("input") or body.get("texts") or body.get("inputs") or body["documents"]
     if len(texts) > most:
         raise TooLarge
@@ -127,7 +127,7 @@ def reply(path: str, body: dict[str, Any], most: int) -> Any:
 
 @contextmanager
 def hosted() -> Iterator[Hosted]:
-    """The server, on a free port."""
+    """Run the server on a free port."""
     with Hosted() as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield server

@@ -1,6 +1,6 @@
-"""A hub on loopback: the part of the hub's protocol that `huggingface_hub` speaks to list and fetch files.
+"""A loopback hub: the part of the hub's protocol that `huggingface_hub` uses to list and fetch files.
 
-Repositories of data and of models are given as files by revision; faults are switched on while it runs.
+Dataset and model repositories are given as files by revision; faults can be enabled while it runs.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from unittest.mock import patch
 from urllib.parse import parse_qs, unquote, urlsplit
 
 LARGE = (".parquet", ".zip", ".gz", ".safetensors", ".bin", ".arrow")
-"""Ends of names of files that are kept in large-file storage, served from another host by redirect."""
+"""Suffixes of files in large-file storage, served from another host by redirect."""
 POLL_S = 0.01
 _HIDDEN = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_OFFLINE")
 
 
 class Repository:
-    """A repository of the hub.
+    """Repository of the hub.
 
     Args:
-        files: Its files, or by branch its files.
-        gated: Whether its owner grants access one by one.
-        private: Whether only those who have access see that it is there.
-        granted: Tokens that have access.
-        page: Files to a page of its listing.
+        files: Its files, or its files by branch.
+        gated: Whether its owner grants access individually.
+        private: Whether it is visible only with access.
+        granted: Tokens with access.
+        page: Files per page of its listing.
 
     Attributes:
         commits: Files by commit.
@@ -57,7 +57,7 @@ class Repository:
             self.commit(tree, branch)  # type: ignore[arg-type]
 
     def commit(self, files: Mapping[str, bytes], branch: str = "main") -> str:
-        """Make files the newest state of a branch; the commit's id is a hash of them."""
+        """Make files the newest state of a branch; the commit id is a hash of them."""
         digest = hashlib.sha1(usedforsecurity=False)
         for name, content in sorted(files.items()):
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -66,21 +66,21 @@ class Repository:
         return digest.hexdigest()
 
     def resolved(self, revision: str) -> str | None:
-        """The commit that a revision means."""
+        """Return the commit of a revision."""
         return self.branches.get(revision, revision if revision in self.commits else None)
 
 
 @dataclass
 class HubFaults:
-    """How the hub misbehaves; may be changed while it runs.
+    """Faults of the hub, which may change while it runs.
 
     Attributes:
-        unavailable: Answer so many requests with 503 first.
-        limited: Answer so many requests with 429 first.
-        cuts: Break so many transfers off, each behind `cut_after` bytes of it.
+        unavailable: Number of first requests that are answered with 503.
+        limited: Number of first requests that are answered with 429.
+        cuts: Number of transfers that end after `cut_after` bytes.
         cut_after: See `cuts`.
-        altered: Files whose content arrives altered, at the same length.
-        forgets_ranges: Whether requests for a part are answered with the whole.
+        altered: Files whose content is changed in transfer, with equal length.
+        forgets_ranges: Whether range requests are answered with the whole file.
     """
 
     unavailable: int = 0
@@ -95,12 +95,12 @@ class HubServer(ThreadingHTTPServer):
     """The hub.
 
     Args:
-        datasets: Repositories of data by id.
-        models: Repositories of models by id.
-        moved: New id by old id of repositories that were renamed; requests are redirected.
+        datasets: Dataset repositories by id.
+        models: Model repositories by id.
+        moved: New id by old id of renamed repositories; requests are redirected.
 
     Attributes:
-        faults: How it misbehaves.
+        faults: Its faults.
         requests: Count of requests by method and path.
         ranges: The `Range` headers of transfers, in order ("" without one).
     """
@@ -120,20 +120,20 @@ class HubServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """What HF_ENDPOINT must be."""
+        """Return the value for HF_ENDPOINT."""
         return f"http://127.0.0.1:{self.server_port}"
 
     @property
     def store(self) -> str:
-        """The host of large files: the same server by another name, as clients tell hosts apart by name."""
+        """Return the host of large files: the same server under another name, because clients compare host names."""
         return f"http://localhost:{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is no event."""
+        """Ignore clients that disconnect during a transfer."""
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """Serve from a thread for the length of a block; gives the URL."""
+        """Serve from a thread for the length of a block; yield the URL."""
         thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), name="hub-server", daemon=True)
         thread.start()
         try:
@@ -145,14 +145,14 @@ class HubServer(ThreadingHTTPServer):
 
     @contextmanager
     def as_hub(self, home: Path) -> Iterator[str]:
-        """Serve, and make this the hub of this process, with a cache in `home`; gives the URL."""
+        """Serve, and make this the hub of this process, with a cache in `home`; yield the URL."""
         with self.running() as url, hub_at(url, home):
             yield url
 
 
 @contextmanager
 def hub_at(url: str, home: Path) -> Iterator[None]:
-    """Point this process, and those that it starts, to a hub; with a cache of its own and without a token."""
+    """Configure a hub for this process and its children, with a separate cache and without a token."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: HubServer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Servers of tests are quiet."""
+        """Print nothing."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         return 0
 
     def _open(self, kind: str, name: str, revision: str, *, files: bool) -> tuple[str, dict[str, bytes]] | None:
-        """A commit and its files, or None when the request has been refused."""
+        """Return a commit and its files, or None if the request was refused."""
         repository = self.server.repositories[kind].get(name)
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if repository is None or (repository.private and token not in repository.granted):
@@ -302,7 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(302, b"", headers)
 
     def _transfer(self, parts: Sequence[str]) -> None:
-        """Large files: whoever was given the address may read."""
+        """Send a large file to anyone with its address."""
         kind, name, commit, file = parts[1], "/".join(parts[2:4]), parts[4], "/".join(parts[5:])
         if self.headers.get("Authorization"):
             self._refuse(400, None, "a token was carried to another host")
@@ -358,7 +358,7 @@ def _entry(name: str, content: bytes) -> dict[str, Any]:
 
 
 def _pointer(content: bytes) -> bytes:
-    """What git holds in place of a large file."""
+    """Return git's pointer for a large file."""
     digest = hashlib.sha256(content).hexdigest()
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {len(content)}\n".encode()
 

@@ -1,4 +1,4 @@
-"""Triples whose cosines can be known."""
+"""Triples with known cosines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.schema import Triple, triple_id
 
 
 class Letters:
-    """An encoder whose vectors are counts of letters, so that cosines can be known."""
+    """Encoder whose vectors are letter counts, so that cosines are known."""
 
     dimension = 26
     device = "cpu"

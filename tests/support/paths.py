@@ -11,7 +11,7 @@ from benchmarks.schema import Question, Triple
 
 
 def paths(graph: Sequence[Triple], question: Question) -> list[Triple]:
-    """Those between a topic entity and an answer, from either, as long as the shorter direction."""
+    """Return the paths between a topic entity and an answer in either direction, as long as the shorter direction."""
     directed = nx.DiGraph((head, tail) for head, _, tail in graph)
     steps = set()
     for topic in question.topic_entities:

@@ -1,4 +1,4 @@
-"""Stores whose scores are planted, so that what a board must say about them is known."""
+"""Stores with chosen scores, so that the right content of a board is known."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Row = ArrayLike | Mapping[str, ArrayLike]
 
 @dataclass
 class Planted:
-    """A store that methods are planted in.
+    """A store with methods of chosen scores.
 
     Attributes:
-        folder: Of the store.
-        better: By metric, whether higher is better, its range, and its unit; others are fractions.
-        kinds: By method, `control` or another kind; the others are methods.
-        origins, descriptions: By method, of its runs; the others were run here, and described by their names.
-        failing: Methods that answer no question.
+        folder: Folder of the store.
+        better: Direction, range and unit by metric; other metrics are fractions.
+        kinds: Kind by method, such as `control`; others are methods.
+        origins, descriptions: Origin and description of runs by method; by default, run here and described by name.
+        failing: Methods that fail on every question.
     """
 
     folder: Path

@@ -44,34 +44,34 @@ FILES: Mapping[str, str] = {
     "acme_rag-1.2.dist-info/METADATA": "Metadata-Version: 2.1\nName: acme-rag\nVersion: 1.2\nRequires-Dist: numpy>=1\n",
     "acme_rag-1.2.dist-info/entry_points.txt": "[ragmeter.methods]\nacme = acme.app\n",
 }
-"""A package with a method, a module that this imports and a template."""
+"""A package with a method, a module that the method imports and a template."""
 
 
 class Plugin:
     """A folder of installed packages.
 
     Args:
-        folder: Empty; on `sys.path`.
+        folder: An empty folder on `sys.path`.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, files: Mapping[str, str | bytes]) -> None:
-        """Write files, in place of any of their names."""
+        """Write files, replacing those of equal names."""
         for name, content in files.items():
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
 
     def edit(self, name: str, old: str, new: str) -> None:
-        """Replace a text in a file, which must be there."""
+        """Replace a text that must occur in a file."""
         text = (self.folder / name).read_text()
         assert old in text
         self.write({name: text.replace(old, new)})
 
     def load(self) -> None:
-        """Load all entry points of the packages here from their files, as a new process does."""
+        """Load all entry points of the packages from their files, like a new process."""
         self.forget()
         for group in ("ragmeter.methods", "ragmeter.benchmarks", "ragmeter.judges"):
             for point in entry_points(group=group):
@@ -79,7 +79,7 @@ class Plugin:
                     point.load()
 
     def forget(self) -> None:
-        """Take the packages' modules out of the process."""
+        """Remove the packages' modules from the process."""
         importlib.invalidate_caches()
         for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", None) or "").startswith(str(self.folder)):

@@ -1,7 +1,7 @@
 """`python -m tests.support.processes PROGRAM ARGUMENT... FOLDER FOLDER`: run a program in one process, and in a group of two.
 
-The program's last argument is the first folder, or, in the group, the second one. What it imports is imported once, before the
-processes are forked: that takes longer than what the programs of the tests compute.
+The program's last argument is the first folder, or, in the group, the second one. Its modules are imported once, before the
+processes are forked, because imports take longer than the tests' programs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
     *common, one, two = sys.argv[1:]
     body = [node for node in ast.parse(Path(common[0]).read_text("utf-8")).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     exec(compile(ast.Module([*body], []), common[0], "exec"), {})
-    # Collections of garbage need not visit what all share.
+    # Garbage collections need not visit shared objects.
     gc.freeze()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The scripted LLM behind an endpoint on loopback, which may be a faulty one."""
+"""The scripted LLM behind a loopback endpoint, which may be faulty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
 class WorldTruth(scripted.WorldTruth):
-    """The script, with the ways in which it misbehaves as an endpoint; None: not at all."""
+    """The script, with faults of its endpoint; None for no faults."""
 
     def __init__(self, benchmarks: Sequence[Benchmark], *, faults: Faults | None = None, **options: Any) -> None:
         super().__init__(benchmarks, **options)
@@ -28,5 +28,5 @@ class WorldTruth(scripted.WorldTruth):
         return Written(result.text, result.prompt_tokens, result.completion_tokens)
 
     def server(self) -> OpenAIServer:
-        """An endpoint on loopback; `with server.running() as url` serves from a thread."""
+        """Create a loopback endpoint; `with server.running() as url` serves from a thread."""
         return OpenAIServer(scripted.NAME, self.respond, any_model=True, intercept=self.faults)

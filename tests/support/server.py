@@ -1,4 +1,4 @@
-"""The server's side of the OpenAI protocol: `/v1/models` and `/v1/chat/completions` on loopback, a thread a connection."""
+"""The server of the OpenAI protocol: `/v1/models` and `/v1/chat/completions` on loopback, one thread per connection."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 from benchmarks.core.errors import UserError
 
 LONGEST_REQUEST = 64 * 2**20
-"""Bytes; more is refused unread."""
+"""Maximum bytes of a request; larger ones are refused unread."""
 POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a client asks.
+    """Request of a client.
 
     Attributes:
-        model: The name it asks for.
+        model: Requested model name.
         messages: The conversation.
-        max_tokens: Longest reply, None where it does not say.
-        body: Everything that was sent.
+        max_tokens: Maximum tokens of the reply; None if not given.
+        body: Complete request body.
     """
 
     model: str
@@ -36,13 +36,13 @@ class ChatRequest:
 
     @property
     def prompt(self) -> str:
-        """The last message."""
+        """Return the last message."""
         return self.messages[-1]["content"] if self.messages else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a server answers."""
+    """Answer of a server."""
 
     text: str
     prompt_tokens: int = 0
@@ -51,11 +51,11 @@ class Written:
 
 
 class Refused(Exception):
-    """A request that is answered by an error.
+    """Request that is answered by an error.
 
     Args:
         status: HTTP status.
-        message: Of the error, for the client.
+        message: Error message for the client.
         code: The protocol's error code.
     """
 
@@ -70,12 +70,12 @@ class OpenAIServer(ThreadingHTTPServer):
     """An OpenAI-compatible endpoint.
 
     Args:
-        model: The name that it goes by; requests for another are refused, unless `any_model`.
-        answer: From a request to a reply; called from many threads at once. Raises `Refused`.
+        model: Its model name; requests for another are refused unless `any_model` is set.
+        answer: Maps a request to a reply; called concurrently from many threads. Raises `Refused`.
         host: Address to listen on.
-        port: 0 takes a free one.
-        any_model: Whether any model name is answered.
-        intercept: Called with the handler and the request before `answer`; True means that it has replied itself.
+        port: 0 selects a free port.
+        any_model: Whether every model name is accepted.
+        intercept: Called with the handler and the request before `answer`; it returns True if it has replied.
 
     Raises:
         UserError: The address cannot be listened on.
@@ -111,17 +111,17 @@ class OpenAIServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The base URL for clients."""
+        """Return the base URL for clients."""
         host, port = self.server_address[:2]
         name = host.decode() if isinstance(host, bytes | bytearray) else str(host)
         return f"http://{'127.0.0.1' if name == '0.0.0.0' else name}:{port}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle is no event."""
+        """Ignore clients that disconnect during a reply."""
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """Serve from a thread for the length of a block; gives the base URL."""
+        """Serve from a thread for the length of a block; yield the base URL."""
         thread = threading.Thread(target=self.serve_forever, args=(POLL_S,), name="openai-server", daemon=True)
         thread.start()
         try:
@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
         ("logprobs", (None, False)),
         ("tools", (None,)),
     )
-    """Values of fields; others are refused."""
+    """Permitted values of fields; others are refused."""
 
     def do_GET(self) -> None:
         """List the model."""
@@ -202,7 +202,7 @@ class Handler(BaseHTTPRequestHandler):
         return ChatRequest(str(body.get("model")), messages, limit, body)
 
     def completion(self, written: Written) -> dict[str, Any]:
-        """The reply as the protocol has it."""
+        """Return the reply in the protocol's format."""
         message = {"role": "assistant", "content": written.text}
         choice = {"index": 0, "finish_reason": written.finish_reason, "logprobs": None, "message": message}
         prompt, wrote = written.prompt_tokens, written.completion_tokens
@@ -222,7 +222,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send(refused.status, {"error": error})
 
     def send(self, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
-        """Send a value as JSON; bytes as they are."""
+        """Send a value as JSON; bytes unchanged."""
         raw = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         for name, text in {"content-type": "application/json", **(headers or {})}.items():
@@ -233,7 +233,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: conversations are nobody's business."""
+        """Print nothing, because conversations are private."""
 
 
 def _messages(options: Any) -> tuple[dict[str, str], ...]:

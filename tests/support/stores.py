@@ -27,7 +27,7 @@ def change_answer(store: Store, run: str, question: str, answer: str) -> None:
 
 
 def answer_again(store: Store, run: str, predictions: Sequence[Prediction]) -> None:
-    """Put other predictions in the place of a run's, whatever its status; scores and judgments of these questions go."""
+    """Replace predictions of a run, whatever its status; scores and judgments of these questions are deleted."""
     with store.database.writing() as connection:
         (status,) = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone() or ("",)
         questions = [prediction.question_id for prediction in predictions]
@@ -39,14 +39,14 @@ def answer_again(store: Store, run: str, predictions: Sequence[Prediction]) -> N
 
 
 def score_again(store: Store, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
-    """Put other scores in the place of a run's by these metrics."""
+    """Replace a run's scores by these metrics."""
     with store.database.writing() as connection:
         connection.execute("DELETE FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(scores)])
     store.put_scores(run, questions, scores)
 
 
 def reopen(store: Store, run: str) -> None:
-    """Make a run open, as if it had been interrupted."""
+    """Mark a run as unfinished, as if it had been interrupted."""
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET status = 'interrupted' WHERE run = ?", [run])
 

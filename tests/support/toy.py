@@ -1,4 +1,4 @@
-"""The card of a dataset that tests make up."""
+"""The card of a synthetic dataset."""
 
 from __future__ import annotations
 

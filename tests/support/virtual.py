@@ -1,7 +1,7 @@
-"""An event loop whose clock jumps to the next timer, and an endpoint on it that plays faults: minutes of calls in seconds.
+"""An event loop whose clock jumps to the next timer, and an endpoint on it with faults: minutes of calls in seconds.
 
-The endpoint stands below the real client: requests leave through it as bytes of a transport, so that what is tested is the
-client, its errors and everything above them. Only the network is not there.
+The endpoint replaces the transport below the real client, so that tests include the client, its errors and all code above it.
+Only the network is missing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from methods import flow
 T = TypeVar("T")
 
 http: Any = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
-"""The library that the installed client sends its requests with."""
+"""The library that the installed client uses to send requests."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop that never waits: when nothing is ready, its clock jumps to the next timer."""
+    """An event loop that never waits: if nothing is ready, its clock jumps to the next timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        # The clock would jump while a thread works: the client asks one for the name of the platform.
+        # The clock would jump while a thread works: the client uses one to read the platform name.
         done = self.create_future()
         done.set_result(func(*args))
         return done
@@ -84,9 +84,9 @@ FAULTS = (
     "truncated",
     "refused",
 )
-"""What can go wrong with a call; all but the last three are cured by another try."""
+"""Faults of a call; all except the last three disappear on another attempt."""
 LASTING = ("wrong_model", "truncated", "refused")
-"""Faults that belong to a reply, of which a message says what is wrong."""
+"""Faults that belong to a reply, which is reported as invalid."""
 PAUSES = {"429_after": RETRY_AFTER_S, "429_after_ms": RETRY_AFTER_S, "503_after": RETRY_AFTER_S}
 SLOW_FIRST_BYTE_S = 4.0
 TENTH = 10
@@ -95,20 +95,20 @@ TIMEOUT_S = 10.0
 
 @dataclass
 class Weather:
-    """An endpoint in virtual time that answers from `answer` and plays one kind of fault.
+    """An endpoint in virtual time that replies by `answer` and simulates one kind of fault.
 
     Args:
-        answer: From a prompt to a reply's text.
-        latency: From a prompt to the seconds that a reply takes.
+        answer: Maps a prompt to a reply's text.
+        latency: Maps a prompt to the seconds of a reply.
         fault: One of `FAULTS`; "" is a healthy endpoint.
-        share: Of tries that meet it, drawn by prompt and try; the tenth of all meets it in any case.
-        whole: Whether the calls of a question depend on each other, so that its chain is all of them.
+        share: Share of attempts with the fault, sampled by prompt and attempt; the tenth attempt always has it.
+        whole: Whether the calls of a question depend on each other and form one chain.
 
     Attributes:
-        slot_s: Seconds of all tries, in which each occupied a slot.
-        chains: By prompt or question, seconds of its tries and of the pauses that the endpoint asked for.
-        most: Most tries in flight at once.
-        tries: How many tries were made, by prompt.
+        slot_s: Sum of seconds in which attempts occupied a slot.
+        chains: Seconds of attempts and requested pauses, by prompt or question.
+        most: Maximum attempts in flight.
+        tries: Number of attempts by prompt.
     """
 
     answer: Callable[[str], str]
@@ -133,7 +133,7 @@ class Weather:
         if not self.whole:
             return prompt
         if not any(question is known for known in self._traces):
-            self._traces.append(question)  # kept, so that no other gets its address
+            self._traces.append(question)  # kept alive, so that no other object gets its address
         return id(question)
 
     def due(self, prompt: str, number: int) -> bool:
@@ -234,7 +234,7 @@ class _Transport(http.AsyncBaseTransport):  # type: ignore[name-defined,misc]
 
 
 def stream(loop: VirtualLoop, program: Callable[[Any], Awaitable[T]], queries: Iterable[Any], in_flight: int) -> Generator[T, None, None]:
-    """As `methods.flow.stream`, on a loop that runs only while a result is waited for."""
+    """Behave like `methods.flow.stream`, on a loop that runs only while a result is awaited."""
     source, running, ended = iter(queries), set[Any](), list[Any]()
     try:
         while True:
@@ -261,7 +261,7 @@ def stream(loop: VirtualLoop, program: Callable[[Any], Awaitable[T]], queries: I
 
 @contextmanager
 def virtual(weather: Weather) -> Iterator[VirtualLoop]:
-    """Let everything that asks an endpoint or awaits in this block do it in virtual time, at this endpoint."""
+    """Run all endpoint calls and awaits of this block in virtual time, at this endpoint."""
     loop = VirtualLoop()
     client: Callable[..., Any] = partial(openai.AsyncOpenAI, http_client=http.AsyncClient(transport=_Transport(weather)))
     inline = mock.Mock(put=lambda work: work())
@@ -282,5 +282,5 @@ def virtual(weather: Weather) -> Iterator[VirtualLoop]:
 
 
 async def in_flight(program: Callable[[Any], Awaitable[T]], items: Sequence[Any]) -> list[T]:
-    """Run programs of all items at once."""
+    """Run the programs of all items concurrently."""
     return list(await asyncio.gather(*map(program, items)))

@@ -1,7 +1,7 @@
-"""vLLM's side of the OpenAI protocol on loopback: its lists, refusals, guided JSON, log-probabilities and prefix cache.
+"""vLLM's server of the OpenAI protocol on loopback: model list, refusals, guided JSON, log-probabilities and prefix cache.
 
-In conversations, tokens are words. The prefix cache works as vLLM's does: blocks of tokens, known by all tokens up to their
-end, of which the least recently used one is dropped when the cache is full. `/v1/completions` is strict, and runs a local
+In conversations, tokens are words. The prefix cache works like vLLM's: blocks of tokens are identified by all tokens up to
+their end, and the least recently used block is dropped when the cache is full. `/v1/completions` is strict, and runs a local
 model: greedy text, or the prompt itself (`echo`), with real log-probabilities.
 """
 
@@ -28,7 +28,7 @@ TOO_LONG = (
     "The decoder prompt (length {prompt}) is longer than the maximum model length of {limit}. Make sure that `max_model_len` is no smaller "
     "than the number of text tokens.",
 )
-"""How versions of vLLM refuse a prompt that does not fit."""
+"""Error messages of vLLM versions for a prompt that does not fit."""
 
 
 FIELDS = {
@@ -42,7 +42,7 @@ FIELDS = {
     "return_tokens_as_token_ids": bool,
     "echo": bool,
 }
-"""What a text completion may ask for."""
+"""Permitted fields of a text completion."""
 MOST_LOGPROBS = 20
 
 
@@ -51,13 +51,13 @@ class Weights:
 
     Args:
         folder: The checkpoint.
-        most: Most log-probabilities per token that are returned, however many are asked for.
-        ids: Whether tokens are named by their ids on request, as only vLLM does.
-        echo: Whether a prompt is repeated on request.
-        begin: Token ids that the server puts before every prompt, as vLLM never does.
+        most: Maximum log-probabilities that are returned per token.
+        ids: Whether tokens can be named by their ids on request, as only vLLM does.
+        echo: Whether prompts can be echoed on request.
+        begin: Token ids that the server adds before every prompt, which vLLM never does.
 
     Attributes:
-        requests: Bodies, in the order of their arrival.
+        requests: Request bodies in order of arrival.
     """
 
     def __init__(self, folder: str, most: int = MOST_LOGPROBS, ids: bool = True, echo: bool = True, begin: tuple[int, ...] = ()) -> None:
@@ -70,7 +70,7 @@ class Weights:
         self.lock = threading.Lock()
 
     def complete(self, body: Mapping[str, Any], room: int) -> dict[str, Any]:
-        """Return the choice and the usage of a response, unless prompt and reply are longer than the room.
+        """Return the choice and the usage of a response, unless prompt and reply exceed the context.
 
         Raises:
             Refused: A field is unknown, of the wrong type or out of range.
@@ -119,13 +119,13 @@ class Weights:
         return {"choices": [choice], "usage": usage}
 
     def name(self, token: int, body: Mapping[str, Any]) -> str:
-        """Return how a token is named in a response."""
+        """Return the name of a token in a response."""
         return f"token_id:{token}" if self.ids and body.get("return_tokens_as_token_ids") else str(self.tokenizer.decode([token]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Served(Written):
-    """A reply with what only vLLM tells of it."""
+    """A reply with fields that only vLLM sends."""
 
     cached: int = 0
     scored: bool = False
@@ -136,15 +136,15 @@ class VLLM(OpenAIServer):
 
     Args:
         model: Its name.
-        answer: From a request to the text of the reply; a request for JSON gets an instance of its schema instead.
-        max_model_len: Longest prompt and reply together, in tokens.
+        answer: Maps a request to the reply text; a request for JSON gets an instance of its schema instead.
+        max_model_len: Maximum tokens of prompt and reply together.
         blocks: Size of the prefix cache.
         nested: Whether an error is an object under `error`, as newer versions send it, or the whole body.
-        too_long: How a prompt that does not fit is refused.
-        weights: What answers text completions; None: nothing does.
+        too_long: Error message for a prompt that does not fit.
+        weights: Checkpoint for text completions; None refuses them.
 
     Attributes:
-        requests: Conversations, in the order of their arrival.
+        requests: Conversations in order of arrival.
         cached: Tokens of each prompt that were in the cache.
     """
 
@@ -253,7 +253,7 @@ def schema_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def instance(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return the first instance of a JSON schema, as guided decoding would end with."""
+    """Return the first instance of a JSON schema, as guided decoding would produce."""
     if "$ref" in schema:
         return instance(root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
     if "anyOf" in schema:

@@ -1,8 +1,8 @@
-"""Worlds in the native file formats of other datasets, so that their loaders can be run on known truth.
+"""Worlds in the native file formats of other datasets, so that their loaders can be tested on known gold.
 
-A format takes the questions that it can express and leaves the others out. Of graph QA, RoG's rows and NSM's files hold
-the graphs; the official JSON files and ToG's hold questions alone. Each has places that others lack: only CWQ's
-official file has aliases, and it has no topic entities.
+A format includes the questions that it can express. In graph QA, RoG's rows and NSM's files contain the graphs; the official
+JSON files and ToG's contain only questions. Formats have different fields: only CWQ's official file has aliases, and it
+has no topic entities.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NativeFormat:
-    """A format of another dataset's files.
+    """A native file format.
 
     Attributes:
-        subsets: The subsets of worlds that it can be written of, the usual one first.
+        subsets: Subsets of worlds that it can express, the default first.
         suits: Whether it can express an answerable question.
-        write: From a benchmark and its suitable questions to texts by file name; "" is the file itself, other names
+        write: Maps a benchmark and its suitable questions to texts by file name; "" is the file itself, other names
             are files beside it.
     """
 
@@ -43,15 +43,15 @@ class NativeFormat:
 
 
 def put(files: Mapping[str, str], path: Path, overwrite: bool) -> None:
-    """Write texts to a file and to others beside it, each of which appears whole or not at all.
+    """Write texts to a file and to related files, each atomically.
 
     Args:
         files: Text by name; "" is the file itself.
         path: The file.
-        overwrite: Whether files that are there may be replaced.
+        overwrite: Whether existing files may be replaced.
 
     Raises:
-        UserError: A file is in the way.
+        UserError: A file exists.
     """
     for name, text in files.items():
         target = path.with_name(name) if name else path
@@ -62,22 +62,22 @@ def put(files: Mapping[str, str], path: Path, overwrite: bool) -> None:
 
 
 def json_lines(rows: Iterable[Row]) -> str:
-    """Rows as JSON Lines."""
+    """Return rows as JSON Lines."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 # Worlds of long documents in LongBench's and UltraDomain's native file formats.
-# Neither has a place for evidence, types or supporting sentences; accepted wordings stand among the answers.
+# Neither has a field for evidence, types or supporting sentences; accepted wordings are among the answers.
 
 
 LONGBENCH_SET = "multifieldqa_en"
-"""The set whose file is written: single documents of many kinds, short answers."""
+"""The subset whose file is written: single documents of many kinds, short answers."""
 SEPARATOR = "\n\n"
-"""Between two chunks of a document in its context."""
+"""Separator of chunks in a document's context."""
 
 
 def _longbench(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
-    """One JSON object a line, as in LongBench's `multifieldqa_en.jsonl`."""
+    """Return one JSON object per line, as in LongBench's `multifieldqa_en.jsonl`."""
     rows = [
         {
             "input": question.text,
@@ -95,7 +95,7 @@ def _longbench(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str,
 
 
 def _ultradomain(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
-    """One JSON object a line, as in a domain's file of UltraDomain."""
+    """Return one JSON object per line, as in a domain's file of UltraDomain."""
     rows = [
         {
             "input": question.text,
@@ -113,7 +113,7 @@ def _ultradomain(benchmark: Benchmark, questions: Sequence[Question]) -> dict[st
 
 
 def _with_documents(benchmark: Benchmark, questions: Sequence[Question]) -> Iterator[tuple[Question, list[Passage], str]]:
-    """Each question with its document's chunks and their text."""
+    """Yield each question with its document's chunks and their text."""
     documents: dict[str, tuple[list[Passage], str]] = {}
     for question in questions:
         document = question.document_id or ""
@@ -131,7 +131,7 @@ DOCUMENT_FORMATS: Mapping[str, NativeFormat] = {
     "longbench": NativeFormat(("long",), _has_one_answer, _longbench),
     "ultradomain": NativeFormat(("long",), _has_one_answer, _ultradomain),
 }
-"""By name."""
+"""Document formats by name."""
 
 
 COMPOSITIONALITY: Mapping[str, str] = {
@@ -144,7 +144,7 @@ COMPOSITIONALITY: Mapping[str, str] = {
 
 
 def rog_rows(benchmark: Benchmark, questions: Sequence[Question]) -> Iterator[Row]:
-    """Questions as RoG's rows, the hub's columns in their order; `choices` is empty there too."""
+    """Return questions as RoG's rows, with the hub's columns in order; `choices` is empty, as on the hub."""
     for question in questions:
         graph = benchmark.extra["graphs"][question.id]
         nodes = _nodes(graph)
@@ -260,7 +260,7 @@ def _tog_webqsp(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str
 def _tog_cwq(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
     rows = []
     for question in questions:
-        # A single answer stands there as a string.
+        # A single answer is a string there.
         answers = question.answers[0] if len(question.answers) == 1 else json.dumps(question.answers)
         rows.append({**_cwq_row(question), "topic_entity": _topics(question), "answer": answers})
     return {"": json.dumps(rows, ensure_ascii=False)}
@@ -275,7 +275,7 @@ def _nodes(graph: Sequence[Triple]) -> dict[str, None]:
 
 
 def _mid(name: str) -> str:
-    """An id in Freebase's manner, the same for a name wherever it stands."""
+    """Return an id in Freebase's style, equal for equal names."""
     return f"m.{content_id('w', name)}"
 
 
@@ -300,7 +300,7 @@ GRAPH_FORMATS: Mapping[str, NativeFormat] = {
 
 
 def _hotpotqa(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, str]:
-    # Every sentence but the first brings its leading space.
+    # Every sentence except the first has its leading space.
     rows = [_sentence_row(benchmark, question, " ", {"level": "hard"}) for question in questions]
     return {"": json.dumps(rows, ensure_ascii=False)}
 
@@ -354,7 +354,7 @@ def _musique_full(benchmark: Benchmark, questions: Sequence[Question]) -> dict[s
         passages = benchmark.corpus.get(question.candidates or ())
         lost = question.evidence[-1]
         held = {passage.id for passage in passages}
-        # Any passage that this question did not have takes the place of the one that is lost.
+        # Any other passage that is not in the question replaces the lost one.
         spare = next(p for p in (*spares[number:], *spares[:number]) if p.id not in held)
         rows.append(_musique_row(question, passages))
         rows.append(_musique_row(question, [spare if p.id == lost else p for p in passages], answerable=False))
@@ -413,7 +413,7 @@ def write_dump(corpus: Corpus, path: Path | str, *, overwrite: bool = False) -> 
     """Write a corpus as DPR's dump: `id TAB text TAB title` with a header, fields with quotes in doubled quotes.
 
     Raises:
-        UserError: A file is in the way.
+        UserError: A file exists.
     """
     rows = (("id", "text", "title"), *((str(row), p.text, p.title) for row, p in enumerate(corpus, 1)))
     put({"": _tab_separated(rows)}, Path(path), overwrite)
@@ -509,7 +509,7 @@ NQ_FORMATS: Mapping[str, NativeFormat] = {
     "nq_kilt": _nq_format(_kilt),
     "nq_contexts": _nq_format(_contexts),
 }
-"""By name; the layouts are those of `datasets.nq`."""
+"""Formats by name; the layouts are those of `datasets.nq`."""
 
 
 FORMATS: Mapping[str, NativeFormat] = {**MULTIHOP_FORMATS, **DOCUMENT_FORMATS, **GRAPH_FORMATS, **NQ_FORMATS}
@@ -517,13 +517,13 @@ FORMATS: Mapping[str, NativeFormat] = {**MULTIHOP_FORMATS, **DOCUMENT_FORMATS, *
 
 
 def write_native(benchmark: Benchmark, format: str, path: Path | str, *, overwrite: bool = False) -> tuple[str, ...]:
-    """Write a benchmark of worlds as another dataset's own file.
+    """Write a benchmark of worlds as another dataset's native file.
 
     Args:
-        benchmark: A subset of worlds that the format can be written of.
+        benchmark: A subset of worlds that the format can express.
         format: A name in `FORMATS`.
-        path: The file; some formats put others beside it.
-        overwrite: Whether files that are there may be replaced.
+        path: The file; some formats write related files next to it.
+        overwrite: Whether existing files may be replaced.
 
     Returns:
         Ids of the questions written, in order. Those that nothing answers have no place in these formats.

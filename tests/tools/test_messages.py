@@ -1,4 +1,4 @@
-"""All user errors have a code, and one file holds every message."""
+"""All user errors have a code, and a snapshot contains every message."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tools.messages import listing, messages
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_user_error_has_a_code_and_stands_in_the_snapshot() -> None:
-    """Write the snapshot again with `python -m tools.messages > tests/messages.txt`, and read the difference."""
+def test_every_user_error_has_a_code_and_is_in_the_snapshot() -> None:
+    """Update the snapshot with `python -m tools.messages > tests/messages.txt`, and read the difference."""
     every = list(messages(ROOT))
     assert [place for place, code, _ in every if not code] == []
     assert (ROOT / "tests" / "messages.txt").read_text("utf-8").splitlines() == listing(every)

@@ -27,7 +27,7 @@ def test_trained_base_opens_as_a_causal_model_with_word_pieces(tmp_path: Path) -
     assert 0 < loss < 12
 
 
-def test_experiment_trains_on_the_rows_of_its_base_and_measures_by_later_ones() -> None:
+def test_experiment_trains_on_base_rows_and_validates_on_later_rows() -> None:
     loaded = experiment.load("clara/real")
     for plan in loaded.trainings:
         config = plan.config.model_dump()
@@ -36,7 +36,7 @@ def test_experiment_trains_on_the_rows_of_its_base_and_measures_by_later_ones() 
     assert loaded.benchmarks[0].config.model_dump()["after"] == ROWS
 
 
-def test_first_counts_from_after(tmp_path: Path) -> None:
+def test_option_first_counts_rows_from_option_after(tmp_path: Path) -> None:
     row = '{"data_type": "qa", "question": ["q"], "answers": ["%d"], "docs": ["d %d"]}\n'
     (tmp_path / "rows.jsonl").write_text("".join(row % (number, number) for number in range(5)), "utf-8")
     part = load("clara_stages/pretraining:train", {"path": str(tmp_path / "rows.jsonl"), "after": 2, "first": 2})

@@ -1,4 +1,4 @@
-"""References of docstrings, comments and pages to modules and files that exist, and to others."""
+"""References in docstrings, comments and pages to existing and missing modules and files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tools.references import broken
 
 
-def test_reference_that_leads_nowhere_is_named_with_file_and_line(tmp_path: Path) -> None:
+def test_broken_reference_is_reported_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "results" / "store").mkdir(parents=True)
     (tmp_path / "results" / "__init__.py").write_text('"""Start at `results.store.tables`, or `store/tables.py`."""\n')
     (tmp_path / "results" / "store" / "__init__.py").write_text("")

@@ -1,4 +1,4 @@
-"""Changes of words and changes of code, between two revisions of a repository."""
+"""Changes of text and changes of code between two revisions of a repository."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def same(old: str, new: str) -> bool:
         ('"smaller" if', '"give a smaller one" if'),
     ],
 )
-def test_docstrings_comments_and_messages_may_change(old: str, new: str) -> None:
+def test_changes_of_docstrings_comments_and_messages_are_ignored(old: str, new: str) -> None:
     assert old in BEFORE
     assert same(BEFORE, BEFORE.replace(old, new))
 
@@ -57,12 +57,12 @@ def test_docstrings_comments_and_messages_may_change(old: str, new: str) -> None
         ("name: str", "name: str = ''"),
     ],
 )
-def test_other_changes_are_code(old: str, new: str) -> None:
+def test_other_changes_are_reported_as_code(old: str, new: str) -> None:
     assert old in BEFORE
     assert not same(BEFORE, BEFORE.replace(old, new))
 
 
-def test_strings_that_code_uses_are_no_messages() -> None:
+def test_strings_used_by_code_are_not_messages() -> None:
     for old, new in (
         ('x = "a"', 'x = "b"'),
         ('f("a")', 'f("b")'),
@@ -84,7 +84,7 @@ def test_strings_that_code_uses_are_no_messages() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One commit with a module, a page and a prompt; `tools.same_code` looks here."""
+    """Create a repository with one commit of a module, a page and a prompt for `tools.same_code`."""
     (tmp_path / "a.py").write_text(BEFORE)
     (tmp_path / "page.md").write_text("# Page\n")
     (tmp_path / "prompt.txt").write_text("Answer.\n")
@@ -99,7 +99,7 @@ def commit(folder: Path, *, init: bool = False) -> None:
         subprocess.run(["git", *words], cwd=folder, check=True)
 
 
-def test_exit_code_says_whether_code_differs(repository: Path) -> None:
+def test_exit_code_is_1_if_code_differs(repository: Path) -> None:
     lines: list[str] = []
     (repository / "a.py").write_text(BEFORE.replace("Halve", "Return half").replace(" is {x:,}", " must not be {x:,}"))
     (repository / "page.md").write_text("# A page\n")
@@ -113,7 +113,7 @@ def test_exit_code_says_whether_code_differs(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["prompt.txt", "new.py"])
-def test_new_files_and_files_that_are_not_python_count(repository: Path, name: str) -> None:
+def test_new_files_and_non_python_files_are_reported(repository: Path, name: str) -> None:
     lines: list[str] = []
     (repository / name).write_text("x = 1\n")
     commit(repository)

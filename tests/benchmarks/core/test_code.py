@@ -1,4 +1,4 @@
-"""Identity of plug-in code: which edits make another hash, and which code cannot be known."""
+"""Identity of plug-in code: edits that change the hash, and code whose identity is unknown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def code_of(made: Plugin) -> Code:
     return code
 
 
-def test_code_of_a_package_is_its_imports_and_templates(plugin: Plugin) -> None:
+def test_package_hash_covers_imported_modules_and_templates(plugin: Plugin) -> None:
     code = code_of(plugin)
     assert list(code.files) == ["acme/__init__.py", "acme/app.py", "acme/helper.py", "acme/templates/ask.txt"]
     assert code.folder == plugin.folder / "acme"
@@ -54,7 +54,7 @@ def test_code_of_a_package_is_its_imports_and_templates(plugin: Plugin) -> None:
         ("acme_rag-1.2.dist-info/METADATA", "1.2", "1.3"),
     ],
 )
-def test_edit_that_computes_the_same_keeps_the_hash(plugin: Plugin, name: str, old: str, new: str) -> None:
+def test_edit_without_effect_on_behavior_keeps_the_hash(plugin: Plugin, name: str, old: str, new: str) -> None:
     before = code_of(plugin)
     plugin.edit(name, old, new)
     assert code_of(plugin).hash == before.hash
@@ -69,7 +69,7 @@ def test_edit_that_computes_the_same_keeps_the_hash(plugin: Plugin, name: str, o
         ("acme/__init__.py", "", "import sys\n"),
     ],
 )
-def test_edit_that_can_change_answers_changes_the_hash_and_only_that_file(plugin: Plugin, name: str, old: str, new: str) -> None:
+def test_edit_that_can_change_answers_changes_one_file_hash(plugin: Plugin, name: str, old: str, new: str) -> None:
     before = code_of(plugin)
     plugin.edit(name, old, new)
     after = code_of(plugin)
@@ -104,13 +104,13 @@ WHOLE = ["acme/more/x.py", "acme/unused.py"]
         ("import numpy, judges.metric, acme_other", {"acme_other.py": "", "numpy.txt": ""}, []),
     ],
 )  # fmt: skip
-def test_files_that_count(plugin: Plugin, source: str, more: dict[str, str | bytes], expected: list[str]) -> None:
+def test_hash_covers_the_expected_files(plugin: Plugin, source: str, more: dict[str, str | bytes], expected: list[str]) -> None:
     plugin.write({**more, "acme/helper.py": f"{source}\ndef reply():\n    return ''\n"})
     usual = {"acme/__init__.py", "acme/app.py", "acme/helper.py", "acme/templates/ask.txt"}
     assert [name for name in code_of(plugin).files if name not in usual] == expected
 
 
-def test_docstrings_count_if_a_framework_sends_them_to_a_model(plugin: Plugin) -> None:
+def test_docstrings_are_hashed_if_a_framework_sends_them_to_a_model(plugin: Plugin) -> None:
     plugin.write({"acme/tool.py": 'def look():\n    """Look it up."""\n'})
     plugin.edit("acme/helper.py", "def reply", "def tools():\n    from . import tool\n    import dspy\n\n\ndef reply")
     before = code_of(plugin)
@@ -128,11 +128,11 @@ def test_docstrings_count_if_a_framework_sends_them_to_a_model(plugin: Plugin) -
         ("import inspect\ninspect.getsource(f)", SOURCE),
     ],
 )
-def test_what_counts_follows_from_what_a_file_does(source: str, level: int) -> None:
+def test_hash_level_follows_from_the_features_that_a_file_uses(source: str, level: int) -> None:
     assert syntax_of(source.encode()).level == level
 
 
-def test_each_node_of_a_tree_counts() -> None:
+def test_each_syntax_node_changes_the_hash() -> None:
     source = "async def f(a, *, b: int = 0x10) -> str:\n    return f'{a!r:>{b}}x' if a[1:2] else {**b, 'k': (yield)}"
     hashes = {syntax_of(source.encode()).hashes[PLAIN]}
     tree = ast.parse(source)
@@ -143,14 +143,16 @@ def test_each_node_of_a_tree_counts() -> None:
     assert syntax_of(ast.unparse(tree).encode()).hashes[PLAIN] in hashes
 
 
-def test_hash_is_the_same_under_every_version_of_python() -> None:
+def test_hash_is_equal_in_every_python_version() -> None:
     source = "class A(B, metaclass=C):\n    def f(self, /, a: int = 1, *b, **c): return f'{a!r:>{b}} {{x}}' 'y' f'{c=}'\n"
     source += "async def g():\n    async with a as b, c:\n        match b:\n            case [1, *_]: pass\n"
     source += "\n            case _: return lambda: (x := -1.5e3j, b'\\x00', ..., None, True, 0xFFFF, '\u00e9\U0001f600')"
     assert syntax_of(source.encode()).hashes[PLAIN] == "3951b3b58977de2b"
 
 
-def test_single_module_counts_templates_and_named_files_beside_it(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_module_hash_covers_neighboring_templates_and_named_files(
+    plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tmp_path / "project"
     helper = "def reply():\n    return open('words.txt').read()\n"
     more = {"acme_one.py": METHOD.format(more="").replace(".helper", "acme_two"), "acme_two.py": helper}
@@ -165,7 +167,7 @@ def test_single_module_counts_templates_and_named_files_beside_it(plugin: Plugin
     Plugin(project).forget()
 
 
-def test_installed_single_module_shares_no_file_with_its_neighbors(plugin: Plugin) -> None:
+def test_installed_single_module_excludes_files_of_its_neighbors(plugin: Plugin) -> None:
     plugin.write({
         "acme/app.py": "",
         "acme_one.py": METHOD.format(more="").replace(".helper", "acme_two"),
@@ -177,7 +179,7 @@ def test_installed_single_module_shares_no_file_with_its_neighbors(plugin: Plugi
     assert list(code_of(plugin).files) == ["acme_one.py", "acme_two.py"]
 
 
-def test_editable_project_counts_all_of_its_folders(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_editable_project_hash_covers_all_its_folders(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "project"
     Plugin(project).write({
         "src/acme_one/__init__.py": "",
@@ -200,7 +202,7 @@ def test_editable_project_counts_all_of_its_folders(plugin: Plugin, tmp_path: Pa
     assert code.owner.name == "acme-rag"
 
 
-def test_script_that_registers_a_part_counts_as_a_single_module(plugin: Plugin, tmp_path: Path) -> None:
+def test_script_that_registers_a_component_is_a_single_module(plugin: Plugin, tmp_path: Path) -> None:
     script = tmp_path / "bench.py"
     script.write_text(METHOD.format(more="").replace("from .helper import reply", "import acme.helper"))
     runpy.run_path(str(script), run_name="__main__")
@@ -209,14 +211,14 @@ def test_script_that_registers_a_part_counts_as_a_single_module(plugin: Plugin, 
     assert (list(code.files), code.unknown, code.edited) == (["bench.py"], "", False)
 
 
-def test_what_cannot_be_read_harms_nothing(plugin: Plugin) -> None:
+def test_broken_links_and_pipes_are_skipped(plugin: Plugin) -> None:
     templates = plugin.folder / "acme" / "templates"
     (templates / "lost.txt").symlink_to(templates / "nowhere.txt")
     os.mkfifo(templates / "pipe.txt")
     assert [name for name in code_of(plugin).files if "templates" in name] == ["acme/templates/ask.txt"]
 
 
-def test_namespace_packages_of_two_distributions_are_apart(plugin: Plugin) -> None:
+def test_namespace_package_excludes_files_of_another_distribution(plugin: Plugin) -> None:
     plugin.write({
         "shared/acme/__init__.py": "",
         "shared/acme/app.py": METHOD.format(more="").replace(".helper", "shared.acme.helper"),
@@ -227,7 +229,7 @@ def test_namespace_packages_of_two_distributions_are_apart(plugin: Plugin) -> No
     assert list(code_of(plugin).files) == ["shared/acme/__init__.py", "shared/acme/app.py", "shared/acme/helper.py"]
 
 
-def test_package_in_an_archive_has_the_hash_that_it_has_on_disk(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archived_package_hashes_like_the_package_on_disk(plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = code_of(plugin)
     archive = tmp_path / "acme.zip"
     with zipfile.ZipFile(archive, "w") as opened:
@@ -243,7 +245,7 @@ def test_package_in_an_archive_has_the_hash_that_it_has_on_disk(plugin: Plugin, 
         del sys.modules[name]
 
 
-def test_linked_package_and_a_loop_of_links_are_followed_once(plugin: Plugin, tmp_path: Path) -> None:
+def test_linked_packages_and_link_cycles_are_read_once(plugin: Plugin, tmp_path: Path) -> None:
     code = code_of(plugin)
     (plugin.folder / "acme").rename(tmp_path / "elsewhere")
     (plugin.folder / "acme").symlink_to(tmp_path / "elsewhere")
@@ -252,7 +254,7 @@ def test_linked_package_and_a_loop_of_links_are_followed_once(plugin: Plugin, tm
 
 
 @pytest.mark.parametrize("content", [b"b" * (2**20 + 1), b"a" * (2**20 + 2), b"a" * 2**20 + b"b", b"b" + b"a" * 2**20])
-def test_large_data_files_count_by_size_and_blocks(plugin: Plugin, content: bytes) -> None:
+def test_large_data_files_are_hashed_by_size_and_blocks(plugin: Plugin, content: bytes) -> None:
     plugin.write({"acme/large.jsonl": b"a" * (2**20 + 1)})
     before = code_of(plugin)
     assert code_of(plugin).hash == before.hash
@@ -260,7 +262,7 @@ def test_large_data_files_count_by_size_and_blocks(plugin: Plugin, content: byte
     assert code_of(plugin).hash != before.hash
 
 
-def test_by_version_only_the_version_is_described(plugin: Plugin) -> None:
+def test_identity_by_version_excludes_the_code_hash(plugin: Plugin) -> None:
     plugin.write({"acme/app.py": METHOD.format(more=', identity="version"')})
     code = code_of(plugin)
     first = Component.of("acme").fingerprint
@@ -279,7 +281,7 @@ def test_unknown_identity_word_is_refused() -> None:
         register("acme", kind="method", summary="x", identity="none")(type("A", (), {}))  # type: ignore[arg-type]
 
 
-def test_part_that_options_name_counts(plugin: Plugin) -> None:
+def test_component_named_in_options_adds_its_code_hash(plugin: Plugin) -> None:
     retriever = METHOD.format(more="").replace('"acme", kind="method"', '"acme", kind="retriever"')
     plugin.write({"acme/app.py": retriever})
     code = code_of(plugin)
@@ -290,7 +292,7 @@ def test_part_that_options_name_counts(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize("file", [None, "/tmp/ipykernel_1/2.py"])
-def test_code_without_a_source_equals_no_other(plugin: Plugin, file: str | None) -> None:
+def test_code_without_a_source_never_equals_other_code(plugin: Plugin, file: str | None) -> None:
     scope = {"__name__": "acme_cell", "register": register}
     if file is not None:
         scope["__file__"] = file
@@ -326,18 +328,18 @@ def test_edit_after_loading_is_noticed(plugin: Plugin) -> None:
     assert code.edited
 
 
-def test_analyses_are_kept_by_content(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_analyses_are_cached_by_content(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     code = code_of(plugin)
     monkeypatch.setattr(syntax, "_ANALYZED", {})
     monkeypatch.setattr(syntax, "syntax_of", lambda content: pytest.fail("analyzed again"))
     assert code_of(plugin).files == code.files
 
 
-def test_shipped_parts_go_by_version() -> None:
+def test_shipped_components_are_identified_by_version() -> None:
     assert all(entry.code is None for entry in METHODS if METHODS.source(entry.id).startswith("methods."))
     assert "code" not in Component.of("bm25").describe()
 
 
-def test_shared_folder_of_files_is_left_out_of_their_names() -> None:
+def test_common_folder_is_removed_from_file_names() -> None:
     assert shortened(["a/b/x.py", "a/b/c/y.txt"]) == ["c/y.txt", "x.py"]
     assert shortened(["x.py", "a/y.py"]) == ["a/y.py", "x.py"]

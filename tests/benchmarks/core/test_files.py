@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Atomic writes: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.core.files import whole, whole_text
 
 
 @pytest.mark.slow
-def test_a_file_is_replaced_and_what_its_writer_says_comes_back(tmp_path: Path) -> None:
+def test_file_is_replaced_and_the_writers_result_is_returned(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     whole_text(path, "é\n")
     assert path.read_bytes() == "é\n".encode()
@@ -19,7 +19,7 @@ def test_a_file_is_replaced_and_what_its_writer_says_comes_back(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_writer_that_fails_leaves_the_file_as_it_was_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_failing_writer_keeps_the_old_file_and_leaves_no_partial_file(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("before", "utf-8")
 

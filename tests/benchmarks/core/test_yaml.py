@@ -1,4 +1,4 @@
-"""Lines of a YAML document: every key and item once, the same for whoever reads it."""
+"""Line numbers of keys and items in YAML documents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.errors import raises
 TEXT = "a: 1\nb:\n  - c: 2\n    d: [x, y]\n  - e\nf: {g: h}\n"
 
 
-def test_keys_and_items_have_the_lines_that_they_stand_in() -> None:
+def test_keys_and_items_have_their_line_numbers() -> None:
     expected = {
         (): 1,
         ("a",): 1,
@@ -33,7 +33,7 @@ def test_keys_and_items_have_the_lines_that_they_stand_in() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x:\n  - {a: 1,\n     a: 2}\n"])
-def test_a_key_that_stands_twice_is_refused_alike_wherever_yaml_is_read(text: str) -> None:
+def test_duplicate_key_is_refused_by_every_yaml_reader(text: str) -> None:
     responses = []
     for read in (yaml_source.read, lambda text, name: card.read(text.encode(), name)):
         with raises("duplicate-key") as caught:
@@ -43,7 +43,7 @@ def test_a_key_that_stands_twice_is_refused_alike_wherever_yaml_is_read(text: st
     assert responses[0] == responses[1]
 
 
-def test_keys_that_are_no_texts_and_aliases_that_grow_are_refused_at_once() -> None:
+def test_non_string_keys_and_expanding_aliases_are_refused_immediately() -> None:
     with raises("key-not-text", "x:1"):
         line_numbers(yaml.compose("name: {{name}}"), "x")
     doubling = "".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9) if level else 'x'}]\n" for level in range(20))

@@ -1,4 +1,4 @@
-"""Retrieval tasks in the layouts of BEIR, MTEB and BRIGHT: one reading of each, and numbers that equal pytrec_eval's."""
+"""Retrieval tasks in the layouts of BEIR, MTEB and BRIGHT, with scores that equal pytrec_eval."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FOLDERS: Mapping[str, Mapping[str, bytes]] = {
 }
 
 
-def put(folder: Path, files: Mapping[str, bytes]) -> Path:
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
     for name, raw in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(raw)
@@ -91,22 +91,22 @@ def require_read(benchmark: Benchmark) -> None:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_is_read_in_every_layout(name: str, tmp_path: Path) -> None:
-    benchmark = load("beir:test", {"path": str(put(tmp_path / "animals", FOLDERS[name]))})
+def test_folder_is_read_in_every_layout(name: str, tmp_path: Path) -> None:
+    benchmark = load("beir:test", {"path": str(write_files(tmp_path / "animals", FOLDERS[name]))})
     require_read(benchmark)
     assert benchmark.name == "beir:test(animals)"
 
 
-def test_an_archive_is_read_where_it_lies_and_equals_its_folder(tmp_path: Path) -> None:
+def test_archive_is_read_in_place_and_equals_its_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "animals.zip", "w") as archive:
         for name, raw in BEIR.items():
             archive.writestr(f"animals/{name}", raw)
     packed = load("beir:test", {"path": str(tmp_path / "animals.zip")})
     require_read(packed)
-    assert packed.fingerprint == load("beir:test", {"path": str(put(tmp_path / "animals", BEIR))}).fingerprint
+    assert packed.fingerprint == load("beir:test", {"path": str(write_files(tmp_path / "animals", BEIR))}).fingerprint
 
 
-def test_repositories_of_the_hub_are_read(tmp_path: Path) -> None:
+def test_hub_repositories_are_read(tmp_path: Path) -> None:
     texts = {name: raw for name, raw in BEIR.items() if "qrels" not in name}
     repositories = {
         "BeIR/animals": Repository(texts),
@@ -125,26 +125,26 @@ def test_repositories_of_the_hub_are_read(tmp_path: Path) -> None:
             require_read(load("beir:test", options))
 
 
-def test_bright_excludes_the_documents_that_a_question_names(tmp_path: Path) -> None:
+def test_bright_excludes_the_documents_listed_by_a_question(tmp_path: Path) -> None:
     documents = [{"id": name, "content": text} for name, (_, text) in DOCUMENTS.items()]
     examples = [
         {"query": "Who digs?", "id": "0", "excluded_ids": ["d2", "N/A"], "gold_ids": ["d1"], "gold_ids_long": ["x"]},
         {"query": "Who flies?", "id": "1", "excluded_ids": ["N/A"], "gold_ids": ["d2", "d3"], "gold_ids_long": ["x"]},
     ]
     files = {"documents/ants-00000-of-00001.parquet": parquet(documents), "examples/ants-00000-of-00001.parquet": parquet(examples)}
-    benchmark = load("beir:test", {"path": str(put(tmp_path / "BRIGHT", files)), "part": "ants"})
+    benchmark = load("beir:test", {"path": str(write_files(tmp_path / "BRIGHT", files)), "part": "ants"})
     d1, d2, d3 = (benchmark.corpus.by_native_id(name) for name in ("d1", "d2", "d3"))
     assert [(q.evidence, q.excluded) for q in benchmark.questions] == [((d1,), (d2,)), ((d2, d3), ())]
     assert benchmark.name == "beir:test(BRIGHT, ants)"
 
 
-def test_document_with_the_questions_id_is_ignored_if_asked_for(tmp_path: Path) -> None:
-    benchmark = load("beir:test", {"path": str(put(tmp_path, BEIR)), "ignore_identical_ids": True})
+def test_document_with_the_query_id_is_ignored_if_requested(tmp_path: Path) -> None:
+    benchmark = load("beir:test", {"path": str(write_files(tmp_path, BEIR)), "ignore_identical_ids": True})
     assert [question.excluded for question in benchmark.questions] == [(), (benchmark.corpus.by_native_id("q2"),), ()]
     assert benchmark.extra["counts"]["identical_ids_ignored"] == 1
 
 
-def test_numbers_equal_pytrec_evals_to_the_last_digit(tmp_path: Path) -> None:
+def test_scores_equal_pytrec_eval_exactly(tmp_path: Path) -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
     rng = np.random.default_rng(0)
     names = [f"d{number}" for number in range(200)]
@@ -157,7 +157,7 @@ def test_numbers_equal_pytrec_evals_to_the_last_digit(tmp_path: Path) -> None:
             "query-id\tcorpus-id\tscore\n" + "".join(f"{q}\t{d}\t{g}\n" for q, r in grades.items() for d, g in r.items())
         ).encode(),
     }
-    benchmark = load("beir:test", {"path": str(put(tmp_path, files))})
+    benchmark = load("beir:test", {"path": str(write_files(tmp_path, files))})
     find = benchmark.corpus.by_native_id
     predictions = {q: Prediction(q, "", tuple(Evidence(str(find(d)), s) for d, s in row.items())) for q, row in run.items()}
     ours = score(benchmark.questions, predictions, ["ndcg@10", "map@100", "recall@100"])
@@ -167,8 +167,8 @@ def test_numbers_equal_pytrec_evals_to_the_last_digit(tmp_path: Path) -> None:
         assert values.tolist() == [theirs[question.id][measures[metric]] for question in benchmark.questions]
 
 
-def test_run_with_the_datasets_own_ids_becomes_rankings(tmp_path: Path) -> None:
-    benchmark = apply("corpus", load("beir:test", {"path": str(put(tmp_path, BEIR))}), 0)
+def test_run_with_native_ids_becomes_rankings(tmp_path: Path) -> None:
+    benchmark = apply("corpus", load("beir:test", {"path": str(write_files(tmp_path, BEIR))}), 0)
     findings = Findings()
     rows = list(FORMATS["trec"].reader(benchmark)(io.BytesIO(b"q1 Q0 d3 1 2.5 t\nq1 Q0 d1 2 1.5 t\n"), findings, LIMITS))
     ranked = {row.prediction.question_id: [item.id for item in row.prediction.evidence] for row in rows}
@@ -190,15 +190,15 @@ def test_run_with_the_datasets_own_ids_becomes_rankings(tmp_path: Path) -> None:
         ({**BEIR, "corpus.jsonl": b'{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n'}, "d1"),
     ],
 )
-def test_what_is_missing_or_wrong_is_named(files: Mapping[str, bytes], words: str, tmp_path: Path) -> None:
+def test_missing_or_invalid_file_is_reported_with_its_path(files: Mapping[str, bytes], words: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
-        load("beir:test", {"path": str(put(tmp_path, files))})
+        load("beir:test", {"path": str(write_files(tmp_path, files))})
     assert words in " ".join(error.value.lines())
     assert str(tmp_path) in (error.value.where or "")
 
 
-def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None:
-    path = put(tmp_path / "animals", BEIR)
+def test_corpus_folder_must_keep_documents_with_equal_text(tmp_path: Path) -> None:
+    path = write_files(tmp_path / "animals", BEIR)
     merged, kept = tmp_path / "merged", tmp_path / "kept"
     build_corpus(path / "corpus.jsonl", merged)
     build_corpus(path / "corpus.jsonl", kept, layout="beir")
@@ -207,12 +207,12 @@ def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None
     require_read(load("beir:test", {"path": str(path), "corpus": str(kept)}))
 
 
-def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="folder or a zip"):
-        load("beir:test", {"path": str(put(tmp_path, BEIR) / "corpus.jsonl")})
+        load("beir:test", {"path": str(write_files(tmp_path, BEIR) / "corpus.jsonl")})
     with pytest.raises(UserError, match="does not exist"):
         load("beir:test", {"path": str(tmp_path / "nowhere")})
 
 
-def test_judgments_of_a_folder_are_found(tmp_path: Path) -> None:
-    assert beir.qrels_of(put(tmp_path, BEIR)) == tmp_path / "qrels/test.tsv"
+def test_qrels_file_of_a_folder_is_found(tmp_path: Path) -> None:
+    assert beir.qrels_of(write_files(tmp_path, BEIR)) == tmp_path / "qrels/test.tsv"

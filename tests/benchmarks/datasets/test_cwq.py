@@ -58,7 +58,7 @@ def rows(data_folder, name):
 
 
 @pytest.mark.parametrize("name", [name for name, layout in SAMPLES.items() if layout == "rog"])
-def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder, name):
+def test_real_rog_rows_have_the_counts_and_graphs_of_the_file(data_folder, name):
     benchmark, native_rows = sample(data_folder, name), rows(data_folder, name)
     assert len(benchmark.questions) == len(native_rows) == (4 if "full" in name else 150)
     counts = Counter()
@@ -92,7 +92,7 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
         assert max(map(len, benchmark.extra["graphs"].values())) > 9000
 
 
-def test_the_real_files_of_nsm_give_the_graphs_of_rogs_rows(data_folder):
+def test_real_nsm_files_give_the_same_graphs_as_rog_rows(data_folder):
     nsm, rog = sample(data_folder, "nsm/train_simple.json"), sample(data_folder, "rog_style_cwq_full_subgraph_4.jsonl")
     assert nsm.extra["layout"] == "nsm"
     for item, other in zip(nsm.questions, rog.questions, strict=True):
@@ -102,7 +102,7 @@ def test_the_real_files_of_nsm_give_the_graphs_of_rogs_rows(data_folder):
     assert set(nsm.corpus.ids) == set(rog.corpus.ids)
 
 
-def test_the_real_file_of_tog_has_its_single_answers_types_and_topics(data_folder):
+def test_real_tog_file_has_single_answers_types_and_topics(data_folder):
     benchmark, records = sample(data_folder, "tog_cwq.json"), rows(data_folder, "tog_cwq.json")
     assert len(benchmark.questions) == len(records) == 150
     for question, record in zip(benchmark.questions, records, strict=True):
@@ -112,14 +112,14 @@ def test_the_real_file_of_tog_has_its_single_answers_types_and_topics(data_folde
     assert Counter(q.type for q in benchmark.questions) == Counter(r["compositionality_type"] for r in records)
     assert benchmark.extra["layout"] == "tog"
     assert settings.possible_settings(benchmark) == ("closed_book",)
-    # Its scores are of another gold, so nothing may take it for the whole sets.
+    # Its scores use other gold answers, so it must not be confused with the complete dataset.
     with raises("file-keeps-one-answer") as caught:
         load("cwq:test", {"path": str(data_folder / "cwq" / "tog_cwq.json")})
     assert "cwq_tog" in caught.value.try_this
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_official_metrics_of_gold_predictions_reach_their_maximum_on_the_real_samples(data_folder, name):
+def test_gold_predictions_reach_the_official_maximum_on_real_samples(data_folder, name):
     benchmark = sample(data_folder, name)
     metrics = [parse_metric(metric) for metric in benchmark.card.metrics]
     values = score(benchmark.questions, [gold_prediction(q) for q in benchmark.questions], metrics)
@@ -130,12 +130,12 @@ def test_official_metrics_of_gold_predictions_reach_their_maximum_on_the_real_sa
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_real_samples_pass_every_check_of_a_dataset(data_folder, name):
+def test_real_samples_pass_the_dataset_checks(data_folder, name):
     checks = check_dataset(reference(name), {"path": str(data_folder / "cwq" / name)})
     assert [check for check in checks if not check.passed] == []
 
 
-def test_an_official_record_has_answers_with_aliases_and_a_type(loaded):
+def test_official_record_has_answers_with_aliases_and_a_type(loaded):
     benchmark = loaded(native())
     (question,) = benchmark.questions
     assert benchmark.extra["layout"] == "official"
@@ -154,14 +154,14 @@ def test_an_official_record_has_answers_with_aliases_and_a_type(loaded):
 @pytest.mark.parametrize(
     ("answer", "answers"), [('["Zoll", "Ada"]', ("Zoll", "Ada")), (["Zoll", "Zoll"], ("Zoll", "Zoll")), (None, ()), ("", ())]
 )
-def test_copies_with_a_list_in_place_of_answers_are_read(loaded, answer, answers):
+def test_copies_with_a_plain_list_of_answers_are_read(loaded, answer, answers):
     record = {name: value for name, value in native(answer=answer).items() if name != "answers"}
     benchmark = loaded(record)
     assert benchmark.questions[0].answers == answers
     assert benchmark.extra["counts"].get("questions_without_gold", 0) == (not answers)
 
 
-def test_missing_aliases_null_names_and_repeated_answers_are_read_as_what_they_are(loaded):
+def test_missing_aliases_null_names_and_repeated_answers_are_handled(loaded):
     answers = [
         {"answer_id": "m.1", "answer": "Zoll", "aliases": ["Z"]},
         {"answer_id": "m.2", "answer": "Zoll", "aliases": ["Zoll", "ZL"]},
@@ -196,14 +196,14 @@ def test_questions_without_answers_are_kept_counted_and_named(loaded):
         ({"topic_entity": {"m.1": None}}, "'topic_entity.m.1' is null"),
     ],
 )
-def test_a_bad_record_is_named_by_its_place_or_skipped(loaded, changes, message):
+def test_bad_record_is_reported_with_its_position_or_skipped(loaded, changes, message):
     with raises("bad-record") as caught:
         loaded(native("good"), native("bad", **changes))
     assert message in caught.value.what
     assert len(loaded(native("good"), native("bad", **changes), skip_bad=True).skipped) == 1
 
 
-def test_a_cut_off_array_keeps_what_was_whole_when_that_is_asked_for(loaded):
+def test_truncated_array_keeps_complete_records_with_skip_bad(loaded):
     text = json.dumps([native("a"), native("b")])[:-40]
     with raises("bad-record"):
         loaded(text=text)
@@ -212,12 +212,12 @@ def test_a_cut_off_array_keeps_what_was_whole_when_that_is_asked_for(loaded):
     assert len(benchmark.skipped) == 1
 
 
-def test_ids_of_webqsp_stop_the_load(loaded):
+def test_webqsp_ids_stop_the_load(loaded):
     with raises("id-of-webqsp"):
         loaded(native(), native("WebQTest-5"), skip_bad=True)
 
 
-def test_files_are_found_by_the_authors_names(data_folder, tmp_path, monkeypatch):
+def test_files_are_found_by_their_published_names(data_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     folder = tmp_path / "cwq"
     folder.mkdir()
@@ -231,7 +231,7 @@ def test_files_are_found_by_the_authors_names(data_folder, tmp_path, monkeypatch
     assert load("cwq_tog").extra["layout"] == "tog"
 
 
-def test_the_card_is_complete():
+def test_card_is_complete():
     reference, entry = resolve("cwq")
     assert str(reference) == "cwq:test"
     assert entry.card.splits == {"train": 27639, "validation": 3519, "test": 3531}

@@ -1,4 +1,4 @@
-"""What real files do to the loaders of long documents and training rows: each kind of damage, each way to pack."""
+"""Damaged and packed files, through the loaders of long documents and training rows."""
 
 import codecs
 import gzip
@@ -16,7 +16,7 @@ from tests.support.errors import raises
 from tests.support.hub_server import HubServer, Repository
 
 ODD = "one\u2028two\x85three\0four\u200b\r\nfive ﬁ\U0001f600"
-"""Line separators that are none, a NUL, a break inside a string, characters beyond the basic plane."""
+"""Unicode line separators, a NUL, a line break inside a string, and characters beyond the basic plane."""
 
 
 def longbench(number, text="Ada was born in Zoll."):
@@ -86,7 +86,7 @@ def texts(benchmark):
 
 
 @every
-def test_every_way_to_pack_the_same_records_gives_the_same_benchmark(tmp_path, reference):
+def test_equal_records_in_every_file_format_give_the_same_benchmark(tmp_path, reference):
     plain = lines(reference)
     array = "[" + ",\n".join(plain.splitlines()) + "]"
     zipped = io.BytesIO()
@@ -109,17 +109,17 @@ def test_every_way_to_pack_the_same_records_gives_the_same_benchmark(tmp_path, r
 
 
 @every
-def test_odd_characters_stay_as_they_are(tmp_path, reference):
+def test_unusual_characters_are_preserved(tmp_path, reference):
     benchmark = read(tmp_path, reference, lines(reference, text=ODD))
     assert len(benchmark.questions) == 3
     assert texts(benchmark).count(ODD) == 3
-    # A raw NUL inside a string is not JSON, but is what some files hold.
+    # A raw NUL inside a string is not valid JSON, but occurs in some files.
     raw = lines(reference, text=ODD).replace("\\u0000", "\0")
     assert read(tmp_path, reference, raw, "raw.jsonl").fingerprint == benchmark.fingerprint
 
 
 @every
-def test_a_last_line_that_is_cut_off_is_named_and_can_be_skipped(tmp_path, reference):
+def test_truncated_last_line_is_reported_and_can_be_skipped(tmp_path, reference):
     cut = lines(reference)[:-20]
     with pytest.raises(UserError, match="cut off") as caught:
         read(tmp_path, reference, cut)
@@ -131,7 +131,7 @@ def test_a_last_line_that_is_cut_off_is_named_and_can_be_skipped(tmp_path, refer
 
 @every
 @pytest.mark.parametrize(("line", "response"), [("", "the line is empty"), ("7", "must be an object"), ('{"a": "\udcff"}', "not UTF-8")])
-def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, reference, line, response):
+def test_invalid_line_is_reported_and_can_be_skipped(tmp_path, reference, line, response):
     first, rest = lines(reference).split("\n", 1)
     content = f"{first}\n{line}\n{rest}".encode("utf-8", "surrogateescape")
     with pytest.raises(UserError, match=response) as caught:
@@ -152,14 +152,14 @@ def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, referenc
         (gzip.compress(b"{}" * 99, mtime=0)[:-9], "damaged-archive"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path, reference, content, response):
+def test_unreadable_file_is_an_error_even_with_skip_bad(tmp_path, reference, content, response):
     with raises(response) as caught:
         read(tmp_path, reference, content, skip_bad=True)
     assert "records.jsonl" in caught.value.where
 
 
 @every
-def test_a_file_of_nothing_but_bad_records_is_an_error(tmp_path, reference):
+def test_file_with_only_bad_records_is_an_error(tmp_path, reference):
     with raises("no-record-in-file"):
         read(tmp_path, reference, '{"a": 1}\n{"b": 2}\n', skip_bad=True)
 
@@ -174,7 +174,7 @@ NAMES = {
 
 
 def packed(reference):
-    """The repository's file as the hub has it."""
+    """Return the repository's file as stored on the hub."""
     name, member = NAMES[reference]
     if name.endswith(".parquet"):
         table = pa.Table.from_pylist([RECORDS[reference](number) for number in range(3)])
@@ -192,7 +192,7 @@ def packed(reference):
 
 
 @every
-def test_the_hub_gives_the_same_questions_as_the_file(tmp_path, monkeypatch, reference):
+def test_hub_and_file_give_the_same_questions(tmp_path, monkeypatch, reference):
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
     entry = resolve(reference)[1]
     files = packed(reference)

@@ -1,4 +1,4 @@
-"""People's own files: every layout loads to the same questions, and each fault names file, line, field and what to do."""
+"""Users' own files: every layout loads to the same questions, and errors name file, line, field and remedy."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_datasets_on_disk_load_as_saved(tmp_path: Path, docs: Path) -> None:
         read(tmp_path / "several")
 
 
-def test_a_repository_of_the_hub_is_read_by_configuration_and_split(tmp_path: Path) -> None:
+def test_hub_repository_is_read_by_configuration_and_split(tmp_path: Path) -> None:
     files = {"en/validation-00000-of-00001.parquet": parquet(ROWS), "de/validation-00000-of-00001.parquet": parquet(ROWS[:1])}
     with HubServer({"owner/name": Repository(files)}).as_hub(tmp_path):
         benchmark = load("files:dev", {"hub": "owner/name", "config": "en", "revision": "main"})
@@ -126,7 +126,7 @@ def test_nested_fields_are_mapped_and_supporting_passages_are_gold(tmp_path: Pat
     assert question == read(path, fields={"metadata": ["meta.topic"]}).questions[0]
 
 
-def test_gold_names_ids_titles_and_places_of_passages(tmp_path: Path) -> None:
+def test_gold_field_accepts_passage_ids_titles_and_positions(tmp_path: Path) -> None:
     rows = [
         {"question": "1?", "docs": [{"id": "x", "text": "one"}, {"id": "y", "text": "two"}], "gold_ids": ["y"]},
         {"question": "2?", "docs": [{"id": "x", "text": "one"}], "gold_ids": "x"},
@@ -136,7 +136,7 @@ def test_gold_names_ids_titles_and_places_of_passages(tmp_path: Path) -> None:
     assert list(gold(read(write(tmp_path / "places.json", json.dumps(by_place)))).values()) == [["two"]]
 
 
-def test_spans_hold_for_every_size_of_passages(tmp_path: Path, docs: Path) -> None:
+def test_gold_spans_match_passages_of_every_chunk_size(tmp_path: Path, docs: Path) -> None:
     start = LEAVE.index("Parents have")
     rows = [
         {"question": "1?", "spans": [{"document": "leave", "start": start, "end": start + 26}]},
@@ -150,7 +150,7 @@ def test_spans_hold_for_every_size_of_passages(tmp_path: Path, docs: Path) -> No
         assert lengths == [length for q in benchmark.questions for length, _ in q.metadata[SPANS]]
 
 
-def test_quotes_in_a_table_name_the_passage_that_holds_them(tmp_path: Path, docs: Path) -> None:
+def test_gold_quotes_match_the_passage_that_contains_them(tmp_path: Path, docs: Path) -> None:
     rows = [
         {"question": "1?", "document": "leave.md", "quote": 'parents  have "twelve weeks"'},
         {"question": "2?", "document": "", "quote": "at eight"},
@@ -172,7 +172,7 @@ def test_numeric_answers_of_tables_and_json_are_equal(tmp_path: Path) -> None:
     assert whole.questions[0].golds == ("1",)
 
 
-def test_answers_with_an_unnamed_separator_are_counted_and_reported(tmp_path: Path) -> None:
+def test_answers_with_an_undeclared_separator_are_counted_and_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "q.csv", "question,answer\nWho?,Ada|Ada Marsh\nWhere?,Lyon\n")
     whole, divided = read(path), read(path, separator="|")
     assert any(note.startswith("1 answers contain '|'") for note in whole.extra["caveats"])
@@ -180,7 +180,7 @@ def test_answers_with_an_unnamed_separator_are_counted_and_reported(tmp_path: Pa
     assert divided.extra["caveats"] == ()
 
 
-def test_words_for_missing_values_among_the_answers_are_reported(tmp_path: Path) -> None:
+def test_answers_that_look_like_missing_values_are_reported(tmp_path: Path) -> None:
     whole = read(write(tmp_path / "q.csv", "question,answer\nWho?,nan\nWhere?,Lyon\nWhat?,#N/A\n"))
     assert any(note.startswith("2 answers are a word for a missing value") for note in whole.extra["caveats"])
 
@@ -191,7 +191,7 @@ def test_ids_that_pandas_wrote_as_floats_still_match(tmp_path: Path) -> None:
     assert [p for (p,) in gold(read(questions, documents=str(documents))).values()] == ["2", "1"]
 
 
-def test_the_mapping_and_the_chunks_are_part_of_the_fingerprint(tmp_path: Path, docs: Path) -> None:
+def test_fingerprint_includes_the_field_mapping_and_chunking(tmp_path: Path, docs: Path) -> None:
     path = write(tmp_path / "q.csv", as_csv([{**row, "gold": row["answer"]} for row in ROWS]))
     guess = read(path, documents=str(docs))
     assert guess.fingerprint == read(path, documents=str(docs), fields={"question": "question"}).fingerprint
@@ -224,7 +224,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_fault_names_its_place(name: str, tmp_path: Path) -> None:
+def test_faulty_row_is_reported_with_its_position(name: str, tmp_path: Path) -> None:
     content, code, where = BAD[name]
     path = write(tmp_path / ("q.jsonl" if str(content[:1]) in ("{", "b'{'") else "q.csv"), content)
     with raises(code, where) as caught:
@@ -234,7 +234,7 @@ def test_a_fault_names_its_place(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing", "ragged", "mixed", "numpy", "huge"])
-def test_skip_bad_counts_what_it_leaves_out_and_every_table_states_it(name: str, tmp_path: Path) -> None:
+def test_skip_bad_counts_skipped_rows_and_every_table_states_them(name: str, tmp_path: Path) -> None:
     content = BAD[name][0]
     raw = content.encode() if isinstance(content, str) else content
     good = b'{"question": "?", "answer": "y"}\n' if raw.startswith(b"{") else b"Why?,because\n"
@@ -244,7 +244,7 @@ def test_skip_bad_counts_what_it_leaves_out_and_every_table_states_it(name: str,
     assert len(benchmark.extra[CAVEATS]) == 1
 
 
-def test_empty_answers_are_counted_and_all_of_them_is_said(tmp_path: Path) -> None:
+def test_empty_answers_are_counted(tmp_path: Path) -> None:
     benchmark = read(write(tmp_path / "q.csv", "question,answer\nWho?,Ann\nWhen?,\n"))
     assert benchmark.extra["counts"]["questions_without_answers"] == 1
     assert [question.answers for question in benchmark.questions] == [("Ann",), ()]
@@ -270,7 +270,7 @@ def test_documents_without_ids_are_named_by_their_row(tmp_path: Path) -> None:
         read(questions, **options, skip_bad=True)
 
 
-def test_folds_divide_the_questions_and_the_rest_shares_no_gold_with_a_fold(tmp_path: Path) -> None:
+def test_folds_partition_the_questions_without_sharing_gold(tmp_path: Path) -> None:
     documents = write(tmp_path / "d.jsonl", "".join(f'{{"id": {n}, "text": "document {n}"}}\n' for n in range(20)))
     rows = [f'{{"id": "q{n}", "question": "Question {n}?", "gold": ["{n % 20}"]}}\n' for n in range(40)]
     options = {"documents": str(documents), "fields": {"evidence": "gold", "answers": None}}
@@ -291,7 +291,7 @@ def test_folds_divide_the_questions_and_the_rest_shares_no_gold_with_a_fold(tmp_
             read(questions, **options, fold=wrong)
 
 
-def test_gold_that_matches_nothing_is_refused_and_a_part_of_it_reported(tmp_path: Path, docs: Path) -> None:
+def test_unmatched_gold_is_refused_and_partly_matched_gold_reported(tmp_path: Path, docs: Path) -> None:
     with raises("gold-matches-nothing", "q.csv"):
         read(write(tmp_path / "q.csv", "question,source\nWho?,handbook.pdf\n"), documents=str(docs))
     benchmark = read(write(tmp_path / "p.csv", "question,source\nWho?,handbook.pdf\nWhen?,office\n"), documents=str(docs))
@@ -299,7 +299,7 @@ def test_gold_that_matches_nothing_is_refused_and_a_part_of_it_reported(tmp_path
     assert [name in benchmark.corpus for question in benchmark.questions for name in question.evidence] == [False, True]
 
 
-def test_a_name_that_fits_two_documents_is_refused(tmp_path: Path, docs: Path) -> None:
+def test_ambiguous_document_name_is_refused(tmp_path: Path, docs: Path) -> None:
     write(docs / "office.md", "The other office.")
     path = write(tmp_path / "q.csv", "question,source\nWho?,office\nWhen?,leave\n")
     with raises("bad-record", "line 2"):
@@ -309,21 +309,21 @@ def test_a_name_that_fits_two_documents_is_refused(tmp_path: Path, docs: Path) -
     assert read(write(tmp_path / "q.csv", "question,source\nWho?,office.md\n"), documents=str(docs)).questions
 
 
-def test_documents_with_several_passages_are_gold_as_documents(tmp_path: Path, docs: Path) -> None:
+def test_gold_document_with_several_passages_is_matched_by_document(tmp_path: Path, docs: Path) -> None:
     benchmark = read(write(tmp_path / "q.csv", "question,source\nWho?,leave\n"), documents=str(docs), chunker="headings")
     assert len(benchmark.questions[0].evidence) == 2
     assert "recall@5(level=documents)" in benchmark.card.metrics
     assert benchmark.extra[CAVEATS]
 
 
-def test_evidence_needs_documents_if_it_is_named_and_is_left_out_if_guessed(tmp_path: Path) -> None:
+def test_explicit_evidence_requires_documents_and_guessed_evidence_is_dropped(tmp_path: Path) -> None:
     path = write(tmp_path / "q.csv", "question,answer,source\nWho?,Ann,mail\n")
     assert read(path).questions[0].evidence == ()
     with raises("no-documents"):
         read(path, fields={"evidence": "source"})
 
 
-def test_roles_and_fields_that_do_not_exist_are_named(tmp_path: Path) -> None:
+def test_unknown_roles_and_fields_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "q.csv", "question,answer\nWho?,Ann\n")
     with raises("unknown-role"):
         read(path, fields={"answer": "answer"})
@@ -331,7 +331,7 @@ def test_roles_and_fields_that_do_not_exist_are_named(tmp_path: Path) -> None:
         read(path, fields={"answers": "anser"})
 
 
-def test_gold_texts_without_documents_are_what_is_searched(tmp_path: Path) -> None:
+def test_gold_texts_become_the_corpus_if_there_are_no_documents(tmp_path: Path) -> None:
     text = "user_input,reference_contexts,reference\n1?,\"['one one', 'two']\",x\n2?,\"['two']\",y\n"
     benchmark = read(write(tmp_path / "testset.csv", text))
     assert [passage.text for passage in benchmark.corpus] == ["one one", "two"]
@@ -339,7 +339,7 @@ def test_gold_texts_without_documents_are_what_is_searched(tmp_path: Path) -> No
     assert benchmark.questions[0].candidates is None
 
 
-def test_passages_in_sentences_and_the_answers_of_squad_are_guessed(tmp_path: Path) -> None:
+def test_sentence_passages_and_squad_answers_are_detected(tmp_path: Path) -> None:
     row = {
         "question": "Who?",
         "answers": {"text": ["Ann"], "answer_start": [0]},
@@ -354,7 +354,7 @@ def test_a_table_with_one_column_may_hold_commas(tmp_path: Path) -> None:
     assert [q.text for q in read(write(tmp_path / "q.csv", "question\nWho, and when?\nWhy?\n")).questions] == ["Who, and when?", "Why?"]
 
 
-def test_documents_are_named_with_folders_above_or_without(tmp_path: Path, docs: Path) -> None:
+def test_document_names_match_with_or_without_parent_folders(tmp_path: Path, docs: Path) -> None:
     rows = "question,source\n1?,docs/leave.md\n2?,C:\\files\\docs\\sub\\office.txt\n3?,./LEAVE.MD\n"
     assert list(gold(read(write(tmp_path / "q.csv", rows), documents=str(docs))).values()) == [
         ["leave.md"],
@@ -365,7 +365,7 @@ def test_documents_are_named_with_folders_above_or_without(tmp_path: Path, docs:
     assert list(gold(single).values()) == [["leave.md"]]
 
 
-def test_what_is_no_table_is_named(tmp_path: Path) -> None:
+def test_unsupported_inputs_are_refused(tmp_path: Path) -> None:
     with raises("spreadsheet"):
         read(write(tmp_path / "q.xlsx", b"PK\x03\x04"))
     with raises("no-answers"):
@@ -376,7 +376,7 @@ def test_what_is_no_table_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_json_in_other_encodings_is_read_as_tables_are(tmp_path: Path, docs: Path, encoding: str, whole: bool) -> None:
+def test_json_in_other_encodings_is_read_like_tables(tmp_path: Path, docs: Path, encoding: str, whole: bool) -> None:
     text = json.dumps(ROWS, ensure_ascii=False) if whole else "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in ROWS)
     benchmark = read(write(tmp_path / "q.jsonl", text.encode(encoding)), documents=str(docs))
     assert benchmark.questions[2].text == "How long is “parental” leave?"
@@ -384,14 +384,14 @@ def test_json_in_other_encodings_is_read_as_tables_are(tmp_path: Path, docs: Pat
     assert encoding in benchmark.extra[MAPPING]
 
 
-def test_line_in_another_encoding_than_the_others_is_named(tmp_path: Path) -> None:
+def test_line_in_a_different_encoding_is_reported(tmp_path: Path) -> None:
     lines = [json.dumps({"question": f"Café {number}?"}, ensure_ascii=False) for number in range(3)]
     raw = b"\n".join(line.encode("cp1252" if number == 1 else "utf-8") for number, line in enumerate(lines))
     with raises("bad-record", where="line 2"):
         read(write(tmp_path / "q.jsonl", raw))
 
 
-def test_earlier_turns_are_read_without_the_question_itself(tmp_path: Path) -> None:
+def test_earlier_turns_exclude_the_current_question(tmp_path: Path) -> None:
     before = [{"role": "system", "content": "Be brief."}, {"role": "human", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     rows = [
         {"question": "Where?", "answer": "Lyon", "messages": [*before, {"role": "user", "content": "Where?"}]},

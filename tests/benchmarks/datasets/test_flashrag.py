@@ -1,4 +1,4 @@
-"""FlashRAG's sets: golden answers, choices, and the paragraphs of multi-hop sets, in one layout."""
+"""FlashRAG datasets: golden answers, choices, and the paragraphs of multi-hop sets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row(**fields: Any) -> dict[str, Any]:
     return {"id": "dev_0", "question": "In which city is Works 1?", "golden_answers": ["Lyon", "city of Lyon"], **fields}
 
 
-def test_open_domain_set_has_its_golden_answers(tmp_path: Path) -> None:
+def test_open_domain_dataset_has_its_golden_answers(tmp_path: Path) -> None:
     (question,) = read(tmp_path, "nq", [row()]).questions
     assert (question.id, question.answers, question.candidates) == ("dev_0", ("Lyon", "city of Lyon"), None)
 
@@ -41,7 +41,7 @@ def test_open_domain_set_has_its_golden_answers(tmp_path: Path) -> None:
     ("hotpotqa", "sentences", "Works 1 is a plant in Lyon. It opened in 1950."),
     ("2wikimultihopqa", "content", "Works 1 is a plant in Lyon.  It opened in 1950."),
 ])  # fmt: skip
-def test_multi_hop_set_equals_the_authors_records(subset: str, sentences: str, text: str, tmp_path: Path) -> None:
+def test_multi_hop_dataset_equals_the_original_records(subset: str, sentences: str, text: str, tmp_path: Path) -> None:
     metadata = {
         "type": "bridge",
         "supporting_facts": {"title": [t for t, _ in FACTS], "sent_id": [s for _, s in FACTS]},
@@ -66,7 +66,7 @@ def test_paragraphs_of_musique_are_candidates(tmp_path: Path) -> None:
     assert len(question.candidates or ()) == 3
 
 
-def test_number_of_a_choice_becomes_its_text(tmp_path: Path) -> None:
+def test_choice_index_becomes_the_choice_text(tmp_path: Path) -> None:
     (question,) = read(tmp_path, "mmlu", [row(golden_answers=[1], choices=["Paris", "Lyon"])]).questions
     assert question.text.endswith("\nA. Paris\nB. Lyon")
     for answer in ("Lyon", "B"):
@@ -75,7 +75,7 @@ def test_number_of_a_choice_becomes_its_text(tmp_path: Path) -> None:
         read(tmp_path, "mmlu", [row(golden_answers=[2], choices=["Paris", "Lyon"])])
 
 
-def test_corpus_of_flashrag_is_searched(tmp_path: Path) -> None:
+def test_flashrag_corpus_is_searched(tmp_path: Path) -> None:
     dump = tmp_path / "wiki.jsonl"
     dump.write_bytes(lines([{"id": 0, "contents": '"Works 1"\nWorks 1 is a plant in Lyon.'}, {"id": 1, "contents": "Lyon\nA city."}]))
     benchmark = read(tmp_path, "nq", [row()], corpus=str(dump))
@@ -83,14 +83,14 @@ def test_corpus_of_flashrag_is_searched(tmp_path: Path) -> None:
     assert benchmark.corpus.by_native_id("1") == benchmark.corpus.ids[1]
 
 
-def test_sets_are_fetched_from_the_hub(tmp_path: Path) -> None:
+def test_datasets_are_fetched_from_the_hub(tmp_path: Path) -> None:
     repository = Repository({"nq/test.jsonl": lines([row()]), "popqa/test.jsonl": lines([row(id="test_7")])})
     with HubServer({"RUC-NLPIR/FlashRAG_datasets": repository}).as_hub(tmp_path):
         assert [question.id for question in load("flashrag/popqa:test", {"revision": "main"}).questions] == ["test_7"]
 
 
 @pytest.mark.parametrize("dataset", ["nq/open:test", "hotpotqa:dev", "2wikimultihopqa:dev", "musique:dev"])
-def test_other_loader_refuses_the_file_and_names_flashrag(dataset: str, tmp_path: Path) -> None:
+def test_other_loader_refuses_a_flashrag_file_and_suggests_flashrag(dataset: str, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(lines([row(metadata={"context": {"title": [], "sentences": []}})]))
     with pytest.raises(UserError) as error:
         load(dataset, {"path": str(tmp_path / "rows.jsonl")})

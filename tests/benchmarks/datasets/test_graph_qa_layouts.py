@@ -1,4 +1,4 @@
-"""What WebQSP and CWQ share: rows as the hub has them, broken files, the cache, and settings over graphs."""
+"""Layouts shared by WebQSP and CWQ: hub rows, damaged files, the cache, and graph settings."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def loaded(tmp_path):
     return load_rows
 
 
-def test_a_row_becomes_a_question_with_its_graph_as_candidates(loaded):
+def test_row_becomes_a_question_with_its_graph_as_candidates(loaded):
     benchmark = loaded(row())
     (question,) = benchmark.questions
     ids = tuple(triple_id(tuple(triple)) for triple in GRAPH)
@@ -62,14 +62,14 @@ def test_a_row_becomes_a_question_with_its_graph_as_candidates(loaded):
     assert benchmark.extra["counts"] == {}
 
 
-def test_no_gold_of_a_row_reaches_the_query(loaded):
+def test_query_contains_no_gold_of_its_row(loaded):
     (question,) = loaded(row(a_entity=["Secret"], answer=["Secret"])).questions
     assert question.metadata == {"a_entity": ["Secret"]}
     query = question.query()
     assert "Secret" not in repr((query, tuple(query.candidates)))
 
 
-def test_odd_graphs_are_kept_and_counted(loaded):
+def test_irregular_graphs_are_kept_and_counted(loaded):
     benchmark = loaded(
         row("empty", graph=[]),
         row("twice", graph=[*GRAPH, GRAPH[0], GRAPH[0]]),
@@ -113,13 +113,13 @@ def test_answers_may_be_a_string_a_list_or_a_list_in_a_string(loaded, answer, an
     assert benchmark.extra["counts"].get("null_answers", 0) == (answer == [None, "Zoll"])
 
 
-def test_a_question_without_an_answer_field_is_kept_and_counted_as_unscorable(loaded):
+def test_question_without_an_answer_field_is_kept_and_counted_as_unscorable(loaded):
     benchmark = loaded(without(row(), "answer", "a_entity"), row("other"))
     assert [len(question.answers) for question in benchmark.questions] == [0, 1]
     assert benchmark.extra["counts"]["questions_without_gold"] == 1
 
 
-def test_characters_that_end_lines_elsewhere_stay_in_their_names(loaded):
+def test_unicode_line_separators_stay_in_entity_names(loaded):
     graph = [["A\u2028b", "r", "\x00"], ["\u2029", "r\r", "é"]]
     benchmark = loaded(row(graph=graph, question="Who\u2028?"))
     assert [list(triple) for triple in benchmark.extra["graphs"]["q1"]] == graph
@@ -127,7 +127,7 @@ def test_characters_that_end_lines_elsewhere_stay_in_their_names(loaded):
 
 
 @pytest.mark.parametrize("wrap", ["bom", "crlf", "gzip", "array", "bare control characters"])
-def test_files_are_the_same_however_they_are_wrapped(loaded, wrap):
+def test_every_file_format_gives_the_same_questions(loaded, wrap):
     rows = [row(), row("q2", answer=["a\x00b"])]
     lines = [json.dumps(item) for item in rows]
     content = {
@@ -155,7 +155,7 @@ def test_files_are_the_same_however_they_are_wrapped(loaded, wrap):
         (b"[1, 2]", "a record must be an object"),
     ],
 )
-def test_a_bad_line_is_named_or_skipped_counted_and_named(loaded, last, reason):
+def test_bad_line_is_refused_or_skipped_and_counted(loaded, last, reason):
     text = json.dumps(row()).encode() + b"\n" + last
     with raises("bad-record") as caught:
         loaded(text=text)
@@ -174,7 +174,7 @@ def test_a_bad_first_line_does_not_hide_the_layout(loaded):
         loaded(text="{broken\n", skip_bad=True)
 
 
-def test_an_id_that_occurs_twice_is_an_error_that_names_both_places(loaded):
+def test_duplicate_id_error_names_both_positions(loaded):
     with raises("duplicate-question") as caught:
         loaded(row(), row("q2"), row())
     assert "line 1" in caught.value.where
@@ -193,19 +193,19 @@ def test_an_id_that_occurs_twice_is_an_error_that_names_both_places(loaded):
         ("webqsp:test", {"ID": "c", "question": "?", "compositionality_type": "conjunction"}, "record-of-other-dataset"),
     ],
 )
-def test_a_record_of_another_split_or_dataset_stops_the_load_and_is_never_skipped(loaded, reference, foreign, message, skip_bad):
+def test_record_of_another_split_or_dataset_stops_the_load_even_with_skip_bad(loaded, reference, foreign, message, skip_bad):
     with raises(message):
         loaded(row("good"), foreign, reference=reference, skip_bad=skip_bad)
 
 
-def test_a_file_in_no_known_layout_says_which_fields_it_has(loaded):
+def test_file_in_an_unknown_layout_is_refused_with_its_fields(loaded):
     with raises("unknown-record-layout"):
         loaded({"prompt": "?", "reply": "!"})
     with raises("record-of-other-dataset"):
         loaded({"_id": "h", "question": "?", "context": [], "supporting_facts": []})
 
 
-def test_the_layout_can_be_forced_and_then_says_what_is_missing(loaded):
+def test_layout_can_be_forced_and_missing_fields_are_then_reported(loaded):
     assert loaded(row(), layout="rog").fingerprint == loaded(row()).fingerprint
     with raises("bad-record"):
         loaded({"QuestionId": "t", "RawQuestion": "?", "topic_entity": {}, "id": "t", "question": "?"}, layout="rog")
@@ -227,7 +227,7 @@ def parquet(rows, path, group=2):
     pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), path, row_group_size=group)
 
 
-def test_the_hubs_parquet_shards_are_read_in_order_wherever_they_were_put(tmp_path, loaded):
+def test_hub_parquet_shards_are_read_in_order_from_any_folder(tmp_path, loaded):
     rows = [row(f"q{i}", graph=[*GRAPH, ["Ada", "r", f"{i}"]]) for i in range(7)]
     folder = tmp_path / "webqsp" / "data"
     folder.mkdir(parents=True)
@@ -242,7 +242,7 @@ def test_the_hubs_parquet_shards_are_read_in_order_wherever_they_were_put(tmp_pa
         load("webqsp:test", {"path": str(folder)})
 
 
-def test_rows_are_made_into_objects_a_few_at_a_time_where_they_are_large(tmp_path, loaded, monkeypatch):
+def test_large_rows_are_converted_in_small_batches(tmp_path, loaded, monkeypatch):
     rows = [row(f"q{i}") for i in range(9)]
     parquet(rows, tmp_path / "test-00000-of-00001.parquet", group=5)
     metadata = pq.read_metadata(tmp_path / "test-00000-of-00001.parquet")
@@ -253,7 +253,7 @@ def test_rows_are_made_into_objects_a_few_at_a_time_where_they_are_large(tmp_pat
     assert benchmark.fingerprint == loaded(*rows).fingerprint
 
 
-def test_a_split_comes_from_the_hub_with_its_provenance(tmp_path, loaded, monkeypatch):
+def test_split_from_the_hub_has_its_provenance(tmp_path, loaded, monkeypatch):
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
     rows = [row(f"WebQTrn-{i}", graph=[*GRAPH, ["Ada", "r", f"{i}"]]) for i in range(5)]
     files = {}
@@ -272,7 +272,7 @@ def test_a_split_comes_from_the_hub_with_its_provenance(tmp_path, loaded, monkey
     assert (benchmark.fingerprint, benchmark.extra["layout"]) == (local.fingerprint, "rog")
 
 
-def test_a_bad_row_of_a_parquet_file_is_named_by_its_number(tmp_path):
+def test_bad_parquet_row_is_reported_with_its_number(tmp_path):
     path = tmp_path / "test-00000-of-00001.parquet"
     parquet([row("q1"), row("q2"), row("q3", graph=[["a", "b"]])], path)
     with raises("bad-record"):
@@ -286,7 +286,7 @@ def world():
 
 
 @pytest.mark.slow
-def test_the_hubs_layout_of_a_world_equals_its_rows(world, tmp_path):
+def test_hub_layout_of_a_world_equals_its_rows(world, tmp_path):
     questions = [question for question in world.questions if question.answerable]
     parquet(list(rog_rows(world, questions)), tmp_path / "test-00000-of-00001.parquet", group=7)
     write_native(world, "rog", tmp_path / "rows.jsonl")
@@ -294,7 +294,7 @@ def test_the_hubs_layout_of_a_world_equals_its_rows(world, tmp_path):
     assert hub.fingerprint == rows.fingerprint
 
 
-def test_graphs_are_made_once_and_then_read_from_the_cache(loaded, monkeypatch):
+def test_graphs_are_built_once_and_then_read_from_the_cache(loaded, monkeypatch):
     first = loaded(row(graph=[["made", "once", "only"]]))
     monkeypatch.setattr(graph_qa, "_fill", lambda *_: pytest.fail("the graphs were made again"))
     again = loaded(row(graph=[["made", "once", "only"]]), name="renamed.jsonl")
@@ -304,7 +304,7 @@ def test_graphs_are_made_once_and_then_read_from_the_cache(loaded, monkeypatch):
         loaded(row(graph=[["made", "once", "more"]]))
 
 
-def test_an_interrupted_load_leaves_nothing_that_another_could_take_for_whole(loaded, tmp_path, monkeypatch):
+def test_interrupted_load_leaves_no_cache_that_looks_complete(loaded, tmp_path, monkeypatch):
     monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path / "cache"))
     with pytest.raises(UserError):
         loaded(row(), {"id": "q2"})
@@ -313,7 +313,7 @@ def test_an_interrupted_load_leaves_nothing_that_another_could_take_for_whole(lo
     assert len(list((tmp_path / "cache" / "graphs").iterdir())) == 1
 
 
-def test_a_cache_that_is_a_file_says_what_to_set(loaded, tmp_path, monkeypatch):
+def test_cache_path_that_is_a_file_is_refused_with_the_variable_to_set(loaded, tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("")
     monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path / "cache"))
     with raises("unwritable-graphs") as caught:
@@ -321,7 +321,7 @@ def test_a_cache_that_is_a_file_says_what_to_set(loaded, tmp_path, monkeypatch):
     assert "RAGMETER_CACHE" in caught.value.try_this
 
 
-def test_each_question_is_given_its_own_graph_or_the_whole_split(loaded):
+def test_graph_setting_provides_the_question_graph_or_the_whole_split(loaded):
     benchmark = loaded(row("q1"), row("q2", graph=[["x", "r", "y"]]), row("q3", graph=[]))
     own = settings.apply("graph(scope=question)", benchmark, 0).questions
     assert [question.query().candidates for question in own] == [q.candidates for q in benchmark.questions]
@@ -333,7 +333,7 @@ def test_each_question_is_given_its_own_graph_or_the_whole_split(loaded):
     assert [q.topic_entities for q in settings.apply("closed_book", benchmark, 0).questions] == [()] * 3
 
 
-def test_two_splits_are_joined_with_the_graphs_of_both(tmp_path):
+def test_joined_splits_keep_the_graphs_of_both(tmp_path):
     for split, name in (("train", "WebQTrn-1"), ("validation", "WebQTrn-2")):
         graph = [*GRAPH, ["only", "in", split]]
         (tmp_path / f"RoG-webqsp_{split}.jsonl").write_text(json.dumps(row(name, graph=graph)))

@@ -1,4 +1,4 @@
-"""Worlds written in every native format of questions over graphs, and read again with the same truth."""
+"""Worlds written in every native graph QA format and loaded again with the same gold."""
 
 import json
 
@@ -27,7 +27,7 @@ def world():
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_world_loads_through_a_native_format_with_the_same_truth(world, tmp_path, form):
+def test_world_in_a_native_format_loads_with_the_same_gold(world, tmp_path, form):
     path = tmp_path / "test_records.json"
     written = write_native(world, form, path)
     benchmark = load(FORMATS[form], {"path": str(path)})
@@ -60,11 +60,11 @@ def ids_in(benchmark):
 
 @pytest.fixture
 def rows(world, tmp_path):
-    """A file in RoG's layout and the ids of its questions."""
+    """Return a file in RoG's layout and the ids of its questions."""
     return {"path": str(tmp_path / "rows.jsonl")}, write_native(world, "rog", tmp_path / "rows.jsonl")
 
 
-def test_type_is_the_number_of_hops_and_hops_chooses_by_it(rows):
+def test_question_type_is_the_hop_count_and_option_hops_filters_by_it(rows):
     config, _ = rows
     whole = load("webqsp:test", config)
     graphs = whole.extra["graphs"]
@@ -79,7 +79,7 @@ def test_type_is_the_number_of_hops_and_hops_chooses_by_it(rows):
         load("webqsp:test", {**config, "hops": 9})
 
 
-def test_hops_needs_graphs(world, tmp_path):
+def test_option_hops_requires_graphs(world, tmp_path):
     write_native(world, "tog_webqsp", tmp_path / "rows.json")
     with raises("hops-without-graphs", where="hops: 1"):
         load("webqsp:test", {"path": str(tmp_path / "rows.json"), "hops": 1})
@@ -88,7 +88,7 @@ def test_hops_needs_graphs(world, tmp_path):
 @pytest.mark.parametrize(
     ("name", "form"), [("ids.txt", "\n".join), ("ids.json", json.dumps), ("ids.json#a", lambda ids: json.dumps({"a": ids}))]
 )
-def test_ids_choose_questions_with_their_graphs(rows, tmp_path, name, form):
+def test_option_ids_selects_questions_with_their_graphs(rows, tmp_path, name, form):
     config, ids = rows
     whole = load("webqsp:test", config)
     (tmp_path / name.partition("#")[0]).write_text(form([ids[3], ids[1]]), "utf-8")
@@ -111,7 +111,7 @@ def test_ids_choose_questions_with_their_graphs(rows, tmp_path, name, form):
         ("x", "ids.txt", "ids-not-in-data"),
     ],
 )
-def test_ids_that_cannot_be_used_are_refused(rows, tmp_path, text, name, code):
+def test_invalid_ids_are_refused(rows, tmp_path, text, name, code):
     config, _ = rows
     if text is not None:
         (tmp_path / name.partition("#")[0]).write_text(text, "utf-8")
@@ -120,7 +120,7 @@ def test_ids_that_cannot_be_used_are_refused(rows, tmp_path, text, name, code):
         load("webqsp:test", {**config, "ids": named})
 
 
-def test_relative_path_is_looked_for_in_the_data_folder(rows, tmp_path, monkeypatch):
+def test_relative_path_is_resolved_in_the_data_folder(rows, tmp_path, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     assert ids_in(load("webqsp:test", {"path": "rows.jsonl"})) == list(rows[1])
 

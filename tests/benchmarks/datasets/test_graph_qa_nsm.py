@@ -1,4 +1,4 @@
-"""Graphs whose entities and relations are numbers, as NSM writes them: the names they stand for, and vocabularies."""
+"""NSM's numbered graphs: names of entities and relations, and vocabularies."""
 
 import json
 
@@ -19,7 +19,7 @@ NAMED = {
     "graph": [["Ada", RELATIONS[0], "m.1"], ["m.1", RELATIONS[1], "Zoll"], ["Ada", RELATIONS[1], "Zoll"]],
     "choices": [],
 }
-"""The question of `nsm` as RoG writes it."""
+"""The question of `nsm` in RoG's layout."""
 
 
 def nsm(identifier="q1", **changes):
@@ -49,7 +49,7 @@ def vocabularies(tmp_path):
     return tmp_path
 
 
-def test_numbers_of_nsm_become_the_names_that_rog_has(loaded, vocabularies):
+def test_nsm_numbers_become_the_names_used_by_rog(loaded, vocabularies):
     benchmark = loaded(nsm(), name="test_simple.json")
     named = loaded(NAMED, name="other.jsonl")
     assert benchmark.extra["layout"] == "nsm"
@@ -60,7 +60,7 @@ def test_numbers_of_nsm_become_the_names_that_rog_has(loaded, vocabularies):
     assert benchmark.extra["counts"] == {"entities_sharing_a_name": 1}
 
 
-def test_entities_and_relations_may_be_given_by_id_or_as_objects(loaded, vocabularies):
+def test_entities_and_relations_are_read_as_ids_or_objects(loaded, vocabularies):
     spelled = [
         ["m.a", "people.person.children", "m.1"],
         [{"kb_id": "m.1", "text": "m.1"}, {"rel_id": 1, "text": "people.person.place"}, {"kb_id": "m.z", "text": "Zoll"}],
@@ -74,14 +74,14 @@ def test_entities_and_relations_may_be_given_by_id_or_as_objects(loaded, vocabul
     assert benchmark.questions[0].metadata["answer_ids"] == ["m.z"]
 
 
-def test_without_entities_txt_the_order_of_the_names_is_that_of_the_numbers(loaded, vocabularies):
+def test_without_entities_txt_name_order_gives_the_numbers(loaded, vocabularies):
     with_ids = loaded(nsm(), name="a.json")
     (vocabularies / "entities.txt").unlink()
     (vocabularies / "entity_name.txt").write_text("".join(f"{key}\t{NAMES[key]}\n" for key in ENTITIES))
     assert loaded(nsm(), name="a.json").fingerprint == with_ids.fingerprint
 
 
-def test_names_may_come_as_one_object_and_vocabularies_may_lie_one_folder_up(loaded, vocabularies):
+def test_names_are_read_from_one_object_and_vocabularies_from_the_parent_folder(loaded, vocabularies):
     (vocabularies / "inner").mkdir()
     names = {key: name for key, name in NAMES.items() if name}
     (vocabularies / "entity_name.txt").unlink()
@@ -103,14 +103,14 @@ def test_names_may_come_as_one_object_and_vocabularies_may_lie_one_folder_up(loa
         ({"answers": [{"kb_id": 3, "text": None}]}, "bad-record"),
     ],
 )
-def test_numbers_outside_the_vocabulary_are_named(loaded, vocabularies, changes, message):
+def test_numbers_outside_the_vocabulary_are_reported(loaded, vocabularies, changes, message):
     with raises(message) as caught:
         loaded(nsm("good"), nsm(**changes))
     assert "line 2" in caught.value.where
     assert len(loaded(nsm("good"), nsm(**changes), skip_bad=True).skipped) == 1
 
 
-def test_a_missing_or_broken_vocabulary_is_named(loaded, vocabularies):
+def test_missing_or_broken_vocabulary_is_reported(loaded, vocabularies):
     (vocabularies / "entity_name.txt").write_bytes(b"m.a\tAda\nm.z Zoll\n")
     with raises("bad-names") as caught:
         loaded(nsm())
@@ -126,7 +126,7 @@ def test_a_missing_or_broken_vocabulary_is_named(loaded, vocabularies):
         loaded(nsm())
 
 
-def test_a_changed_vocabulary_is_not_taken_for_the_old_one(loaded, vocabularies):
+def test_changed_vocabulary_invalidates_the_cache(loaded, vocabularies):
     before = loaded(nsm())
     (vocabularies / "relations.txt").write_text("r.first\nr.second\n")
     after = loaded(nsm())

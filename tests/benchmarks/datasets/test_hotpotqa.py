@@ -67,14 +67,14 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
         assert [titles[e] for e in question.evidence] == list(dict.fromkeys(t for t, _ in record["supporting_facts"]))
 
 
-def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("hotpotqa:train").questions) == 50
     with raises("not-in-cache"):
         load("hotpotqa:dev")
 
 
-def test_sentences_join_without_adding_a_space(loaded):
+def test_sentences_are_joined_without_adding_a_space(loaded):
     assert texts(loaded(native()), loaded(native()).questions[0].candidates) == [
         "Ada\nAda was born in Zoll. She wrote Quill.",
         "Zoll\nZoll is a town.",
@@ -82,7 +82,7 @@ def test_sentences_join_without_adding_a_space(loaded):
     ]
 
 
-def test_equal_files_in_any_wrapping_give_equal_fingerprints(tmp_path):
+def test_equal_content_in_every_file_format_has_equal_fingerprints(tmp_path):
     records = [native(f"h{i}", question=f"Who {i}\u2028?") for i in range(4)]
     lines = "".join(json.dumps(r, ensure_ascii=False) + "\r\n" for r in records)
     wrappings = {
@@ -98,7 +98,7 @@ def test_equal_files_in_any_wrapping_give_equal_fingerprints(tmp_path):
     assert len(prints) == 1
 
 
-def test_a_fact_past_the_last_sentence_stays_in_the_gold_and_is_counted(loaded):
+def test_fact_past_the_last_sentence_stays_in_the_gold_and_is_counted(loaded):
     benchmark = loaded(native(supporting_facts=[["Ada", 0], ["Ada", 9], ["Zoll", -1]]))
     (question,) = benchmark.questions
     ada, zoll, _ = question.candidates
@@ -109,7 +109,7 @@ def test_a_fact_past_the_last_sentence_stays_in_the_gold_and_is_counted(loaded):
     assert "past the last sentence" in benchmark.extra["notes"][0]
 
 
-def test_a_fact_without_its_paragraph_stays_in_the_gold_where_nothing_reaches_it(loaded):
+def test_fact_without_its_paragraph_stays_in_the_gold_but_not_in_the_corpus(loaded):
     benchmark = loaded(native(supporting_facts=[["Ada", 0], ["Elsewhere", 0], ["Elsewhere", 1]]))
     (question,) = benchmark.questions
     assert len(question.evidence) == 2
@@ -118,7 +118,7 @@ def test_a_fact_without_its_paragraph_stays_in_the_gold_where_nothing_reaches_it
     assert benchmark.extra["counts"] == {"facts_without_paragraph": 2, "positives_absent": 1, "questions_with_absent_positives": 1}
 
 
-def test_fullwiki_finds_a_missing_gold_paragraph_that_another_record_brings(loaded):
+def test_fullwiki_finds_a_missing_gold_paragraph_in_another_record(loaded):
     lacking = native("h1", context=CONTEXT[:1] + CONTEXT[2:])
     benchmark = loaded(lacking, native("h2"), reference="hotpotqa/fullwiki:dev")
     first, second = benchmark.questions
@@ -128,21 +128,21 @@ def test_fullwiki_finds_a_missing_gold_paragraph_that_another_record_brings(load
     assert benchmark.extra["counts"] == {"facts_without_paragraph": 1, "positives_found_by_title": 1}
 
 
-def test_a_missing_gold_paragraph_is_not_guessed_among_two_of_its_title(loaded):
+def test_missing_gold_paragraph_is_not_guessed_if_two_share_its_title(loaded):
     other = [["Zoll", ["Zoll is a river."]], *CONTEXT[:1]]
     benchmark = loaded(native("h1", context=CONTEXT[:1]), native("h2"), native("h3", context=other))
     assert benchmark.extra["counts"]["positives_absent"] == 1
     assert benchmark.questions[0].evidence[1] not in benchmark.corpus
 
 
-def test_a_title_twice_with_one_text_is_one_candidate(loaded):
+def test_paragraph_repeated_with_equal_text_is_one_candidate(loaded):
     benchmark = loaded(native(context=[*CONTEXT, CONTEXT[1]]))
     assert len(benchmark.questions[0].candidates) == 3
     assert len(benchmark.questions[0].evidence) == 2
     assert benchmark.extra["counts"] == {"repeated_titles": 1, "repeated_passages": 1}
 
 
-def test_a_fact_of_a_title_with_two_texts_means_the_first_that_has_the_sentence(loaded):
+def test_fact_of_an_ambiguous_title_uses_the_first_text_with_the_sentence(loaded):
     context = [["Ada", ["Short."]], ["Ada", ["Ada is long.", " It has two."]], CONTEXT[1]]
     benchmark = loaded(native(context=context))
     short, long, zoll = benchmark.questions[0].candidates
@@ -150,13 +150,13 @@ def test_a_fact_of_a_title_with_two_texts_means_the_first_that_has_the_sentence(
     assert benchmark.extra["counts"] == {"repeated_titles": 1, "ambiguous_facts": 2}
 
 
-def test_a_paragraph_without_sentences_is_kept(loaded):
+def test_paragraph_without_sentences_is_kept(loaded):
     benchmark = loaded(native(context=[*CONTEXT, ["Empty", []]]))
     passage = benchmark.corpus[3]
     assert (passage.title, passage.text, passage.sentences) == ("Empty", "", ())
 
 
-def test_the_test_split_loads_without_gold_and_says_so(loaded):
+def test_test_split_loads_without_gold_and_is_counted(loaded):
     bare = without(native(), "answer", "supporting_facts", "type", "level")
     benchmark = loaded(bare, reference="hotpotqa/fullwiki:test")
     (question,) = benchmark.questions
@@ -187,7 +187,7 @@ def test_a_record_of_a_test_file_in_another_split_is_an_error(loaded, record):
         ({"_id": 1}, "_id", "must be a string"),
     ],
 )
-def test_a_faulty_field_names_file_record_and_field_and_can_be_skipped(loaded, changes, field, says):
+def test_faulty_field_error_names_file_record_and_field_and_can_be_skipped(loaded, changes, field, says):
     with pytest.raises(UserError) as caught:
         loaded(native("h1"), native("h2") | changes)
     assert says in caught.value.what
@@ -197,12 +197,12 @@ def test_a_faulty_field_names_file_record_and_field_and_can_be_skipped(loaded, c
     assert [skip.where for skip in benchmark.skipped] == [caught.value.where]
 
 
-def test_a_skipped_record_leaves_no_passages_behind(loaded):
+def test_skipped_record_adds_no_passages_to_the_corpus(loaded):
     bad = native("h2", context=[*CONTEXT, ["Stray", ["Stray text."]]], supporting_facts=[["Ada", "x"]])
     assert "Stray" not in [p.title for p in loaded(native(), bad, skip_bad=True).corpus]
 
 
-def test_a_truncated_last_line_is_an_error_with_its_line_and_is_named_when_skipped(loaded):
+def test_truncated_last_line_is_reported_with_its_number_even_if_skipped(loaded):
     text = "".join(json.dumps(native(f"h{i}")) + "\n" for i in range(3))[:-30]
     with pytest.raises(UserError) as caught:
         loaded(text=text)
@@ -212,7 +212,7 @@ def test_a_truncated_last_line_is_an_error_with_its_line_and_is_named_when_skipp
     assert "line 3" in benchmark.skipped[0].where
 
 
-def test_an_empty_last_line_is_an_error_with_its_line_and_is_named_when_skipped(loaded):
+def test_empty_last_line_is_reported_with_its_number_even_if_skipped(loaded):
     text = json.dumps(native()) + "\n\n"
     with raises("bad-record") as caught:
         loaded(text=text)
@@ -220,7 +220,7 @@ def test_an_empty_last_line_is_an_error_with_its_line_and_is_named_when_skipped(
     assert len(loaded(text=text, skip_bad=True).skipped) == 1
 
 
-def test_duplicate_ids_name_both_places_even_when_skipping(loaded):
+def test_duplicate_id_error_names_both_positions_even_with_skip_bad(loaded):
     for skip_bad in (False, True):
         with raises("duplicate-question") as caught:
             loaded(native(), native("h2"), native(), skip_bad=skip_bad)
@@ -236,12 +236,12 @@ def test_duplicate_ids_name_both_places_even_when_skipping(loaded):
         ({"input": "?", "context": "long", "answers": [], "all_classes": None}, "record-of-other-dataset"),
     ],
 )
-def test_a_record_of_another_dataset_says_which_it_looks_like_and_is_never_skipped(loaded, record, looks):
+def test_record_of_another_dataset_is_refused_with_the_likely_dataset(loaded, record, looks):
     with raises(looks):
         loaded(native(), record, skip_bad=True)
 
 
-def test_a_pooled_corpus_replaces_the_records_own(data_folder):
+def test_pooled_corpus_replaces_the_candidates_of_the_records(data_folder):
     folder = data_folder / "hotpotqa"
     pool = folder / "hippo_hotpotqa_train100_corpus.json"
     options = {"path": str(folder / "hotpot_distractor_train50.json"), "corpus": str(pool)}
@@ -255,7 +255,7 @@ def test_a_pooled_corpus_replaces_the_records_own(data_folder):
     assert pool.name in pooled.extra["notes"][0]
 
 
-def test_a_positive_that_a_pooled_corpus_lacks_stays_and_is_counted(loaded, tmp_path):
+def test_positive_missing_from_a_pooled_corpus_is_kept_and_counted(loaded, tmp_path):
     pool = tmp_path / "pool.json"
     entries = [{"title": "Ada", "text": "Ada was born in Zoll. She wrote Quill."}, {"title": "X", "text": "Y"}]
     for content in (json.dumps(entries), "".join(json.dumps(e) + "\n" for e in entries)):
@@ -268,7 +268,7 @@ def test_a_positive_that_a_pooled_corpus_lacks_stays_and_is_counted(loaded, tmp_
         assert benchmark.extra["counts"] == {"positives_absent": 1, "questions_with_absent_positives": 1}
 
 
-def test_a_positive_with_another_wording_in_a_pooled_corpus_is_found_by_its_title(loaded, tmp_path):
+def test_positive_with_different_text_in_a_pooled_corpus_is_matched_by_title(loaded, tmp_path):
     pool = tmp_path / "pool.json"
     pool.write_text(json.dumps({"Ada": ["Ada came from Zoll.", " She wrote."], "Zoll": CONTEXT[1][1]}, indent=0))
     benchmark = loaded(native(), corpus=str(pool))
@@ -279,7 +279,7 @@ def test_a_positive_with_another_wording_in_a_pooled_corpus_is_found_by_its_titl
     assert benchmark.extra["counts"] == {"positives_found_by_title": 1}
 
 
-def test_a_faulty_pooled_corpus_names_itself(loaded, tmp_path):
+def test_faulty_pooled_corpus_is_reported_by_path(loaded, tmp_path):
     pool = tmp_path / "pool.json"
     with raises("missing-file"):
         loaded(native(), corpus=str(pool))

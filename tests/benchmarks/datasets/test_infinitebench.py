@@ -1,4 +1,4 @@
-"""∞Bench: what a record becomes, and what is refused."""
+"""∞Bench: parsed and refused records."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def loaded(reference: str, folder: Path, *rows: dict[str, Any]) -> Benchmark:
     return load(reference, {"path": str(path)})
 
 
-def test_infinitebench_choice_has_the_letter_as_an_alias(tmp_path: Path) -> None:
+def test_infinitebench_choice_accepts_its_letter_as_an_alias(tmp_path: Path) -> None:
     (question,) = loaded("infinitebench/longbook_choice_eng:test", tmp_path, CHOICE).questions
     assert (question.id, question.answers, question.golds) == ("3", ("Ada",), ("Ada", "B"))
 
 
-def test_infinitebench_free_answers_are_kept_as_listed(tmp_path: Path) -> None:
+def test_infinitebench_free_form_answers_keep_their_order(tmp_path: Path) -> None:
     row = {"id": 0, "context": "甲走了。", "input": "谁走了？", "answer": ["甲", "甲"], "options": []}
     assert loaded("infinitebench/longbook_qa_chn:test", tmp_path, row).questions[0].answers == ("甲", "甲")
     script = {"id": 1, "context": "$$MASK$$: Hello.", "input": "", "answer": ["ADA", "ADA LOVE"], "options": []}
@@ -40,7 +40,7 @@ def test_infinitebench_free_answers_are_kept_as_listed(tmp_path: Path) -> None:
         ("infinitebench/longbook_qa_eng:test", CHOICE | {"id": None}, "id"),
     ],
 )
-def test_a_faulty_record_is_refused_with_its_field(reference: str, row: dict[str, Any], field: str, tmp_path: Path) -> None:
+def test_faulty_record_is_refused_with_its_field(reference: str, row: dict[str, Any], field: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=field) as caught:
         loaded(reference, tmp_path, row)
     assert "line 1" in str(caught.value.where)

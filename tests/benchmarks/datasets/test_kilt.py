@@ -1,4 +1,4 @@
-"""KILT's tasks, and its metrics against what the official scripts give for the same records."""
+"""KILT's tasks, and its metrics compared with the official scripts."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ def read(folder: Path, rows: Sequence[dict[str, Any]], task: str = "hotpotqa", s
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
-def test_metrics_equal_the_official_scripts(name: str, tmp_path: Path) -> None:
+def test_metrics_equal_the_official_script(name: str, tmp_path: Path) -> None:
     questions = read(tmp_path, ROWS).questions
     predictions = [Prediction(str(n), answer, notes={PAGES: list(pages)}) for n, (_, answer, pages) in enumerate(CASES)]
     (values,) = score(questions, predictions, [name]).values()
     np.testing.assert_allclose(values, OFFICIAL[name], atol=1e-9)
 
 
-def test_ranked_passages_stand_for_their_pages(tmp_path: Path) -> None:
+def test_ranked_passages_count_as_their_pages(tmp_path: Path) -> None:
     chunks = [{"id": f"c{n}", "title": "t", "text": f"text {n}", "wikipedia_id": int(page)} for n, page in enumerate("9112")]
     (tmp_path / "chunks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chunks))
     benchmark = read(tmp_path, ROWS[:1], corpus=str(tmp_path / "chunks.jsonl"))
     ranked = tuple(Evidence(str(benchmark.corpus.by_native_id(name)), 1.0) for name in ("c1", "c2", "c3", "c0"))
     metrics = ["kilt_rprec", "kilt_recall@1", "kilt_recall@2"]
     values = score(benchmark.questions, [Prediction("0", "Lyon", ranked)], metrics, lambda name: benchmark.corpus.get([name])[0])
-    # Page 1 comes twice; a set of two pages takes one place, once both are there.
+    # Page 1 is returned twice; a set of two pages takes one rank, once both are returned.
     assert [row[0] for row in values.values()] == [1.0, 1.0, 1.0]
 
 
-def test_pages_of_the_knowledge_source_are_positives(tmp_path: Path) -> None:
+def test_knowledge_source_pages_are_positives(tmp_path: Path) -> None:
     pages = [
         {"_id": page, "wikipedia_id": page, "wikipedia_title": f"Page {page}", "text": [f"Page {page}\n", "A text."]} for page in "123"
     ]
@@ -92,7 +92,7 @@ def test_question_without_gold_or_pages_is_unscorable(tmp_path: Path) -> None:
     assert benchmark.extra["counts"] == {"questions_without_gold": 1, "questions_without_pages": 2}
 
 
-def test_rows_of_the_hub_give_the_same_questions(tmp_path: Path) -> None:
+def test_hub_rows_give_the_same_questions(tmp_path: Path) -> None:
     rows = [{**row, "output": [{"answer": "", "provenance": [], **part} for part in row["output"]]} for row in ROWS]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     repository = Repository({"fever/validation-00000-of-00001.parquet": (tmp_path / "rows.parquet").read_bytes()})
@@ -110,7 +110,7 @@ def test_rows_of_the_hub_give_the_same_questions(tmp_path: Path) -> None:
         ({"id": "a", "input": "?", "output": ["x"]}, "output[0]"),
     ],
 )
-def test_record_that_cannot_be_read_is_named(row: dict[str, Any], field: str, tmp_path: Path) -> None:
+def test_unreadable_record_is_reported(row: dict[str, Any], field: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         read(tmp_path, [row])
     assert field in (error.value.where or "")

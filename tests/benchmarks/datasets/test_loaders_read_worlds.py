@@ -1,4 +1,4 @@
-"""One code path serves worlds and real data: what a world writes in a native format loads with the same truth."""
+"""Worlds written in every native format and loaded by the loader of real data."""
 
 import json
 import re
@@ -31,9 +31,9 @@ READ_AS = {
     "nq_contexts": "nq/dpr:test",
 }
 WITH_PASSAGES = {*worlds_native.MULTIHOP_FORMATS, "nq_reader", "nq_contexts"}
-"""Formats whose records bring the passages that are asked about."""
+"""Formats whose records contain the passages of their questions."""
 WITHOUT_ALIASES = {"hotpotqa", *worlds_native.GRAPH_FORMATS} - {"cwq"}
-"""Formats that have no place for further wordings of an answer."""
+"""Formats without a field for aliases of an answer."""
 FLAT_ANSWERS = {*worlds_native.DOCUMENT_FORMATS, *worlds_native.NQ_FORMATS}
 """Formats that list every accepted wording as an answer."""
 
@@ -43,17 +43,17 @@ def world_for(form):
     return load(f"worlds/{FORMATS[form].subsets[0]}:test", {"questions": 30})
 
 
-def test_every_format_is_read_here():
+def test_every_native_format_has_a_loader_under_test():
     assert READ_AS.keys() == FORMATS.keys()
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_world_loads_through_every_native_format_with_the_same_truth_and_equal_passages(form, tmp_path):
+def test_world_in_every_native_format_loads_with_equal_gold_and_passages(form, tmp_path):
     world = world_for(form)
     written = write_native(world, form, tmp_path / "test_records.json")
     benchmark = load(READ_AS[form], {"path": str(tmp_path / "test_records.json")})
     known = {question.id: question for question in world.questions}
-    # The twins of MuSiQue-full are its own.
+    # Twins exist only in MuSiQue-full.
     results = [question for question in benchmark.questions if question.answerable]
     assert len(benchmark.questions) == len(written) * (2 if form == "musique_full" else 1)
     for identifier, question in zip(written, results, strict=True):
@@ -81,7 +81,7 @@ def test_a_world_loads_through_every_native_format_with_the_same_truth_and_equal
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_question_without_text_is_refused_with_its_place(form, tmp_path):
+def test_question_without_text_is_refused_with_its_position(form, tmp_path):
     path = tmp_path / "test_records.json"
     written = write_native(world_for(form), form, path)
     text = next(question.text for question in world_for(form).questions if question.id == written[2])

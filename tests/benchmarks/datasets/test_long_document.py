@@ -1,4 +1,4 @@
-"""Long documents: how they are cut, put together again and shortened."""
+"""Long documents: splitting, reassembling and truncation."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ TEXTS = st.lists(st.sampled_from(["a", "bb", "Zürich", " ", "\n\n", "\t", "\u20
 
 
 def naive_windows(text, words, overlap):
-    """Windows of white-space words with a fixed stride, up to the first that reaches the end."""
+    """Return windows of white-space words with a fixed stride, up to the first that reaches the end."""
     listed = text.split()
     windows = []
     for start in range(0, len(listed), words - overlap):
@@ -22,14 +22,14 @@ def naive_windows(text, words, overlap):
 
 
 @given(TEXTS, st.integers(1, 6), st.data())
-def test_windows_hold_the_words_that_a_naive_loop_gives_them(text, words, data):
+def test_windows_hold_the_words_of_a_naive_loop(text, words, data):
     overlap = data.draw(st.integers(0, words - 1))
     assert [window.split() for window in chunks(text, words, overlap)] == naive_windows(text, words, overlap)
 
 
 @settings(deadline=None)
 @given(TEXTS, st.integers(1, 6), st.data())
-def test_a_document_is_put_together_again_character_by_character(text, words, data):
+def test_passages_reassemble_to_the_exact_document(text, words, data):
     overlap = data.draw(st.integers(0, words - 1))
     shelf = Shelf(LongDocumentConfig(chunk_words=words, chunk_overlap=overlap).cut)
     document = shelf.add(text)
@@ -40,7 +40,7 @@ def test_a_document_is_put_together_again_character_by_character(text, words, da
         assert "".join(passage.text for passage in corpus) == (text if text.split() else "")
 
 
-def test_a_document_that_repeats_itself_keeps_every_passage():
+def test_document_with_repeated_text_keeps_every_passage():
     shelf = Shelf(LongDocumentConfig(chunk_words=2).cut)
     document = shelf.add("ha ha ha ha ha ha")
     corpus = shelf.corpus()
@@ -48,7 +48,7 @@ def test_a_document_that_repeats_itself_keeps_every_passage():
     assert len(set(corpus.ids)) == len(corpus.by_document[document]) == 3
 
 
-def test_the_same_text_is_one_document_and_equal_passages_of_two_documents_are_two():
+def test_equal_texts_share_a_document_but_equal_passages_of_two_documents_stay_apart():
     shelf = Shelf(LongDocumentConfig(chunk_words=2).cut)
     first, second = shelf.add("one two three"), shelf.add("one two four")
     assert shelf.add("one two three") == first != second
@@ -58,7 +58,7 @@ def test_the_same_text_is_one_document_and_equal_passages_of_two_documents_are_t
 
 
 @given(st.lists(st.integers()), st.integers(0, 12))
-def test_the_middle_goes_as_upstream(tokens, limit):
+def test_middle_truncation_equals_upstream(tokens, limit):
     kept = truncate_middle(tokens, limit)
     if len(tokens) <= limit:
         assert kept == tokens
@@ -69,6 +69,6 @@ def test_the_middle_goes_as_upstream(tokens, limit):
         assert len(kept) <= limit
 
 
-def test_an_overlap_as_long_as_the_passage_is_refused(tmp_path):
+def test_overlap_as_long_as_the_passage_is_refused(tmp_path):
     with raises("bad-option"):
         load("longbench/qasper", {"path": str(tmp_path), "chunk_words": 12, "chunk_overlap": 12})

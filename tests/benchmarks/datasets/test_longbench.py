@@ -34,7 +34,7 @@ def native(identifier="1", **changes):
 
 
 def of_set(subset, identifier="1"):
-    """A record of any set."""
+    """Return a record of any subset."""
     classes = ["Zoll", "Venn"] if set_of(subset).metric == CLASS else None
     question, answers = (
         "" if set_of(subset).task else "Where was Ada born?",
@@ -71,13 +71,13 @@ def test_gold_predictions_reach_the_maximum_on_every_real_sample(data_folder, na
     assert any("maximum of f1(" in check.name and "rules=longbench" in check.name for check in checks)
 
 
-def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("longbench/qasper").questions) == 3
     assert len(load("longbench/2wikimqa:test").questions) == 3
 
 
-def test_files_are_read_inside_the_archive_of_the_hub(tmp_path):
+def test_files_are_read_from_the_hub_archive(tmp_path):
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
         archive.writestr("data/qasper.jsonl", json.dumps(native("1")) + "\n")
         archive.writestr("data/qasper_e.jsonl", json.dumps(native("2", dataset="qasper_e")) + "\n")
@@ -86,7 +86,7 @@ def test_files_are_read_inside_the_archive_of_the_hub(tmp_path):
             assert [q.id for q in load(f"longbench/{subset}", {"path": str(path)}).questions] == [identifier]
 
 
-def test_a_question_is_asked_about_its_own_document(tmp_path):
+def test_question_refers_to_its_own_document(tmp_path):
     records = [native("1"), native("2", input="Who wrote Quill?", answers=["Ada"]), native("3", context="Other text.")]
     benchmark = load_records(tmp_path, *records, chunk_words=3)
     first, second, third = benchmark.questions
@@ -106,7 +106,7 @@ def test_a_question_is_asked_about_its_own_document(tmp_path):
         (["unanswerable", "no"], ""),
     ],
 )
-def test_type_tells_yes_no_and_unanswerable_apart(tmp_path, answers, kind):
+def test_question_type_distinguishes_yes_no_and_unanswerable(tmp_path, answers, kind):
     (question,) = load_records(tmp_path, native(answers=answers)).questions
     assert question.type == kind
     assert question.answerable
@@ -121,12 +121,12 @@ def test_type_tells_yes_no_and_unanswerable_apart(tmp_path, answers, kind):
         ("[citation needed", ("[citation needed",)),
     ],
 )
-def test_answers_come_as_a_string_a_list_or_an_encoded_list(tmp_path, answers, golds):
+def test_answers_are_read_from_a_string_a_list_or_an_encoded_list(tmp_path, answers, golds):
     (question,) = load_records(tmp_path, native(answers=answers)).questions
     assert question.golds == golds
 
 
-def test_questions_without_gold_load_and_are_named(tmp_path):
+def test_questions_without_gold_load_and_are_counted(tmp_path):
     records = [native("1", answers=[]), native("2", answers=["", " "]), native("3", answers=["", "Zoll"])]
     benchmark = load_records(tmp_path, *records)
     assert [question.answers for question in benchmark.questions] == [(), (), ("Zoll",)]
@@ -141,7 +141,7 @@ def test_answers_that_normalize_to_nothing_are_counted(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("subset", SIZES)
-def test_every_set_is_read_as_its_authors_do(tmp_path, subset):
+def test_every_subset_uses_the_prompt_and_limits_of_its_authors(tmp_path, subset):
     a_set, record = set_of(subset), of_set(subset)
     benchmark = load_records(tmp_path, record, reference=f"longbench/{subset}")
     (question,), reading = benchmark.questions, Reading(**benchmark.extra["reading"])
@@ -156,7 +156,7 @@ def test_every_set_is_read_as_its_authors_do(tmp_path, subset):
     assert all(check.passed for check in (*check_benchmark(benchmark), *check_settings(benchmark)))
 
 
-def test_tasks_over_a_whole_context_are_one_passage_in_one_setting(tmp_path):
+def test_whole_context_tasks_have_one_passage_and_one_setting(tmp_path):
     context = "  def f(x):\n    return x\n" * 900
     record = of_set("lcc") | {"context": context}
     benchmark = load_records(tmp_path, record, reference="longbench/lcc")
@@ -170,14 +170,14 @@ def test_tasks_over_a_whole_context_are_one_passage_in_one_setting(tmp_path):
         load_records(tmp_path, record, reference="longbench/lcc", chunk_words=100)
 
 
-def test_classes_are_part_of_what_a_benchmark_is(tmp_path):
+def test_fingerprint_includes_the_classes(tmp_path):
     first = load_records(tmp_path, of_set("trec"), reference="longbench/trec").fingerprint
     assert load_records(tmp_path, of_set("trec") | {"all_classes": ["Zoll"]}, reference="longbench/trec").fingerprint != first
     with raises("bad-record"):
         load_records(tmp_path, of_set("trec") | {"all_classes": None}, reference="longbench/trec")
 
 
-def test_chinese_is_cut_behind_sentences_and_never_overlaps(tmp_path, data_folder):
+def test_chinese_is_split_after_sentences_without_overlap(tmp_path, data_folder):
     path = data_folder / "longbench" / "multifieldqa_zh.jsonl"
     benchmark = load("longbench/multifieldqa_zh", {"path": str(path)})
     lengths = []
@@ -190,14 +190,14 @@ def test_chinese_is_cut_behind_sentences_and_never_overlaps(tmp_path, data_folde
         load("longbench/multifieldqa_zh", {"path": str(path), "chunk_overlap": 12})
 
 
-def test_the_card_knows_the_size_of_every_subset():
+def test_card_has_the_size_of_every_subset():
     card = DATASETS.get("longbench").card
     assert {subset: card.splits_of(subset) for subset in DATASETS.get("longbench").subsets} == {
         subset: {"test": size} for subset, size in SIZES.items()
     }
 
 
-def test_variants_may_carry_the_plain_name_but_not_the_other_way_round(tmp_path):
+def test_variant_accepts_plain_subset_records_but_not_the_reverse(tmp_path):
     assert load_records(tmp_path, native(), reference="longbench/qasper_e").questions
     with raises("record-of-other-subset") as caught:
         load_records(tmp_path, native(dataset="qasper_e"), skip_bad=True)
@@ -213,18 +213,18 @@ def test_variants_may_carry_the_plain_name_but_not_the_other_way_round(tmp_path)
         ({"context_id": "c"}, "record-of-other-dataset"),
     ],
 )
-def test_a_record_of_another_set_is_refused_even_with_skip_bad(tmp_path, changes, looks):
+def test_record_of_another_subset_is_refused_even_with_skip_bad(tmp_path, changes, looks):
     with raises(looks):
         load_records(tmp_path, native("1"), native("2", **changes), skip_bad=True)
 
 
-def test_a_file_of_another_set_is_refused_by_its_name(tmp_path):
+def test_file_of_another_subset_is_refused_by_its_name(tmp_path):
     (tmp_path / "hotpotqa.jsonl").write_text(json.dumps(native(dataset="hotpotqa")) + "\n")
     with raises("file-name-mismatch"):
         load("longbench/qasper", {"path": str(tmp_path / "hotpotqa.jsonl")})
 
 
-def test_a_duplicate_id_is_an_error_with_both_places(tmp_path):
+def test_duplicate_id_error_names_both_positions(tmp_path):
     with raises("duplicate-question") as caught:
         load_records(tmp_path, native("1"), native("2"), native("1"), skip_bad=True)
     assert "line 1 and " in caught.value.where
@@ -245,7 +245,7 @@ def test_a_duplicate_id_is_an_error_with_both_places(tmp_path):
         ({"dataset": None}, "dataset"),
     ],
 )
-def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
+def test_faulty_field_is_reported_and_can_be_skipped(tmp_path, changes, field):
     with pytest.raises(UserError) as caught:
         load_records(tmp_path, native("2", **changes))
     assert caught.value.where.endswith(f"line 1, field {field}")
@@ -254,7 +254,7 @@ def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
     assert benchmark.skipped[0].where.endswith(f"line 1, field {field}")
 
 
-def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
+def test_world_in_the_native_format_loads_with_the_same_gold(tmp_path):
     world = load("worlds/long:test", {"questions": 40})
     path = tmp_path / "records.jsonl"
     written = write_native(world, "longbench", path)
@@ -271,12 +271,12 @@ def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
         assert words == " ".join(chunk.text for chunk in chunks).split()
 
 
-def test_only_worlds_of_documents_can_be_written(tmp_path):
+def test_only_document_worlds_can_be_written(tmp_path):
     with pytest.raises(UserError, match="no questions that longbench can express"):
         write_native(load("worlds/multihop:test", {"questions": 10}), "longbench", tmp_path / "records.jsonl")
 
 
-def test_published_prompts_are_used_where_they_are_and_only_unchanged(tmp_path, monkeypatch, data_folder):
+def test_published_prompts_require_the_unchanged_published_file(tmp_path, monkeypatch, data_folder):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("RAGMETER_OFFLINE", "1")
@@ -306,7 +306,7 @@ def test_published_prompts_are_used_where_they_are_and_only_unchanged(tmp_path, 
         longbench.reading("qasper", None)
 
 
-def test_even_sets_group_their_questions_by_length(tmp_path):
+def test_length_balanced_subsets_group_questions_by_length(tmp_path):
     rows = [row | {"_id": str(length), "length": length} for row in [native()] for length in (0, 3999, 4000, 7999, 8000)]
     (tmp_path / "qasper_e.jsonl").write_text("\n".join(map(json.dumps, rows)))
     questions = load("longbench/qasper_e:test", {"path": str(tmp_path / "qasper_e.jsonl")}).questions

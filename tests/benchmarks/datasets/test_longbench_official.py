@@ -1,6 +1,6 @@
-"""From the authors' file over the loader and the metric to the number that LongBench's own scorer prints.
+"""The authors' file through loader and metric, compared with the number that LongBench's scorer prints.
 
-`upstream` says again, in a few lines and by the packages that LongBench uses, what its `metrics.py` and `eval.py` compute.
+`upstream` restates its `metrics.py` and `eval.py` in a few lines, with the packages that LongBench uses.
 """
 
 import difflib
@@ -90,7 +90,7 @@ def of_gold(name, prediction, gold, classes):
 
 
 def upstream(name, predictions, records):
-    """LongBench's score of each record, out of 1."""
+    """Return LongBench's score of each record, out of 1."""
     if name in ("trec", "triviaqa", "samsum", "lsht"):
         predictions = [prediction.lstrip("\n").split("\n")[0] for prediction in predictions]
     return [max(of_gold(name, p, gold, r["all_classes"]) for gold in r["answers"]) for p, r in zip(predictions, records, strict=True)]
@@ -120,7 +120,7 @@ CLASSES = ("Number of something", "Number", "Date", "Other location", "City", "C
 
 
 def written(name, draw):
-    """A gold of the set's kind."""
+    """Return a gold answer of the subset's kind."""
     if SETS[name].metric.startswith("longbench_number"):
         number = draw.randint(1, 30)
         return {"passage_count": f"{number}", "passage_retrieval_zh": f"段落{number}"}.get(name, f"Paragraph {number}")
@@ -133,7 +133,7 @@ def written(name, draw):
 
 
 def native(name, count=30):
-    """Records in the authors' layout, with several golds, repeated ones and shared contexts among them."""
+    """Return records in the original layout, with several golds, repeated golds and shared contexts among them."""
     draw = random.Random(name)
     for number in range(count):
         golds = [written(name, draw) for _ in range(draw.choice((1, 1, 3)))]
@@ -150,7 +150,7 @@ def native(name, count=30):
 
 
 def predicted(records, name):
-    """Answers that are right, near, long, wrong, on the second line, empty."""
+    """Return answers that are right, close, long, wrong, on the second line, or empty."""
     draw, golds = random.Random(1), [gold for record in records for gold in record["answers"]]
     for record in records:
         gold, other = draw.choice(record["answers"]), draw.choice(golds)
@@ -182,7 +182,7 @@ def assert_official(name, path, records):
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_made_files_of_every_set_get_the_official_number(name, tmp_path):
+def test_synthetic_files_of_every_subset_get_the_official_score(name, tmp_path):
     records, path = list(native(name)), tmp_path / f"{name}.jsonl"
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
     values = assert_official(name, path, records)
@@ -191,7 +191,7 @@ def test_made_files_of_every_set_get_the_official_number(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_real_samples_get_the_official_number(name, data_folder):
+def test_real_samples_get_the_official_score(name, data_folder):
     path = data_folder / "longbench" / f"{name}.jsonl"
     assert_official(name, path, [json.loads(line) for line in path.read_text("utf-8").split("\n") if line])
 
@@ -204,7 +204,7 @@ def test_real_samples_get_the_official_number(name, data_folder):
         ("{id: full_context, rerankers: [{id: bm25_reranker}]}", "bm25_reranker chooses from it"),
     ],
 )
-def test_what_is_read_as_a_whole_is_read_by_full_context_alone(method, refused, tmp_path):
+def test_whole_context_tasks_accept_only_full_context_methods(method, refused, tmp_path):
     path = tmp_path / "trec.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in native("trec", 2)))
     text = f"name: x\nbenchmarks: [{{id: longbench/trec, config: {{path: {path}}}}}]\nmethods: [{method}]\n"
@@ -213,21 +213,21 @@ def test_what_is_read_as_a_whole_is_read_by_full_context_alone(method, refused, 
         assert (str(task.loaded.plan.setting), task.reading.chat) == ("document", False)
 
 
-def test_all_21_sets_and_13_variants_are_there():
+def test_all_21_subsets_and_13_variants_are_registered():
     assert (len(SETS), len(SIZES)) == (21, 34)
 
 
-def test_rouge_l_is_that_of_the_package_and_of_no_other_to_the_last_bit():
+def test_rouge_l_equals_the_package_bit_for_bit():
     draw = random.Random(3)
     for _ in range(80):
         first, second = (
             "".join(draw.choices(["a ", "b ", "c ", "d e", "f. ", ".", " ", "g.\n", "的 "], k=draw.randint(0, 40))) for _ in "12"
         )
         assert rouge_l(first, second) == packaged(first, second)
-    # From about a thousand words without a stop on the package calls itself too deeply; the value goes on as it was.
+    # From about a thousand words without a period on, the package exceeds the recursion limit; our value is unchanged.
     long = " ".join(f"w{number}" for number in range(1200))
     assert rouge_l(long, long) == rouge_l("w1", "w1")
-    # Another metric than ROUGE-L of rouge-score, whose words are letters and digits, and which knows no sentences.
+    # ROUGE-L of rouge-score is another metric: its words are letters and digits, and it ignores sentences.
     texts = ("The Occupy camp got a stay. The camp stays.", "The camp stays. Occupy got a stay!")
     assert rouge_l(*texts) > float(score_of("rouge(stem=false)", *texts))
 
@@ -238,7 +238,7 @@ def score_of(metric, answer, gold):
 
 
 @pytest.mark.slow  # jieba reads its dictionary a second time
-def test_chinese_words_are_jiebas():
+def test_chinese_words_equal_jieba():
     import jieba
 
     for text in (*CHINESE, "".join(CHINESE), " 在厦门大学 举办\n了 GPT-4 的年会。"):

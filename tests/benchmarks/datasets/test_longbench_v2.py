@@ -1,4 +1,4 @@
-"""LongBench v2: what a record becomes, and what is refused."""
+"""LongBench v2: parsed and refused records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loaded(reference: str, folder: Path, *rows: dict[str, Any], array: bool = Fa
 
 
 @pytest.mark.parametrize("array", [True, False])
-def test_longbench_v2_asks_with_its_choices_and_keeps_what_its_table_needs(array: bool, tmp_path: Path) -> None:
+def test_longbench_v2_includes_choices_and_keeps_the_fields_of_its_table(array: bool, tmp_path: Path) -> None:
     benchmark = loaded("longbench_v2", tmp_path, V2, array=array)
     (question,) = benchmark.questions
     assert question.text == "Where is the works?\n(A) Lyon\n(B) Nice\n(C) Metz\n(D) Lille"
@@ -49,7 +49,7 @@ def test_longbench_v2_asks_with_its_choices_and_keeps_what_its_table_needs(array
         ("longbench/qasper:test", V2, "longbench_v2"),
     ],
 )
-def test_a_faulty_record_is_refused_with_its_field(reference: str, row: dict[str, Any], field: str, tmp_path: Path) -> None:
+def test_faulty_record_is_refused_with_its_field(reference: str, row: dict[str, Any], field: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=field) as caught:
         loaded(reference, tmp_path, row)
     assert "line 1" in str(caught.value.where)

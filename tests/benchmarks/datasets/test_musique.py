@@ -67,7 +67,7 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
         ]
 
 
-def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("musique:train").questions) == 50
     with raises("not-in-cache") as caught:
@@ -85,14 +85,14 @@ def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
         ("other", 0, "", None),
     ],
 )
-def test_type_is_the_number_of_hops(tmp_path, identifier, steps, kind, shape):
+def test_question_type_is_the_hop_count(tmp_path, identifier, steps, kind, shape):
     decomposition = [{"id": i, "question": "?", "answer": "!", "paragraph_support_idx": 1} for i in range(steps)]
     (question,) = load_records(tmp_path, native(identifier, question_decomposition=decomposition)).questions
     assert question.type == kind
     assert question.metadata.get("shape") == shape
 
 
-def test_twins_get_ids_of_their_own_in_whatever_order(tmp_path):
+def test_twin_questions_get_distinct_ids_in_any_order(tmp_path):
     for records in ([native(), unanswerable()], [unanswerable(), native()]):
         benchmark = load_records(tmp_path, *records, reference="musique/full:dev")
         by_id = {question.id: question for question in benchmark.questions}
@@ -104,7 +104,7 @@ def test_twins_get_ids_of_their_own_in_whatever_order(tmp_path):
         assert twin.query().id != by_id["2hop__1_2"].query().id
 
 
-def test_an_unanswerable_twin_is_left_out_of_answer_and_support_scores(tmp_path):
+def test_unanswerable_twin_is_excluded_from_answer_and_support_scores(tmp_path):
     benchmark = load_records(tmp_path, native(), unanswerable(), reference="musique/full:dev")
     twin = benchmark.questions[1]
     assert (twin.answers, twin.golds, twin.evidence) == ((), (), ())
@@ -113,7 +113,7 @@ def test_an_unanswerable_twin_is_left_out_of_answer_and_support_scores(tmp_path)
     assert benchmark.extra["counts"] == {"unanswerable": 1}
 
 
-def test_two_twins_of_the_same_kind_are_duplicates(tmp_path):
+def test_two_records_of_one_kind_with_equal_ids_are_duplicates(tmp_path):
     with raises("duplicate-question") as caught:
         load_records(tmp_path, native(), unanswerable(), native(), reference="musique/full:dev")
     assert "line 1 and line 3" in caught.value.where
@@ -121,13 +121,13 @@ def test_two_twins_of_the_same_kind_are_duplicates(tmp_path):
         load_records(tmp_path, native(), native())
 
 
-def test_an_unanswerable_record_is_not_of_ans(tmp_path):
+def test_unanswerable_record_is_refused_in_subset_ans(tmp_path):
     with raises("musique-full") as caught:
         load_records(tmp_path, native("2hop__3_4"), unanswerable(), skip_bad=True)
     assert "musique/full:dev" in caught.value.try_this
 
 
-def test_test_files_load_without_gold_and_tell_twins_by_order(tmp_path):
+def test_test_files_load_without_gold_and_number_twins_by_order(tmp_path):
     benchmark = load_records(tmp_path, unlabeled(native()), reference="musique:test")
     assert (benchmark.questions[0].answers, benchmark.questions[0].evidence) == ((), ())
     assert benchmark.extra["counts"]["questions_without_gold"] == 1
@@ -138,7 +138,7 @@ def test_test_files_load_without_gold_and_tell_twins_by_order(tmp_path):
         load_records(tmp_path, *pair, pair[0], reference="musique/full:test")
 
 
-def test_missing_aliases_and_flag_are_fine_in_ans_and_the_flag_is_needed_in_full(tmp_path):
+def test_answerable_flag_is_optional_in_ans_and_required_in_full(tmp_path):
     record = {n: v for n, v in native().items() if n not in ("answer_aliases", "answerable", "question_decomposition")}
     (question,) = load_records(tmp_path, record).questions
     assert question.golds == ("Zoll",)
@@ -146,7 +146,7 @@ def test_missing_aliases_and_flag_are_fine_in_ans_and_the_flag_is_needed_in_full
         load_records(tmp_path, record, reference="musique/full:dev")
 
 
-def test_a_paragraph_that_stands_twice_is_one_candidate_and_counted(tmp_path):
+def test_repeated_paragraph_becomes_one_candidate_and_is_counted(tmp_path):
     record = native()
     record["paragraphs"] = [*record["paragraphs"], {**record["paragraphs"][1], "idx": 3}]
     benchmark = load_records(tmp_path, record)
@@ -167,19 +167,19 @@ def test_a_paragraph_that_stands_twice_is_one_candidate_and_counted(tmp_path):
         ({"answer": ""}, "line 1, field answer"),
     ],
 )
-def test_a_faulty_field_is_named(tmp_path, changes, where):
+def test_faulty_field_is_reported(tmp_path, changes, where):
     with pytest.raises(UserError) as caught:
         load_records(tmp_path, native() | changes)
     assert caught.value.where.endswith(where)
 
 
-def test_a_hotpotqa_record_is_refused(tmp_path):
+def test_hotpotqa_record_is_refused(tmp_path):
     record = {"_id": "1", "question": "?", "answer": "!", "context": [], "supporting_facts": [], "level": "easy"}
     with raises("record-of-other-dataset"):
         load_records(tmp_path, record, skip_bad=True)
 
 
-def test_a_pooled_corpus_knows_positives_by_content_alone(tmp_path):
+def test_pooled_corpus_matches_positives_by_content_only(tmp_path):
     pool = tmp_path / "pool.json"
     pool.write_text(json.dumps([{"title": "Ada", "text": "Ada wrote Quill."}, {"title": "Noise", "text": "Other."}]))
     benchmark = load_records(tmp_path, native(), corpus=str(pool))

@@ -1,4 +1,4 @@
-"""Natural Questions from the real samples and from worlds: held against counts and truths had another way."""
+"""Natural Questions from real samples and worlds, compared with independently computed counts and gold."""
 
 import ast
 import csv
@@ -18,7 +18,7 @@ from tests.support.errors import raises
 from tests.support.worlds_native import NQ_FORMATS, write_dump, write_native
 
 
-def test_nq_open_has_the_lines_of_the_file(data_folder):
+def test_nq_open_equals_the_lines_of_the_file(data_folder):
     path = data_folder / "nq" / "NQ-open.dev.300.jsonl"
     records = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load("nq/open:test", {"path": str(path)})
@@ -65,7 +65,7 @@ def test_flagged_contexts_are_counted_as_in_the_file(data_folder):
         ("nq/open:test", "nq_open/NQ-open.dev.jsonl", True),
     ],
 )
-def test_the_hubs_dummy_files_load_whole(data_folder, reference, name, answers):
+def test_hub_dummy_files_load_completely(data_folder, reference, name, answers):
     path = data_folder / "hf_dummy" / name
     records = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     questions = load(reference, {"path": str(path)}).questions
@@ -78,13 +78,13 @@ def test_the_hubs_dummy_files_load_whole(data_folder, reference, name, answers):
             assert question.answers == tuple(dict.fromkeys(options))
 
 
-def test_an_answer_that_normalizes_to_nothing_is_no_fault_beside_one_that_does_not(tmp_path):
+def test_answer_that_normalizes_to_nothing_is_accepted_next_to_a_scorable_one(tmp_path):
     path = tmp_path / "NQ-open.dev.jsonl"
     path.write_text('{"question": "which grade", "answer": ["A+", "A plus"]}\n{"question": "how many", "answer": ["---"]}\n')
     assert [check for check in check_dataset("nq/open:test", {"path": str(path)}) if "maximum" in check.name and not check.passed] == []
 
 
-def test_gold_predictions_get_the_maximum_on_every_scorable_question(data_folder):
+def test_gold_predictions_reach_the_maximum_on_every_scorable_question(data_folder):
     samples = {"NQ-open.dev.300.jsonl": "nq:test", "nq-dev.qa.300.csv": "nq:dev", "nq-open-oracle.200.jsonl.gz": "nq:test"}
     unscorable = []
     for name, reference in samples.items():
@@ -100,26 +100,26 @@ def test_gold_predictions_get_the_maximum_on_every_scorable_question(data_folder
     ]
 
 
-def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("nq:dev").questions) == 300
     assert load("nq:dev").extra["layout"] == "csv"
-    # Asked for as test, NQ-open's dev file is found in both subsets.
+    # As split test, NQ-open's dev file is found in both subsets.
     assert len(load("nq:test").questions) == len(load("nq/open:test").questions) == 300
 
 
-def test_nq_opens_dev_file_is_refused_as_dev(data_folder):
+def test_nq_open_dev_file_is_refused_as_split_dev(data_folder):
     with raises("file-name-mismatch"):
         load("nq:dev", {"path": str(data_folder / "nq" / "NQ-open.dev.300.jsonl")})
 
 
-def test_another_task_of_kilt_is_refused(data_folder):
+def test_other_kilt_task_is_refused(data_folder):
     path = data_folder / "hf_dummy" / "kilt_hotpotqa" / "hotpotqa-dev-kilt.jsonl"
     with raises("not-kilt-id"):
         load("nq/kilt:dev", {"path": str(path), "skip_bad": True})
 
 
-def test_the_card_says_what_the_papers_count():
+def test_card_counts_equal_the_published_counts():
     assert CARD.splits_of("dpr") == {"train": 79168, "dev": 8757, "test": 3610}
     assert CARD.splits_of("open")["train"] == CARD.splits["train"] + CARD.splits["dev"]
     for text in ("3,610", "6,489", "21,015,324"):
@@ -132,7 +132,7 @@ def world():
 
 
 @pytest.mark.parametrize("form", NQ_FORMATS)
-def test_a_world_loads_through_every_layout_with_the_same_truth(world, tmp_path, form):
+def test_world_in_every_layout_loads_with_the_same_gold(world, tmp_path, form):
     written = write_native(world, form, tmp_path / "records")
     truths = {question.id: question for question in world.questions}
     reference = "nq/kilt:test" if form == "nq_kilt" else "nq:test"
@@ -157,7 +157,7 @@ def test_a_world_loads_through_every_layout_with_the_same_truth(world, tmp_path,
             assert (passage.title, passage.text) == (original.title, original.text)
 
 
-def test_a_worlds_dump_is_its_corpus_and_joins_the_positives(world, tmp_path):
+def test_dump_of_a_world_equals_its_corpus_and_matches_the_positives(world, tmp_path):
     write_dump(world.corpus, tmp_path / "psgs_w100.tsv")
     write_native(world, "nq_reader", tmp_path / "records")
     benchmark = load("nq:test", {"path": str(tmp_path / "records"), "corpus": str(tmp_path / "psgs_w100.tsv")})
@@ -168,7 +168,7 @@ def test_a_worlds_dump_is_its_corpus_and_joins_the_positives(world, tmp_path):
     assert {"corpus", "oracle", "closed_book"} <= set(possible_settings(benchmark))
 
 
-def test_what_no_format_can_express_is_said(world, tmp_path):
+def test_unsupported_native_export_is_refused(world, tmp_path):
     with raises("unknown-native-format"):
         write_native(world, "nq_opne", tmp_path / "records")
     write_native(world, "nq_open", tmp_path / "records")

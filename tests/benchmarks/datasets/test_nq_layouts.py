@@ -1,4 +1,4 @@
-"""Natural Questions' layouts, ids and corpora, from records made by hand and from files with every known fault."""
+"""Layouts, ids and corpora of Natural Questions, from handwritten records and files with every known fault."""
 
 import csv
 import dataclasses
@@ -70,7 +70,7 @@ def load_records(folder, *records, reference="nq:dev", **options):
 
 
 @pytest.mark.parametrize("layout", MADE)
-def test_a_layout_is_recognized_by_content(tmp_path, layout):
+def test_layout_is_detected_from_content(tmp_path, layout):
     path = write(tmp_path / "misleading.csv", MADE[layout]())
     assert layout_of(path) == layout
     (question,) = load("nq:dev", {"path": str(path), "layout": layout}).questions
@@ -78,14 +78,14 @@ def test_a_layout_is_recognized_by_content(tmp_path, layout):
     assert question.answers[0] == "Ada"
 
 
-def test_the_hubs_rows_load_like_the_lines(tmp_path):
+def test_hub_rows_load_like_json_lines(tmp_path):
     rows = [open_record(), open_record(question="who else")]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     from_rows = load("nq:dev", {"path": str(tmp_path / "rows.parquet")}).questions
     assert from_rows == load_records(tmp_path, *rows).questions
 
 
-def test_an_array_loads_like_the_lines(tmp_path):
+def test_json_array_loads_like_json_lines(tmp_path):
     (tmp_path / "array.json").write_text(json.dumps([reader_record(), reader_record(question="who else")], indent=2))
     from_array = load("nq:dev", {"path": str(tmp_path / "array.json")})
     lines = load_records(tmp_path, reader_record(), reader_record(question="who else"))
@@ -93,7 +93,7 @@ def test_an_array_loads_like_the_lines(tmp_path):
     assert from_array.corpus.ids == lines.corpus.ids
 
 
-def test_a_reader_record_does_not_tell_positives_by_their_place(tmp_path):
+def test_position_in_a_reader_record_does_not_reveal_positives(tmp_path):
     made = [
         reader_record(
             question=f"q{i}",
@@ -103,12 +103,12 @@ def test_a_reader_record_does_not_tell_positives_by_their_place(tmp_path):
         for i in range(200)
     ]
     positions = [q.candidates.index(q.evidence[0]) for q in load_records(tmp_path, *made).questions]
-    # Eleven candidates each: any place should hold about 18 of 200.
+    # Eleven candidates each: every position should hold about 18 of 200.
     assert max(positions.count(position) for position in range(11)) < 40
 
 
 @pytest.mark.parametrize("layout", ["reader", "contexts"])
-def test_flags_and_order_of_gold_never_reach_a_query(tmp_path, layout):
+def test_gold_flags_and_order_are_removed_from_queries(tmp_path, layout):
     (question,) = load_records(tmp_path, MADE[layout]()).questions
     shown = json.dumps(dataclasses.asdict(question.query()))
     for name in ("isgold", "hasanswer", "has_answer", "positive", "Ada", question.id):
@@ -117,7 +117,7 @@ def test_flags_and_order_of_gold_never_reach_a_query(tmp_path, layout):
     assert question.evidence == (POSITIVE,)
 
 
-def test_settings_over_flagged_contexts(tmp_path):
+def test_settings_apply_to_flagged_contexts(tmp_path):
     benchmark = load_records(tmp_path, contexts_record())
     (own,) = apply("distractor", benchmark, 0).questions
     assert own.candidates == tuple(passage_id(**item) for item in (NOISE, ADA, ZOLL))
@@ -128,7 +128,7 @@ def test_settings_over_flagged_contexts(tmp_path):
     assert closed.candidates == ()
 
 
-def test_ids_are_stable_and_follow_the_text_alone(tmp_path):
+def test_ids_are_stable_and_depend_only_on_the_text(tmp_path):
     first = load_records(tmp_path, open_record(), open_record(question="who else")).questions
     (again,) = load_records(tmp_path, contexts_record()).questions
     assert first[0].id == again.id
@@ -136,14 +136,14 @@ def test_ids_are_stable_and_follow_the_text_alone(tmp_path):
     assert re.fullmatch(r"n[0-9a-f]{16}", first[0].id)
 
 
-def test_a_repeated_question_is_kept_and_counted(tmp_path):
+def test_repeated_question_is_kept_and_counted(tmp_path):
     benchmark = load_records(tmp_path, open_record(), open_record(answer=["B"]), open_record(answer=["C"]))
     item, two, three = benchmark.questions
     assert (two.id, three.id) == (f"{item.id}~2", f"{item.id}~3")
     assert benchmark.extra["counts"]["repeated_questions"] == 2
 
 
-def test_a_repeated_native_id_is_an_error_with_both_places(tmp_path):
+def test_repeated_native_id_error_names_both_positions(tmp_path):
     with raises("duplicate-question") as caught:
         load_records(tmp_path, kilt_record(), kilt_record(id="7"), kilt_record(), reference="nq/kilt:dev")
     assert "line 1 and line 3" in caught.value.where
@@ -157,7 +157,7 @@ def psgs(folder, *rows):
     return str(folder / "psgs.tsv")
 
 
-def test_positives_join_a_dump_by_content_and_else_by_its_ids(tmp_path):
+def test_positives_match_a_dump_by_content_then_by_id(tmp_path):
     path = psgs(tmp_path, ("7", "Ada wrote Quill, in 1901, or so.", "Ada"), ("8", ZOLL["text"], "Zoll"))
     other = {**ZOLL, "passage_id": "12345"}
     absent = {"title": "Ada", "text": "Ada slept.", "passage_id": "8"}
@@ -166,7 +166,7 @@ def test_positives_join_a_dump_by_content_and_else_by_its_ids(tmp_path):
     (question,) = benchmark.questions
     result, same, lost = question.evidence
     assert (result, same) == benchmark.corpus.ids
-    # Number 8 is another title's passage: a number alone does not join.
+    # Number 8 is a passage with another title: a number alone does not match.
     assert lost not in benchmark.corpus
     counts = benchmark.extra["counts"]
     assert counts["positives_found_by_native_id"] == 1
@@ -174,7 +174,7 @@ def test_positives_join_a_dump_by_content_and_else_by_its_ids(tmp_path):
     assert question.candidates is None
 
 
-def test_a_built_corpus_opens_by_its_folder_and_both_splits_share_it(tmp_path):
+def test_built_corpus_opens_from_its_folder_and_is_shared_by_both_splits(tmp_path):
     psgs(tmp_path, ("1", "a", "A"))
     build_corpus(tmp_path / "psgs.tsv", tmp_path / "wiki")
     (tmp_path / "nq").mkdir()
@@ -187,7 +187,7 @@ def test_a_built_corpus_opens_by_its_folder_and_both_splits_share_it(tmp_path):
     assert both.corpus.by_native_id("1") == passage_id("A", "a")
 
 
-def test_a_corpus_that_is_not_there_is_named(tmp_path):
+def test_missing_corpus_is_reported_by_path(tmp_path):
     with raises("no-corpus") as caught:
         load_records(tmp_path, open_record(), corpus=str(tmp_path / "none"))
     assert "none" in caught.value.where
@@ -198,7 +198,7 @@ def dpr_lines(folder, raw, **options):
     return load("nq:dev", {"path": str(folder / "lines.csv"), **options}).questions
 
 
-def test_dpr_lines_with_quotes_escapes_and_line_ends(tmp_path):
+def test_dpr_lines_with_quotes_escapes_and_line_ends_are_read(tmp_path):
     lines = [
         ("rock 'n' roll", ["rock 'n' roll", 'the "king"']),
         ('who said "no"', ["l'État", "a\tb", "c\nd", "é \u2028 \x00"]),
@@ -235,7 +235,7 @@ def test_answers_are_parsed_and_never_evaluated(tmp_path):
         (b"q\t[]\n", "no answer"),
     ],
 )
-def test_a_bad_dpr_line_is_named_or_skipped_and_listed(tmp_path, line, what):
+def test_bad_dpr_line_is_refused_or_skipped_and_listed(tmp_path, line, what):
     raw = b"first\t['x']\n" + line + b"last\t['y']\n"
     with pytest.raises(UserError, match=re.escape(what)) as caught:
         dpr_lines(tmp_path, raw)
@@ -247,7 +247,7 @@ def test_a_bad_dpr_line_is_named_or_skipped_and_listed(tmp_path, line, what):
     assert "line 2" in benchmark.skipped[0].where
 
 
-def test_a_cut_off_last_line_says_so(tmp_path):
+def test_truncated_last_line_is_reported(tmp_path):
     with raises("bad-record"):
         dpr_lines(tmp_path, b"first\t['x']\nlast")
     (tmp_path / "records.jsonl").write_text(json.dumps(open_record()) + '\n{"question": "who')
@@ -271,7 +271,7 @@ def test_a_cut_off_last_line_says_so(tmp_path):
         (kilt_record(output=[]), "field output"),
     ],
 )
-def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, record, where):
+def test_faulty_field_is_reported_and_can_be_skipped(tmp_path, record, where):
     kind = "kilt" if "input" in record else "dpr"
     good = next(made() for made in MADE.values() if set(record) <= set(made()))
     with pytest.raises(UserError) as caught:
@@ -282,18 +282,18 @@ def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, record, where):
     assert (len(benchmark.questions), len(benchmark.skipped)) == (1, 1)
 
 
-def test_answers_as_a_string_a_list_or_an_encoded_list(tmp_path):
+def test_answers_may_be_a_string_a_list_or_an_encoded_list(tmp_path):
     made = [open_record(question=str(i), answer=a) for i, a in enumerate(("Ada", ["Ada", "Ada"], '["Ada", "L"]'))]
     assert [q.answers for q in load_records(tmp_path, *made).questions] == [("Ada",), ("Ada", "Ada"), ("Ada", "L")]
 
 
-def test_a_test_file_without_answers_is_unscorable_and_counted(tmp_path):
+def test_test_file_without_answers_is_unscorable_and_counted(tmp_path):
     benchmark = load_records(tmp_path, {"id": "1", "input": "who"}, reference="nq/kilt:test")
     assert benchmark.questions[0].answers == ()
     assert benchmark.extra["counts"]["questions_without_gold"] == 1
 
 
-def test_odd_characters_survive_and_repeated_contexts_count_once(tmp_path):
+def test_unusual_characters_are_preserved_and_repeated_contexts_count_once(tmp_path):
     odd = {"title": "\u2028 \x00", "text": "é \U0001f600 \u2029"}
     benchmark = load_records(tmp_path, contexts_record(ctxs=[odd, odd, {**ADA, "isgold": True}]))
     (question,) = benchmark.questions
@@ -313,7 +313,7 @@ def test_odd_characters_survive_and_repeated_contexts_count_once(tmp_path):
         ({"query": "?", "passage": "!"}, "not a record of Natural Questions"),
     ],
 )
-def test_another_datasets_record_is_refused_first_or_later_and_never_skipped(tmp_path, record, what):
+def test_record_of_another_dataset_is_refused_at_any_position_even_with_skip_bad(tmp_path, record, what):
     with pytest.raises(UserError, match=what):
         load_records(tmp_path, record, skip_bad=True)
     if "query" not in record:
@@ -322,11 +322,11 @@ def test_another_datasets_record_is_refused_first_or_later_and_never_skipped(tmp
 
 
 @pytest.mark.parametrize("origin", ["trivia_dev_psgs_w100", "nq_train_psgs_w100"])
-def test_a_reader_record_of_another_dataset_or_split_is_refused(tmp_path, origin):
+def test_reader_record_of_another_dataset_or_split_is_refused(tmp_path, origin):
     with pytest.raises(UserError, match="_".join(origin.split("_")[:2])):
         load_records(tmp_path, reader_record(), reader_record(dataset=origin), skip_bad=True)
 
 
-def test_layouts_do_not_mix_in_one_file(tmp_path):
+def test_mixed_layouts_in_one_file_are_refused(tmp_path):
     with raises("bad-record"):
         load_records(tmp_path, open_record(), contexts_record())

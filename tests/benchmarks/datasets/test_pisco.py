@@ -23,7 +23,7 @@ def load_records(folder, *records, **options):
     return load("pisco:train", {"path": str(path), **options})
 
 
-def test_a_row_is_a_question_with_its_documents_in_their_order(tmp_path):
+def test_row_becomes_a_question_with_its_documents_in_order(tmp_path):
     rows = [native(number) for number in range(30)]
     benchmark = load_records(tmp_path, *rows)
     assert [(q.text, q.answers) for q in benchmark.questions] == [(r["query"], (r["mistral_label"],)) for r in rows]
@@ -31,13 +31,13 @@ def test_a_row_is_a_question_with_its_documents_in_their_order(tmp_path):
     assert benchmark.extra["counts"] == {"questions_without_positives": 30}
 
 
-def test_rows_pass_the_checks_of_every_dataset(tmp_path):
+def test_rows_pass_the_dataset_checks(tmp_path):
     load_records(tmp_path, *map(native, range(30)))
     checks = check_dataset("pisco:train", {"path": str(tmp_path / "records.jsonl")})
     assert [check for check in checks if not check.passed] == []
 
 
-def test_shards_of_parquet_are_read_in_order_and_numbered_apart(tmp_path):
+def test_parquet_shards_are_read_in_order_with_separate_row_numbers(tmp_path):
     for shard in range(2):
         table = pa.Table.from_pylist([native(10 * shard + number) for number in range(3)])
         pq.write_table(table, tmp_path / f"train-{shard:05d}-of-00002.parquet")
@@ -47,7 +47,7 @@ def test_shards_of_parquet_are_read_in_order_and_numbered_apart(tmp_path):
     assert len(load("pisco", {"path": str(tmp_path), "first": 4}).questions) == 4
 
 
-def test_rows_are_streamed_without_reading_on(tmp_path):
+def test_streaming_reads_no_further_than_requested(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text(json.dumps(native()) + "\n" + "this is not JSON\n")
     rows = pisco.read_rows(resolve("pisco")[0], RowsConfig(path=str(path)), [])
@@ -67,7 +67,7 @@ def test_rows_are_streamed_without_reading_on(tmp_path):
         ({"docs": [None]}, "docs[0]"),
     ],
 )
-def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
+def test_faulty_field_is_reported_and_can_be_skipped(tmp_path, changes, field):
     with pytest.raises(UserError) as caught:
         load_records(tmp_path, native(**changes))
     assert caught.value.where.endswith(f"line 1, field {field}")
@@ -75,6 +75,6 @@ def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
     assert len(benchmark.questions) == len(benchmark.skipped) == 1
 
 
-def test_a_record_of_another_dataset_is_refused_even_with_skip_bad(tmp_path):
+def test_record_of_another_dataset_is_refused_even_with_skip_bad(tmp_path):
     with raises("record-of-other-dataset"):
         load_records(tmp_path, native(), {"input": "?", "context": "text", "all_classes": None}, skip_bad=True)

@@ -1,4 +1,4 @@
-"""Documents to be rephrased: every document once, with itself as the answer."""
+"""Documents to rephrase: each document once, with itself as the answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.errors import raises
 WORLD = {"questions": 6}
 
 
-def test_every_document_is_a_question_whose_answer_and_only_candidate_it_is() -> None:
+def test_each_document_becomes_a_question_with_itself_as_answer_and_only_candidate() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
     result = registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD})
     assert result.corpus.fingerprint == base.corpus.fingerprint
@@ -22,7 +22,7 @@ def test_every_document_is_a_question_whose_answer_and_only_candidate_it_is() ->
     assert len({question.id for question in result.questions}) == len(base.corpus)
 
 
-def test_positives_are_those_that_evidence_names() -> None:
+def test_positives_are_the_passages_of_the_evidence() -> None:
     base = registry.load("worlds/multihop:test", WORLD)
     result = registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD, "positives": True})
     named = {item for question in base.questions for item in question.evidence}
@@ -31,17 +31,17 @@ def test_positives_are_those_that_evidence_names() -> None:
     assert result.name != registry.load("rephrased:test", {"base": "worlds/multihop", "base_config": WORLD}).name
 
 
-def test_a_draw_is_of_the_seed_and_has_the_size_asked_for() -> None:
-    def drawn(**more: int) -> list[str]:
+def test_sample_depends_on_the_seed_and_has_the_requested_size() -> None:
+    def sampled_ids(**more: int) -> list[str]:
         config = {"base": "worlds/multihop", "base_config": WORLD, "documents": 7, **more}
         return [question.id for question in registry.load("rephrased:test", config).questions]
 
-    assert len(set(drawn())) == 7
-    assert drawn() == drawn() != drawn(seed=1)
-    assert len(drawn(documents=10_000)) > 7
+    assert len(set(sampled_ids())) == 7
+    assert sampled_ids() == sampled_ids() != sampled_ids(seed=1)
+    assert len(sampled_ids(documents=10_000)) > 7
 
 
 @pytest.mark.parametrize("base", ["rephrased", "worlds/multihop:train"])
-def test_a_base_that_cannot_be_is_refused(base: str) -> None:
+def test_unsuitable_base_is_refused(base: str) -> None:
     with raises("unsuitable-base"):
         registry.load("rephrased:test", {"base": base})

@@ -1,4 +1,4 @@
-"""Recorded rewrites: found by place and title in their source, mixed by `styled`, and read by SARK's training."""
+"""Recorded rewrites: matched by position and title, mixed by `styled`, and read by SARK's training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(path: Path, rows: Lines) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder with two questions in each layout, and rewrites of the evidence and of two other passages."""
+    """Create a data folder with two questions in each layout, and rewrites of the evidence and two other passages."""
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     passages = [{"title": title, "text": f"{title} is a town near {TITLES[place - 1]}."} for place, title in enumerate(TITLES)]
     write(tmp_path / "hipporag" / "passages.jsonl", passages)
@@ -68,7 +68,7 @@ def texts(benchmark: Benchmark, identifiers: Sequence[str]) -> dict[str, str]:
     return {passage.title: passage.text for passage in benchmark.corpus.get(identifiers)}
 
 
-def test_only_rewritten_passages_are_candidates_and_the_rest_is_counted(data: Path) -> None:
+def test_only_rewritten_passages_are_candidates_and_the_others_are_counted(data: Path) -> None:
     loaded = load(candidates=3)
     assert set(texts(loaded, loaded.corpus.ids)) == set(TITLES[:5])
     assert loaded.extra["counts"] == {"passages_without_rewrite": 1}
@@ -81,14 +81,14 @@ def test_only_rewritten_passages_are_candidates_and_the_rest_is_counted(data: Pa
     assert first.wanted == ("Bero",)
 
 
-def test_places_in_a_context_with_a_repeated_passage_follow_the_title(data: Path) -> None:
+def test_positions_in_a_context_with_a_repeated_passage_are_resolved_by_title(data: Path) -> None:
     loaded = load("hotpotqa")
     assert set(texts(loaded, loaded.questions[0].evidence)) == {"Alba", "Bero"}
     assert set(texts(loaded, loaded.questions[0].candidates or ())) == set(TITLES[:4])
 
 
 @pytest.mark.parametrize(("kind", "informal"), [("evidence", {"Alba", "Bero"}), ("distractors", {"Cumo", "Dara", "Egon"})])
-def test_styled_over_them_restyles_the_evidence_or_its_mirror(data: Path, kind: str, informal: set[str]) -> None:
+def test_styled_dataset_restyles_the_evidence_or_the_distractors(data: Path, kind: str, informal: set[str]) -> None:
     config = {"base": "rewritten/musique", "rewriter": "own", "mix": {"informal": 1}, "restyled": kind}
     mixed = registry.load("styled:train", config)
     shown = texts(mixed, mixed.questions[0].candidates or ())
@@ -98,7 +98,7 @@ def test_styled_over_them_restyles_the_evidence_or_its_mirror(data: Path, kind: 
     assert "by=llm-recorded" in mixed.name
 
 
-def test_training_reads_both_styles_of_every_candidate(data: Path) -> None:
+def test_training_set_has_both_styles_of_every_candidate(data: Path) -> None:
     formal, own = formal_of(load())
     assert own is not None
     for question in formal.questions:
@@ -108,7 +108,7 @@ def test_training_reads_both_styles_of_every_candidate(data: Path) -> None:
             assert styled.text.startswith("So, ")
 
 
-def test_a_question_whose_evidence_is_not_rewritten_is_left_out(data: Path) -> None:
+def test_question_without_rewritten_evidence_is_excluded(data: Path) -> None:
     write(data / "recorded" / "styles.jsonl", MUSIQUE[1:])
     loaded = load()
     assert [question.id for question in loaded.questions] == ["2hop__2"]
@@ -118,7 +118,7 @@ def test_a_question_whose_evidence_is_not_rewritten_is_left_out(data: Path) -> N
         load()
 
 
-def test_the_first_of_two_rewrites_counts(data: Path) -> None:
+def test_first_of_two_rewrites_is_used(data: Path) -> None:
     write(data / "recorded" / "styles.jsonl", [*MUSIQUE, line("musique", 0, "Alba", gold=True, informal="Another text.")])
     loaded = load()
     assert loaded.extra["counts"]["repeated_rewrites"] == 1
@@ -144,7 +144,7 @@ def test_the_first_of_two_rewrites_counts(data: Path) -> None:
         ("hotpotqa", {"gold": False}),
     ],
 )
-def test_a_line_that_does_not_fit_its_source_is_named(data: Path, name: str, change: Mapping[str, Any]) -> None:
+def test_line_that_does_not_match_its_source_is_reported(data: Path, name: str, change: Mapping[str, Any]) -> None:
     rows = [dict(row) for row in (MUSIQUE if name == "musique" else HOTPOT)]
     rows[0] |= change
     write(data / "recorded" / "styles.jsonl", rows)
@@ -152,21 +152,21 @@ def test_a_line_that_does_not_fit_its_source_is_named(data: Path, name: str, cha
         load(name)
 
 
-def test_skip_bad_leaves_a_bad_line_out_and_names_it(data: Path) -> None:
+def test_skip_bad_skips_and_reports_a_bad_line(data: Path) -> None:
     write(data / "recorded" / "styles.jsonl", [*MUSIQUE, line("musique", 17, "Zeno")])
     loaded = load(skip_bad=True)
     assert [item.where for item in loaded.skipped] == [f"{data}/recorded/styles.jsonl, line 6, field id"]
     assert len(loaded.questions) == 2
 
 
-def test_a_supporting_line_that_is_not_there_is_named(data: Path) -> None:
+def test_missing_supporting_line_is_reported(data: Path) -> None:
     row = {"id": "2hop__1", "question": "Which town is near Alba?", "answer": "Bero", "supporting": [0, 17]}
     write(data / "hipporag" / "questions.jsonl", [row])
     with raises("bad-record", where="questions.jsonl, line 1"):
         load()
 
 
-def test_missing_files_are_named(data: Path) -> None:
+def test_missing_files_are_reported(data: Path) -> None:
     with raises("missing-file", where="elsewhere/passages.jsonl"):
         load(source="elsewhere")
     (data / "recorded" / "styles.jsonl").unlink()

@@ -1,4 +1,4 @@
-"""Topics and qrels of TREC RAG over segments of documents."""
+"""Topics and qrels of TREC RAG over document segments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEGMENTS = [
 QRELS = "2024-1 0 doc_0#1_9 3\n2024-1 0 doc_1#0_9 0\n2024-9 0 doc_1#0_9 1\n"
 
 
-def test_topics_are_judged_by_segment_and_by_document(tmp_path: Path) -> None:
+def test_topics_have_judgments_by_segment_and_by_document(tmp_path: Path) -> None:
     (tmp_path / "topics.rag24.test.txt").write_text("\ufeff2024-1\twhy?\r\n\r\n2024-2\thow?\r\n")
     (tmp_path / "qrels.txt").write_text(QRELS)
     (tmp_path / "segments").mkdir()
@@ -46,7 +46,7 @@ def test_topics_are_judged_by_segment_and_by_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"), [("1 why?\n", "topic"), ("1\twhy?\n1\thow?\n", "twice"), ("\n", "no topic"), ("7\twhy?\n", "share")]
 )
-def test_topics_that_cannot_be_read_are_named(text: str, words: str, tmp_path: Path) -> None:
+def test_unreadable_topics_are_reported(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "topics.tsv").write_text(text)
     (tmp_path / "qrels.txt").write_text(QRELS)
     with pytest.raises(UserError, match=words) as error:

@@ -52,18 +52,18 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
         assert [list(t) for t in question.metadata.get("evidences_id", ())] == record["evidences_id"]
 
 
-def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("2wikimultihopqa").questions) == 40
 
 
-def test_sentences_join_by_a_space(tmp_path):
+def test_sentences_are_joined_by_a_space(tmp_path):
     benchmark = load_records(tmp_path, native())
     assert benchmark.corpus[0].text == "Quill is a film. Ada directed it."
     assert benchmark.corpus[0].sentences == ("Quill is a film.", "Ada directed it.")
 
 
-def test_aliases_beside_the_file_are_accepted_wordings(tmp_path):
+def test_alias_file_next_to_the_data_adds_accepted_answers(tmp_path):
     rows = [
         {"Q_id": "Q3", "aliases": ["Zollburg", "Zol"], "demonyms": ["Zoller", "Zol"]},
         {"Q_id": "Q1", "aliases": ["The Quill"], "demonyms": []},
@@ -75,18 +75,18 @@ def test_aliases_beside_the_file_are_accepted_wordings(tmp_path):
     assert question.metadata["triple_aliases"] == ((("The Quill",), ()), ((), ("Zollburg", "Zol", "Zoller")))
 
 
-def test_without_aliases_the_answer_stands_alone(tmp_path):
+def test_without_aliases_only_the_answer_is_accepted(tmp_path):
     (question,) = load_records(tmp_path, native()).questions
     assert question.golds == ("Zoll",)
     assert "triple_aliases" not in question.metadata
 
 
-def test_an_empty_alias_file_holds_no_aliases(tmp_path):
+def test_empty_alias_file_adds_no_aliases(tmp_path):
     (tmp_path / "id_aliases.json").touch()
     assert load_records(tmp_path, native()).questions[0].golds == ("Zoll",)
 
 
-def test_a_faulty_alias_file_names_itself(tmp_path):
+def test_faulty_alias_file_is_reported_by_path(tmp_path):
     (tmp_path / "id_aliases.json").write_text('{"Q_id": "Q3", "aliases": "Zol"}\n')
     with raises("bad-record") as caught:
         load_records(tmp_path, native())
@@ -103,13 +103,13 @@ def test_a_faulty_alias_file_names_itself(tmp_path):
         ({"entity_ids": 5}, "entity_ids"),
     ],
 )
-def test_a_faulty_field_is_named(tmp_path, changes, field):
+def test_faulty_field_is_reported(tmp_path, changes, field):
     with pytest.raises(UserError) as caught:
         load_records(tmp_path, native() | changes)
     assert caught.value.where.endswith(f"record 1, field {field}")
 
 
-def test_the_test_split_loads_without_gold(tmp_path):
+def test_test_split_loads_without_gold(tmp_path):
     blank = native(answer="", evidences=[], evidences_id=[], supporting_facts=[])
     bare = {name: native("w2")[name] for name in ("_id", "question", "context", "type")}
     benchmark = load_records(tmp_path, blank, bare, split="test")
@@ -119,13 +119,13 @@ def test_the_test_split_loads_without_gold(tmp_path):
         load_records(tmp_path, blank)
 
 
-def test_a_hotpotqa_record_is_refused(tmp_path):
+def test_hotpotqa_record_is_refused(tmp_path):
     record = {n: v for n, v in native().items() if n not in ("evidences", "evidences_id", "entity_ids", "answer_id")}
     with raises("record-of-other-dataset"):
         load_records(tmp_path, record | {"level": "hard"}, skip_bad=True)
 
 
-def test_duplicate_triples_are_kept_as_they_stand(tmp_path):
+def test_duplicate_triples_are_kept(tmp_path):
     twice = native()["evidences"][:1] * 2
     (question,) = load_records(tmp_path, native(evidences=twice, evidences_id=[])).questions
     assert question.triples == (("Quill", "director", "Ada"),) * 2

@@ -34,7 +34,7 @@ def text_of(benchmark, document):
     return document_text(benchmark.corpus.get(benchmark.corpus.by_document[document]))
 
 
-def test_the_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
+def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
     path = data_folder / "ultradomain" / "mix.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load("ultradomain/mix", {"path": str(path)})
@@ -44,7 +44,7 @@ def test_the_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
     assert len(benchmark.corpus.by_document) == len({row["context"] for row in rows}) < len(rows)
 
 
-def test_the_real_layout_of_lightrag_has_the_counts_and_texts_of_its_files(data_folder):
+def test_real_lightrag_layout_has_the_counts_and_texts_of_its_files(data_folder):
     folder = data_folder / "ultradomain"
     queries = [json.loads(line)["query"] for line in (folder / "mix_query.jsonl").read_text("utf-8").split("\n") if line]
     contexts = json.loads((folder / "mix_unique_contexts.json").read_text("utf-8"))
@@ -57,18 +57,18 @@ def test_the_real_layout_of_lightrag_has_the_counts_and_texts_of_its_files(data_
 
 
 @pytest.mark.parametrize("subset", ["mix", "mix-queries"])
-def test_the_real_samples_pass_the_checks_of_every_dataset(data_folder, subset):
+def test_real_samples_pass_the_dataset_checks(data_folder, subset):
     checks = check_dataset(f"ultradomain/{subset}", {"path": str(data_folder / "ultradomain")})
     assert [check for check in checks if not check.passed] == []
     assert any("maximum of f1(" in check.name and "rules=longbench" in check.name for check in checks)
 
 
-def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
+def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("ultradomain/mix:test").questions) == 5
 
 
-def test_questions_over_the_same_text_share_their_document(tmp_path):
+def test_questions_about_the_same_text_share_their_document(tmp_path):
     records = [native("1"), native("2", input="Who?", context_id="c2"), native("3", context="Other.", context_id="c3")]
     first, second, third = load_records(tmp_path, *records).questions
     assert first.document_id == second.document_id != third.document_id
@@ -76,13 +76,13 @@ def test_questions_over_the_same_text_share_their_document(tmp_path):
     assert [q.metadata["context_id"] for q in (first, second, third)] == ["c1", "c2", "c3"]
 
 
-def test_two_texts_under_one_context_id_are_two_documents_and_counted(tmp_path):
+def test_two_texts_with_one_context_id_become_two_documents_and_are_counted(tmp_path):
     benchmark = load_records(tmp_path, native("1"), native("2", context="Other."), native("3"))
     assert len(benchmark.corpus.by_document) == 2
     assert benchmark.extra["counts"] == {"documents_of_one_context_id": 1}
 
 
-def test_only_question_answers_and_context_are_needed(tmp_path):
+def test_only_question_answers_and_context_are_required(tmp_path):
     bare = {name: native()[name] for name in ("input", "answers", "context")}
     item, other = load_records(tmp_path, bare, bare | {"input": "Who wrote Quill?"}).questions
     assert item.answers == ("Zoll",)
@@ -102,12 +102,12 @@ def test_only_question_answers_and_context_are_needed(tmp_path):
         (['"Zoll" is not "Zollburg"'], ('"Zoll" is not "Zollburg"',)),
     ],
 )
-def test_answers_come_plain_listed_or_encoded_once_more(tmp_path, answers, golds):
+def test_answers_are_read_plain_as_a_list_or_doubly_encoded(tmp_path, answers, golds):
     (question,) = load_records(tmp_path, native(answers=answers)).questions
     assert question.golds == golds
 
 
-def test_string_cells_that_are_encoded_once_more_are_decoded_once(tmp_path):
+def test_doubly_encoded_string_cells_are_decoded_once(tmp_path):
     plain = native()
     encoded = {name: json.dumps(value) if isinstance(value, str) else value for name, value in plain.items()}
     encoded["meta"] = json.dumps(plain["meta"])
@@ -119,7 +119,7 @@ def test_string_cells_that_are_encoded_once_more_are_decoded_once(tmp_path):
     assert question.text == quoted
 
 
-def test_meta_gives_title_and_authors_and_must_be_an_object(tmp_path):
+def test_field_meta_provides_title_and_authors_and_must_be_an_object(tmp_path):
     (question,) = load_records(tmp_path, native()).questions
     assert (question.metadata["title"], question.metadata["authors"]) == ("Lives", "A. Nonymous")
     for meta in ("{broken", ["a"], "Lives"):
@@ -128,13 +128,13 @@ def test_meta_gives_title_and_authors_and_must_be_an_object(tmp_path):
         assert caught.value.where.endswith("line 1, field meta")
 
 
-def test_questions_without_gold_load_and_are_named(tmp_path):
+def test_questions_without_gold_load_and_are_counted(tmp_path):
     benchmark = load_records(tmp_path, native("1", answers=[]), native("2", answers='""'), native("3"))
     assert [question.answers for question in benchmark.questions] == [(), (), ("Zoll",)]
     assert benchmark.extra["counts"] == {"questions_without_gold": 2}
 
 
-def test_the_training_split_is_the_first_two_hundred_records_of_two_domains(tmp_path):
+def test_training_split_is_the_first_200_records_of_two_domains(tmp_path):
     records = [native(str(number), label="fin") for number in range(230)]
     everything = load_records(tmp_path, *records, reference="ultradomain/fin:all")
     training = load_records(tmp_path, *records, reference="ultradomain/fin:train")
@@ -155,14 +155,14 @@ def test_training_and_test_domains_are_disjoint():
     assert str(resolve("ultradomain/fin")[0]) == "ultradomain/fin:all"
 
 
-def test_a_record_of_longbench_is_refused_even_with_skip_bad(tmp_path):
+def test_longbench_record_is_refused_even_with_skip_bad(tmp_path):
     record = native(all_classes=None)
     del record["context_id"]
     with raises("record-of-other-dataset"):
         load_records(tmp_path, native("2"), record, skip_bad=True)
 
 
-def test_a_record_of_another_domain_is_refused_even_with_skip_bad(tmp_path):
+def test_record_of_another_domain_is_refused_even_with_skip_bad(tmp_path):
     with raises("record-of-other-subset") as caught:
         load_records(tmp_path, native("1"), native("2", label="art"), skip_bad=True)
     assert caught.value.where.endswith("line 2, field label")
@@ -170,7 +170,7 @@ def test_a_record_of_another_domain_is_refused_even_with_skip_bad(tmp_path):
     assert load_records(tmp_path, native("1", label="art"), reference="ultradomain/mix").questions
 
 
-def test_a_duplicate_id_is_an_error_with_both_places(tmp_path):
+def test_duplicate_id_error_names_both_positions(tmp_path):
     with raises("duplicate-question") as caught:
         load_records(tmp_path, native("1"), native("1"), skip_bad=True)
     assert caught.value.where.endswith("line 2")
@@ -193,7 +193,7 @@ def test_equal_records_without_ids_are_duplicates(tmp_path):
         ({"_id": 7}, "_id"),
     ],
 )
-def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
+def test_faulty_field_is_reported_and_can_be_skipped(tmp_path, changes, field):
     with pytest.raises(UserError) as caught:
         load_records(tmp_path, native("2", **changes))
     assert caught.value.where.endswith(f"line 1, field {field}")
@@ -202,7 +202,7 @@ def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
     assert len(benchmark.skipped) == 1
 
 
-def test_queries_without_their_contexts_are_an_error(tmp_path):
+def test_queries_without_their_contexts_are_refused(tmp_path):
     path = tmp_path / "mix_query.jsonl"
     path.write_text(json.dumps({"query": "Why?"}) + "\n")
     with raises("missing-contexts") as caught:
@@ -214,7 +214,7 @@ def test_queries_without_their_contexts_are_an_error(tmp_path):
     assert caught.value.where.endswith("line 1, record 2")
 
 
-def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
+def test_world_in_the_native_format_loads_with_the_same_gold(tmp_path):
     world = load("worlds/long:test", {"questions": 40})
     path = tmp_path / "records.jsonl"
     written = write_native(world, "ultradomain", path)
@@ -230,6 +230,6 @@ def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
         chunks = world.corpus.get(world.corpus.by_document[known.document_id])
         assert question.metadata["title"] == chunks[0].title
         assert text_of(benchmark, question.document_id).split() == " ".join(c.text for c in chunks).split()
-    # One document here for each there: clusters of questions stay what they were.
+    # One document here per document there, so clusters of questions are unchanged.
     assert [len(document) for document in documents.values()] == [1] * len(world.corpus.by_document)
     assert len(set(chain(*documents.values()))) == len(world.corpus.by_document)

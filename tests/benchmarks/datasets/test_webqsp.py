@@ -53,7 +53,7 @@ def distinct(texts):
     return tuple(dict.fromkeys(texts))
 
 
-def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder):
+def test_real_rog_rows_have_the_counts_and_graphs_of_the_file(data_folder):
     path = data_folder / "webqsp" / SAMPLES["rog"]
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     benchmark = load("webqsp:test", {"path": str(path)})
@@ -81,7 +81,7 @@ def test_the_real_rows_of_rog_have_the_counts_and_graphs_of_the_file(data_folder
     }
 
 
-def test_the_real_official_file_has_the_answers_of_all_its_parses(data_folder):
+def test_real_official_file_has_the_answers_of_all_parses(data_folder):
     path = data_folder / "webqsp" / SAMPLES["official"]
     records = json.loads(path.read_text("utf-8-sig"))["Questions"]
     benchmark = load("webqsp:test", {"path": str(path)})
@@ -103,7 +103,7 @@ def test_the_real_official_file_has_the_answers_of_all_its_parses(data_folder):
     assert settings.possible_settings(benchmark) == benchmark.card.settings == ("closed_book",)
 
 
-def test_the_real_file_of_tog_has_its_topics_and_answers(data_folder):
+def test_real_tog_file_has_its_topics_and_answers(data_folder):
     path = data_folder / "webqsp" / SAMPLES["tog"]
     records = json.loads(path.read_text("utf-8"))
     benchmark = load("webqsp:test", {"path": str(path)})
@@ -115,7 +115,7 @@ def test_the_real_file_of_tog_has_its_topics_and_answers(data_folder):
 
 
 @pytest.mark.parametrize("layout", SAMPLES)
-def test_official_metrics_of_gold_predictions_reach_their_maximum_on_the_real_samples(data_folder, layout):
+def test_gold_predictions_reach_the_official_maximum_on_real_samples(data_folder, layout):
     benchmark = load("webqsp:test", {"path": str(data_folder / "webqsp" / SAMPLES[layout])})
     metrics = [parse_metric(name) for name in benchmark.card.metrics]
     values = score(benchmark.questions, [gold_prediction(q) for q in benchmark.questions], metrics)
@@ -128,19 +128,19 @@ def test_official_metrics_of_gold_predictions_reach_their_maximum_on_the_real_sa
 
 
 @pytest.mark.parametrize("layout", SAMPLES)
-def test_the_real_samples_pass_every_check_of_a_dataset(data_folder, layout):
+def test_real_samples_pass_the_dataset_checks(data_folder, layout):
     checks = check_dataset("webqsp:test", {"path": str(data_folder / "webqsp" / SAMPLES[layout])})
     assert [check for check in checks if not check.passed] == []
 
 
-def test_official_and_tog_agree_on_the_questions_that_both_samples_have(data_folder):
+def test_official_and_tog_samples_agree_on_shared_questions(data_folder):
     official, tog = (load("webqsp:test", {"path": str(data_folder / "webqsp" / SAMPLES[n])}) for n in ("official", "tog"))
     texts = {question.id: question.text for question in official.questions}
     shared = [question for question in tog.questions if question.id in texts]
     assert all(texts[question.id] == question.text for question in shared)
 
 
-def test_the_byte_order_mark_and_line_ends_of_the_official_release_change_nothing(loaded):
+def test_byte_order_mark_and_line_ends_of_the_official_release_are_ignored(loaded):
     plain = loaded(native(parse(answer())))
     text = json.dumps({"Questions": [native(parse(answer()))]}, indent=1)
     for content in (b"\xef\xbb\xbf" + text.encode(), text.replace("\n", "\r\n").encode(), json.dumps(json.loads(text))):
@@ -149,7 +149,7 @@ def test_the_byte_order_mark_and_line_ends_of_the_official_release_change_nothin
     assert plain.extra["notes"] == ("1 questions were read; in the official JSON the split has 1,639",)
 
 
-def test_answers_are_those_of_all_parses_each_once(loaded):
+def test_answers_are_the_distinct_answers_of_all_parses(loaded):
     several = native(parse(answer("A", "m.1"), answer("B", "m.2")), parse(answer("B", "m.2"), answer("C", "m.3")))
     (question,) = loaded(several).questions
     assert question.answers == ("A", "B", "C")
@@ -157,13 +157,13 @@ def test_answers_are_those_of_all_parses_each_once(loaded):
     assert question.answer_set
 
 
-def test_values_and_unnamed_entities_are_answers_by_what_they_have(loaded):
+def test_values_and_unnamed_entities_become_answers(loaded):
     benchmark = loaded(native(parse(answer(None, "1984", "Value"), answer(None, "m.9"), answer("", "m.8"), answer())))
     assert benchmark.questions[0].answers == ("1984", "m.9", "m.8", "Euro")
     assert benchmark.extra["counts"]["unnamed_answers"] == 2
 
 
-def test_questions_without_parses_answers_or_good_parses_are_kept_counted_and_named(loaded):
+def test_questions_without_usable_parses_are_kept_and_counted(loaded):
     poor = {"ParseQuality": "Partial", "QuestionQuality": "Good"}
     benchmark = loaded(
         native(identifier="WebQTest-1"),
@@ -183,7 +183,7 @@ def test_questions_without_parses_answers_or_good_parses_are_kept_counted_and_na
     assert "3 questions have no gold answer in the file and cannot be scored" in benchmark.extra["notes"]
 
 
-def test_topic_entities_without_a_name_are_known_by_their_id(loaded):
+def test_unnamed_topic_entities_are_identified_by_their_id(loaded):
     (question,) = loaded(native(parse(answer(), TopicEntityName=None), parse(answer(), TopicEntityMid=None))).questions
     assert question.topic_entities == ("m.06mkj",)
 
@@ -198,7 +198,7 @@ def test_topic_entities_without_a_name_are_known_by_their_id(loaded):
         (7, "'Questions[1]' is an integer", "line 1"),
     ],
 )
-def test_a_bad_question_is_named_by_its_place_or_skipped(loaded, broken, message, position):
+def test_bad_question_is_reported_with_its_position_or_skipped(loaded, broken, message, position):
     good = native(parse(answer()), identifier="WebQTest-9")
     with pytest.raises(UserError) as caught:
         loaded(good, broken)
@@ -209,7 +209,7 @@ def test_a_bad_question_is_named_by_its_place_or_skipped(loaded, broken, message
     assert position in benchmark.skipped[0].where
 
 
-def test_a_cut_off_file_and_one_without_questions_are_errors(loaded):
+def test_truncated_file_and_file_without_questions_are_errors(loaded):
     text = json.dumps({"Version": "1.0", "Questions": [native(parse(answer()))]}, indent=1)
     with raises("bad-record"):
         loaded(text=text[:-30])
@@ -219,19 +219,19 @@ def test_a_cut_off_file_and_one_without_questions_are_errors(loaded):
         loaded({"RawQuestion": "?"}, skip_bad=True)
 
 
-def test_ids_of_the_other_half_or_of_cwq_stop_the_load(loaded):
+def test_ids_of_the_other_split_or_of_cwq_stop_the_load(loaded):
     for identifier in ("WebQTrn-5", "WebQTest-5_" + "a1" * 16):
         with pytest.raises(UserError, match="the id"):
             loaded(native(parse(answer()), identifier=identifier), skip_bad=True)
 
 
-def test_a_question_that_stands_twice_names_both_places(loaded):
+def test_repeated_question_error_names_both_positions(loaded):
     with raises("duplicate-question") as caught:
         loaded(native(parse(answer())), native(parse(answer())))
     assert "Questions[0] and" in caught.value.where
 
 
-def test_the_copy_of_the_official_file_with_linked_topics_is_read_as_togs(tmp_path):
+def test_official_copy_with_linked_topics_is_read_like_the_tog_file(tmp_path):
     path = tmp_path / "WebQSP.json"
     path.write_text(json.dumps([native(parse(answer())) | {"topic_entity": {"m.1": "Madrid"}}]))
     benchmark = load("webqsp:test", {"path": str(path)})
@@ -240,7 +240,7 @@ def test_the_copy_of_the_official_file_with_linked_topics_is_read_as_togs(tmp_pa
     assert benchmark.questions[0].answers == ("Euro",)
 
 
-def test_files_are_found_by_the_authors_names_rogs_first(tmp_path, monkeypatch):
+def test_files_are_found_by_published_names_with_rog_preferred(tmp_path, monkeypatch):
     folder = tmp_path / "WebQSP"
     folder.mkdir()
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
@@ -254,7 +254,7 @@ def test_files_are_found_by_the_authors_names_rogs_first(tmp_path, monkeypatch):
         load("webqsp:train", {"path": str(folder / "WebQSP.test.json")})
 
 
-def test_the_card_is_complete():
+def test_card_is_complete():
     reference, entry = resolve("webqsp")
     assert str(reference) == "webqsp:test"
     assert entry.card.splits == {"train": 2826, "validation": 246, "test": 1628}

@@ -30,27 +30,27 @@ def inside(archive, member):
 
 
 @pytest.mark.parametrize("member", ["data/lines.jsonl", "data/packed.jsonl.gz", "data/array.json"])
-def test_a_member_of_an_archive_reads_like_a_file(archive, member):
+def test_archive_member_reads_like_a_file(archive, member):
     path = inside(archive, member)
     results = list(records(path))
     assert [record.fields for record in results] == RECORDS
     assert results[0].where == f"{path}, {'line 1, record 1' if member.endswith('.json') else 'line 1'}"
 
 
-def test_a_member_is_streamed_and_nothing_is_unpacked(archive):
+def test_archive_member_is_streamed_without_unpacking(archive):
     before = sorted(archive.parent.iterdir())
     assert next(stream_json(inside(archive, "data/lines.jsonl"))).value == RECORDS[0]
     assert sorted(archive.parent.iterdir()) == before
 
 
-def test_a_missing_member_says_what_is_there(archive):
+def test_missing_member_error_lists_existing_members(archive):
     with raises("archive-member-missing") as caught, open_bytes(inside(archive, "none")):
         pass
     assert caught.value.where == str(archive)
     assert "data/array.json" in caught.value.try_this
 
 
-def test_a_file_whose_own_name_has_the_mark_is_a_file(tmp_path):
+def test_file_name_with_the_member_separator_is_a_file(tmp_path):
     path = tmp_path / "what!really.jsonl"
     path.write_bytes(LINES)
     assert archive_of(path) is None
@@ -62,14 +62,14 @@ def test_a_file_whose_own_name_has_the_mark_is_a_file(tmp_path):
     assert archive_of(tmp_path / "none!x") is None
 
 
-def test_sizes_are_those_of_the_content(archive):
+def test_member_sizes_are_uncompressed_sizes(archive):
     assert size_of(inside(archive, "data/lines.jsonl")) == len(LINES)
     assert size_of(inside(archive, "none")) == 0
     assert size_of(archive) == archive.stat().st_size
     assert size_of(archive.parent / "none") == 0
 
 
-def test_what_lies_beside_a_member_lies_in_the_same_folder(archive):
+def test_sibling_of_a_member_is_in_the_same_archive_folder(archive):
     assert sibling(inside(archive, "data/lines.jsonl"), "array.json") == inside(archive, "data/array.json")
     assert sibling(inside(archive, "data/e/lines.jsonl"), "x") == inside(archive, "data/e/x")
     assert sibling(archive, "x") == archive.parent / "x"
@@ -78,7 +78,7 @@ def test_what_lies_beside_a_member_lies_in_the_same_folder(archive):
     assert sibling(inside(archive, "top.json"), "x") == inside(archive, "x")
 
 
-def test_a_damaged_archive_is_named(archive, tmp_path):
+def test_damaged_archive_is_reported_by_path(archive, tmp_path):
     cut = tmp_path / "cut.zip"
     cut.write_bytes(archive.read_bytes()[:-30])
     with raises("damaged-archive"):
@@ -90,7 +90,7 @@ def test_a_damaged_archive_is_named(archive, tmp_path):
         list(stream_json(tmp_path / "cut.zip!data/lines.jsonl"))
 
 
-def test_an_encrypted_archive_is_named(tmp_path):
+def test_encrypted_archive_is_reported_by_path(tmp_path):
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as file:
         file.writestr("a.jsonl", LINES)
@@ -113,18 +113,18 @@ def test_an_encrypted_archive_is_named(tmp_path):
         ("dev.json", "dev.jsonl", False),
     ],
 )
-def test_what_a_pattern_means(name, pattern, does):
+def test_patterns_match_expected_names(name, pattern, does):
     assert fits(name, pattern) is does
 
 
-def test_the_first_pattern_that_fits_decides_and_an_archive_stands_for_its_members():
+def test_first_matching_pattern_wins_and_an_archive_matches_its_members():
     names = ["b.json", "a.json", "data.zip"]
     assert best(names, ["none", "*.json", "b.json"]) == ("a.json", "b.json")
     assert best(names, ["data.zip!data/x.jsonl"]) == ("data.zip",)
     assert best(names, ["none"]) == ()
 
 
-def test_members_are_matched_through_the_archive(archive):
+def test_members_are_matched_inside_the_archive(archive):
     folder = archive.parent
 
     def inner(position, pattern):
@@ -136,7 +136,7 @@ def test_members_are_matched_through_the_archive(archive):
     assert matching(folder, "*.json") == ()
 
 
-def test_shards_are_known_by_their_names():
+def test_shards_are_recognized_by_their_names():
     names = [f"data/train-{i:05}-of-00003.parquet" for i in range(3)]
     assert is_sharded(names)
     assert not is_sharded([*names, "data/dev-00000-of-00003.parquet"])

@@ -1,4 +1,4 @@
-"""The hub's protocol is spoken for real, to a server on loopback."""
+"""The hub protocol, against a loopback server."""
 
 import errno
 import hashlib
@@ -40,7 +40,7 @@ def transfers(server):
     return [request for request in server.requests if request.startswith("GET /store") or "GET /datasets" in request]
 
 
-def test_small_and_large_files_arrive_whole_with_their_hashes(server, repository):
+def test_small_and_large_files_are_downloaded_with_correct_hashes(server, repository):
     fetched = fetch(NAME, ["plain/*"])
     names = ["plain/dev.jsonl", "plain/train-00000-of-00002.parquet", "plain/train-00001-of-00002.parquet"]
     assert [path.read_bytes() for path in fetched.paths] == [FILES[name] for name in names]
@@ -48,31 +48,31 @@ def test_small_and_large_files_arrive_whole_with_their_hashes(server, repository
     assert fetched.revision == repository.branches["main"]
 
 
-def test_the_first_pattern_that_fits_anything_decides(server):
+def test_first_pattern_with_a_match_is_used(server):
     assert list(fetch(NAME, ["none-*", "plain/train-*.parquet", "plain/*"]).files) == [
         "plain/train-00000-of-00002.parquet",
         "plain/train-00001-of-00002.parquet",
     ]
 
 
-def test_a_star_stays_within_its_folder(server):
+def test_star_pattern_does_not_match_subfolders(server):
     with raises("unknown-repository-file"):
         fetch(NAME, ["*.jsonl"])
 
 
-def test_a_long_listing_comes_in_pages(tmp_path):
+def test_long_listing_is_read_page_by_page(tmp_path):
     many = Repository({f"f{i:03}.jsonl": b"%d" % i for i in range(25)}, page=4)
     with HubServer({NAME: many}).as_hub(tmp_path):
         assert len(fetch(NAME, ["*.jsonl"]).paths) == 25
 
 
-def test_a_missing_shard_is_not_read_over(tmp_path):
+def test_missing_shard_is_an_error(tmp_path):
     partial = {name: content for name, content in FILES.items() if "00001" not in name}
     with HubServer({NAME: Repository(partial)}).as_hub(tmp_path), raises("repository-file-missing"):
         fetch(NAME, ["plain/train-*.parquet"])
 
 
-def test_without_a_pin_main_is_resolved_recorded_and_noted(server, repository):
+def test_unpinned_load_resolves_and_records_the_commit_of_main(server, repository):
     fetched = fetch(NAME, ["big.bin"])
     assert hub.source([fetched]) == {
         "hub": NAME,
@@ -85,7 +85,7 @@ def test_without_a_pin_main_is_resolved_recorded_and_noted(server, repository):
     assert "not pinned" in note
 
 
-def test_a_pin_reads_what_was_pinned_whatever_main_became(server, repository):
+def test_pinned_revision_is_read_after_main_has_changed(server, repository):
     old = repository.branches["main"]
     new = repository.commit({"big.bin": b"new"})
     assert fetch(NAME, ["big.bin"], old).paths[0].read_bytes() == BIG
@@ -96,12 +96,12 @@ def test_a_pin_reads_what_was_pinned_whatever_main_became(server, repository):
     assert hub.notes([pinned]) == ()
 
 
-def test_a_branch_or_tag_is_a_pin_by_name_and_its_commit_is_recorded(server, repository):
+def test_branch_or_tag_pins_by_name_and_its_commit_is_recorded(server, repository):
     commit = repository.commit({"big.bin": b"tagged"}, "v1.0")
     assert fetch(NAME, ["big.bin"], "v1.0").revision == commit
 
 
-def test_a_pinned_file_that_is_there_costs_no_request(server, repository):
+def test_cached_pinned_file_needs_no_request(server, repository):
     commit = repository.branches["main"]
     fetch(NAME, ["big.bin"], commit)
     before = server.requests.total()
@@ -109,7 +109,7 @@ def test_a_pinned_file_that_is_there_costs_no_request(server, repository):
     assert server.requests.total() == before
 
 
-def test_a_missing_revision_repository_or_file_is_named(server):
+def test_missing_revision_repository_or_file_is_reported(server):
     with raises("no-revision"):
         fetch(NAME, ["big.bin"], "v9")
     with raises("no-revision"):
@@ -123,14 +123,14 @@ def test_a_missing_revision_repository_or_file_is_named(server):
         fetch("a/b/c", ["x"])
 
 
-def test_a_repository_that_was_renamed_is_found_under_its_old_name(repository, tmp_path):
+def test_renamed_repository_is_found_by_its_old_name(repository, tmp_path):
     with HubServer({NAME: repository}, moved={"former/set": NAME}).as_hub(tmp_path):
         fetched = fetch("former/set", ["big.bin", "plain/dev.jsonl"])
         assert fetched.paths[0].read_bytes() == BIG
         assert fetch("former/set", ["plain/dev.jsonl"]).paths[0].read_bytes() == FILES["plain/dev.jsonl"]
 
 
-def test_a_cache_that_cannot_be_written_still_serves_what_it_holds(server, repository, tmp_path, monkeypatch):
+def test_read_only_cache_still_provides_cached_files(server, repository, tmp_path, monkeypatch):
     commit = repository.branches["main"]
     (path,) = fetch(NAME, ["big.bin"]).paths
     (path.parents[2] / "ragmeter" / f"{commit}.json").unlink()
@@ -143,7 +143,7 @@ def test_a_cache_that_cannot_be_written_still_serves_what_it_holds(server, repos
     assert fetch(NAME, ["big.bin"]).paths == (path,)
 
 
-def test_without_the_library_the_remedy_is_named(server, monkeypatch):
+def test_missing_huggingface_hub_error_names_the_remedy(server, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
     with raises("missing-package") as caught:
@@ -155,7 +155,7 @@ def test_without_the_library_the_remedy_is_named(server, monkeypatch):
 
 
 @pytest.mark.parametrize("token", [None, "hf_unknown"])
-def test_a_gated_repository_says_how_to_get_access(tmp_path, monkeypatch, token):
+def test_gated_repository_error_explains_how_to_get_access(tmp_path, monkeypatch, token):
     gated = Repository(FILES, gated=True, granted=["hf_friend"])
     server = HubServer({NAME: gated})
     with server.as_hub(tmp_path) as url:
@@ -171,7 +171,7 @@ def test_a_gated_repository_says_how_to_get_access(tmp_path, monkeypatch, token)
         monkeypatch.delenv("HF_TOKEN")
 
 
-def test_a_private_repository_is_not_distinguished_from_a_missing_one(tmp_path):
+def test_private_repository_is_reported_like_a_missing_one(tmp_path):
     with HubServer({NAME: Repository(FILES, private=True)}).as_hub(tmp_path):
         with raises("unknown-hub-repository") as caught:
             fetch(NAME, ["big.bin"])
@@ -200,16 +200,16 @@ dataset_info:
 
 
 @pytest.mark.slow
-def test_the_sizes_that_a_repository_states_are_read(tmp_path):
+def test_split_sizes_are_read_from_the_repository_card(tmp_path):
     with HubServer({NAME: Repository({"README.md": CARD})}).as_hub(tmp_path):
         assert stated_sizes(NAME) == {"distractor": {"train": 90447, "validation": 7405}}
 
 
-def test_a_repository_that_states_no_sizes_states_none(server):
+def test_repository_card_without_sizes_gives_no_sizes(server):
     assert stated_sizes(NAME) == {}
 
 
-def test_a_readme_that_cannot_be_read_is_named(tmp_path):
+def test_unreadable_readme_is_reported(tmp_path):
     broken = Repository({"README.md": b"---\ndataset_info: [1, 2\n---\n"})
     with HubServer({NAME: broken}).as_hub(tmp_path):
         with raises("unreadable-model-metadata") as caught:
@@ -217,7 +217,7 @@ def test_a_readme_that_cannot_be_read_is_named(tmp_path):
         assert caught.value.where.endswith("README.md")
 
 
-def test_everything_fetched_inside_is_recorded_once_per_repository(server, repository, tmp_path):
+def test_recording_lists_fetched_files_once_per_repository(server, repository, tmp_path):
     with hub.recording() as fetched:
         fetch(NAME, ["big.bin"])
         fetch(NAME, ["plain/dev.jsonl"])
@@ -230,7 +230,7 @@ def test_everything_fetched_inside_is_recorded_once_per_repository(server, repos
 
 
 @pytest.mark.slow
-def test_importing_the_hub_does_not_import_its_library():
+def test_importing_the_hub_module_does_not_import_huggingface_hub():
     code = "import sys, benchmarks.sources; print('huggingface_hub' in sys.modules, 'datasets' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -1,4 +1,4 @@
-"""A hub that fails, lies or is not there, and how one does without it."""
+"""A hub that fails, returns wrong content or is unreachable, and offline mode."""
 
 import errno
 import hashlib
@@ -34,13 +34,13 @@ def sha256(content):
 
 
 @pytest.mark.parametrize("fault", ["unavailable", "limited"])
-def test_a_hub_that_recovers_is_asked_again(server, fault):
+def test_request_is_retried_until_the_hub_recovers(server, fault):
     setattr(server.faults, fault, 2)
     assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG
 
 
 @pytest.mark.parametrize(("fault", "says"), [("unavailable", "hub-failed"), ("limited", "hub-rate-limit")])
-def test_a_hub_that_does_not_recover_is_given_up(server, fault, says):
+def test_request_fails_if_the_hub_does_not_recover(server, fault, says):
     setattr(server.faults, fault, 10_000)
     with raises(says) as caught:
         fetch(NAME, ["big.bin"])
@@ -48,7 +48,7 @@ def test_a_hub_that_does_not_recover_is_given_up(server, fault, says):
 
 
 @pytest.mark.slow
-def test_a_transfer_that_breaks_off_is_taken_up_where_it_broke(server, monkeypatch):
+def test_interrupted_download_resumes_at_its_last_byte(server, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100_000)
     server.faults.cuts, server.faults.cut_after = 2, 300_000
     assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG
@@ -56,13 +56,13 @@ def test_a_transfer_that_breaks_off_is_taken_up_where_it_broke(server, monkeypat
 
 
 @pytest.mark.slow
-def test_a_server_that_forgets_ranges_does_not_spoil_the_file(server):
+def test_server_that_ignores_ranges_does_not_corrupt_the_file(server):
     server.faults.cuts, server.faults.cut_after, server.faults.forgets_ranges = 1, 300_000, True
     assert fetch(NAME, ["big.bin"]).paths[0].read_bytes() == BIG
 
 
 @pytest.mark.parametrize("name", ["big.bin", "plain/dev.jsonl"])
-def test_content_that_is_not_what_the_hub_states_is_refused_and_not_kept(server, name):
+def test_content_with_a_wrong_hash_is_refused_and_deleted(server, name):
     server.faults.altered = {name}
     altered = bytes([FILES[name][0] ^ 1]) + FILES[name][1:]
     with raises("hub-hash-mismatch") as caught:
@@ -83,7 +83,7 @@ def git_hash(content):
 
 
 @pytest.mark.parametrize("name", ["big.bin", "plain/dev.jsonl"])
-def test_a_file_that_changed_in_the_cache_is_refused_online_and_offline(server, monkeypatch, name):
+def test_modified_cache_file_is_refused_online_and_offline(server, monkeypatch, name):
     (path,) = fetch(NAME, [name]).paths
     path.resolve().write_bytes(b"changed" + FILES[name][7:])
     for offline in ("0", "1"):
@@ -93,7 +93,7 @@ def test_a_file_that_changed_in_the_cache_is_refused_online_and_offline(server, 
         assert caught.value.where == str(path)
 
 
-def test_a_full_disk_is_said_before_anything_is_fetched(server, monkeypatch):
+def test_full_disk_is_reported_before_the_download(server, monkeypatch):
     monkeypatch.setattr(hub.shutil, "disk_usage", lambda folder: Usage(10))
     with raises("disk-full"):
         fetch(NAME, ["big.bin"])
@@ -105,7 +105,7 @@ class Usage:
         self.free = free
 
 
-def test_a_disk_that_fills_up_while_fetching_is_said(server, monkeypatch):
+def test_disk_that_fills_up_during_the_download_is_reported(server, monkeypatch):
     import huggingface_hub
 
     def full(*args, **options):
@@ -118,7 +118,7 @@ def test_a_disk_that_fills_up_while_fetching_is_said(server, monkeypatch):
     assert "HF_HOME" in caught.value.try_this
 
 
-def test_a_hub_that_is_not_there_is_said(server, monkeypatch):
+def test_unreachable_hub_is_reported(server, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with raises("hub-unreachable") as caught:
         fetch(NAME, ["big.bin"])
@@ -130,7 +130,7 @@ def offline(monkeypatch):
     return lambda: monkeypatch.setenv("RAGMETER_OFFLINE", "1")
 
 
-def test_offline_reads_the_cache_without_a_request(server, offline):
+def test_offline_mode_reads_the_cache_without_a_request(server, offline):
     online = fetch(NAME, ["plain/*"])
     before = server.requests.total()
     offline()
@@ -138,7 +138,7 @@ def test_offline_reads_the_cache_without_a_request(server, offline):
     assert server.requests.total() == before
 
 
-def test_offline_names_what_is_not_in_the_cache(server, repository, offline):
+def test_offline_mode_reports_files_missing_from_the_cache(server, repository, offline):
     fetch(NAME, ["big.bin"], repository.branches["main"])
     offline()
     with raises("not-in-cache"):
@@ -150,7 +150,7 @@ def test_offline_names_what_is_not_in_the_cache(server, repository, offline):
     assert "--offline" in caught.value.try_this
 
 
-def test_offline_a_cache_that_other_tools_filled_serves(server, repository, offline):
+def test_offline_mode_uses_a_cache_filled_by_huggingface_hub(server, repository, offline):
     from huggingface_hub import hf_hub_download
 
     hf_hub_download(NAME, "big.bin", repo_type="dataset", revision="main")
@@ -160,7 +160,7 @@ def test_offline_a_cache_that_other_tools_filled_serves(server, repository, offl
     assert fetched.revision == repository.branches["main"]
 
 
-def test_offline_a_half_filled_cache_is_not_taken_for_the_whole(server, repository, offline):
+def test_offline_mode_refuses_a_partly_filled_cache(server, repository, offline):
     from huggingface_hub import hf_hub_download
 
     for name in ("plain/train-00000-of-00002.parquet", "other/dev.jsonl"):
@@ -173,7 +173,7 @@ def test_offline_a_half_filled_cache_is_not_taken_for_the_whole(server, reposito
     assert fetch(NAME, ["other/dev.jsonl"]).paths[0].read_bytes() == FILES["other/dev.jsonl"]
 
 
-def test_going_offline_reaches_child_processes(server):
+def test_offline_mode_applies_to_child_processes(server):
     before = {name: os.environ.get(name) for name in hub.OFFLINE_VARIABLES}
     try:
         hub.go_offline()
@@ -187,7 +187,7 @@ def test_going_offline_reaches_child_processes(server):
 
 
 @pytest.mark.slow
-def test_a_quiet_hub_shows_no_progress(server):
+def test_quiet_download_shows_no_progress(server):
     code = "from benchmarks.io import hub; hub.be_quiet(); print(hub.fetch('owner/set', ['big.bin']).paths[0].stat().st_size)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{len(BIG)}\n", "")

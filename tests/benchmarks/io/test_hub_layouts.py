@@ -1,4 +1,4 @@
-"""The multi-hop sets as the hub holds them: served, fetched, and read to the same questions as the authors' files."""
+"""The multi-hop datasets in hub layouts: served, fetched, and equal to the questions of the original files."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def world():
 
 @pytest.fixture
 def native(world, tmp_path):
-    """The authors' file of a format, and its records."""
+    """Return the original file of a format and its records."""
 
     def write(form):
         path = tmp_path / "native" / form / "records.json"
@@ -41,12 +41,12 @@ def native(world, tmp_path):
 
 
 def columns(pairs, *names):
-    """A list of tuples as an object of lists."""
+    """Return a list of tuples as an object of lists."""
     return {name: [pair[i] for pair in pairs] for i, name in enumerate(names)}
 
 
 def hotpot_row(record):
-    """A row of hotpotqa/hotpot_qa."""
+    """Return a row of hotpotqa/hotpot_qa."""
     return {
         "id": record["_id"],
         "question": record["question"],
@@ -59,13 +59,13 @@ def hotpot_row(record):
 
 
 def two_wiki_row(record):
-    """A row of xanhho/2WikiMultihopQA: nested values as JSON text."""
+    """Return a row of xanhho/2WikiMultihopQA, with nested values as JSON text."""
     plain = {name: record[name] for name in ("_id", "type", "question", "answer")}
     return plain | {name: json.dumps(record[name]) for name in ("context", "supporting_facts", "evidences")}
 
 
 def two_wiki_column_row(record):
-    """A row of the copies in HotpotQA's layout."""
+    """Return a row of the copies in HotpotQA's layout."""
     facts = columns(record["evidences"], "fact", "relation", "entity")
     return hotpot_row({"level": None, **record}) | {"evidences": facts}
 
@@ -92,12 +92,12 @@ def hub(card, files, home):
 
 
 def plain(benchmark):
-    """Questions without what only the authors' file has."""
+    """Return the questions without fields that only the original file has."""
     return [replace(question, aliases={}, metadata={}) for question in benchmark.questions]
 
 
 @pytest.mark.parametrize("subset", ["distractor", "fullwiki"])
-def test_hotpotqa_in_shards_gives_the_authors_questions(native, tmp_path, subset):
+def test_hotpotqa_in_shards_equals_the_original_questions(native, tmp_path, subset):
     path, rows = native("hotpotqa")
     files = shards(subset, "validation", [hotpot_row(row) for row in rows])
     with hub(hotpotqa.CARD, files, tmp_path / "home"):
@@ -109,7 +109,7 @@ def test_hotpotqa_in_shards_gives_the_authors_questions(native, tmp_path, subset
     assert set(fetched.extra["source"]["files"]) == set(files)
 
 
-def test_hotpotqa_in_lines_and_in_the_hubs_own_conversion(native, tmp_path):
+def test_hotpotqa_json_lines_and_hub_conversion_are_read(native, tmp_path):
     path, rows = native("hotpotqa")
     hub_rows = [hotpot_row(row) for row in rows]
     own = load("hotpotqa:dev", {"path": str(path)})
@@ -118,7 +118,7 @@ def test_hotpotqa_in_lines_and_in_the_hubs_own_conversion(native, tmp_path):
             assert load("hotpotqa:dev", {"revision": "main"}).questions == own.questions
 
 
-def test_2wiki_with_nested_values_as_text(native, tmp_path):
+def test_2wiki_with_nested_values_as_text_is_read(native, tmp_path):
     path, rows = native("2wikimultihopqa")
     with hub(two_wiki.CARD, {"dev.parquet": parquet([two_wiki_row(row) for row in rows])}, tmp_path / "home"):
         fetched = load("2wikimultihopqa:dev", {"revision": "main"})
@@ -128,7 +128,7 @@ def test_2wiki_with_nested_values_as_text(native, tmp_path):
     assert fetched.corpus.fingerprint == own.corpus.fingerprint
 
 
-def test_2wiki_in_columns(native, tmp_path):
+def test_2wiki_in_columns_is_read(native, tmp_path):
     path, rows = native("2wikimultihopqa")
     files = shards("data", "validation", [two_wiki_column_row(row) for row in rows], 1)
     with hub(two_wiki.CARD, files, tmp_path / "home"):
@@ -138,7 +138,7 @@ def test_2wiki_in_columns(native, tmp_path):
 
 @pytest.mark.parametrize("form", ["musique", "musique_full"])
 @pytest.mark.parametrize("layout", ["lines", "parquet", "columns"])
-def test_musique_in_every_layout(native, tmp_path, form, layout):
+def test_musique_is_read_in_every_layout(native, tmp_path, form, layout):
     path, rows = native(form)
     subset, folder = ("full", "default") if form == "musique_full" else ("ans", "answerable")
     if layout == "lines":
@@ -166,7 +166,7 @@ def test_musique_in_every_layout(native, tmp_path, form, layout):
         ("musique:train", "musique/musique_ans_v1.0_train50.jsonl", dict, musique.CARD, "answerable/train-00000-of-00001.parquet"),
     ],
 )
-def test_real_samples_survive_the_hubs_layout(data_folder, tmp_path, reference, sample, made, card, name):
+def test_real_samples_are_equal_in_the_hub_layout(data_folder, tmp_path, reference, sample, made, card, name):
     own = load(reference, {"path": str(data_folder / sample)})
     rows = [made(dict(record.fields)) for record in records(data_folder / sample)]
     with hub(card, {name: parquet(rows)}, tmp_path / "home"):
@@ -176,7 +176,7 @@ def test_real_samples_survive_the_hubs_layout(data_folder, tmp_path, reference, 
     assert fetched.corpus.fingerprint == own.corpus.fingerprint
 
 
-def test_the_card_pins_and_an_option_beats_it(native, tmp_path):
+def test_option_revision_overrides_the_revision_of_the_card(native, tmp_path):
     path, rows = native("hotpotqa")
     files = {"distractor/validation.jsonl": jsonl([hotpot_row(row) for row in rows])}
     with hub(hotpotqa.CARD, files, tmp_path / "home"):
@@ -196,7 +196,7 @@ def file_sha256_of(content, folder):
     return file_sha256(folder / "copy")
 
 
-def test_splits_joined_by_a_plus_keep_the_files_of_both(native, tmp_path):
+def test_splits_joined_by_plus_keep_the_files_of_both(native, tmp_path):
     _, rows = native("hotpotqa")
     half = len(rows) // 2
     files = {
@@ -209,7 +209,7 @@ def test_splits_joined_by_a_plus_keep_the_files_of_both(native, tmp_path):
     assert set(both.extra["source"]["files"]) == set(files)
 
 
-def test_a_local_folder_goes_before_the_hub_and_a_revision_before_both(native, tmp_path, monkeypatch):
+def test_local_folder_precedes_the_hub_and_option_revision_precedes_both(native, tmp_path, monkeypatch):
     path, rows = native("hotpotqa")
     local = tmp_path / "data" / "hotpotqa"
     local.mkdir(parents=True)
@@ -222,7 +222,7 @@ def test_a_local_folder_goes_before_the_hub_and_a_revision_before_both(native, t
         assert len(load("hotpotqa:dev", {"revision": "main"}).questions) == 1
 
 
-def test_a_downloaded_copy_of_the_repository_serves_as_a_folder(native, tmp_path):
+def test_downloaded_copy_of_the_repository_is_read_as_a_folder(native, tmp_path):
     path, rows = native("hotpotqa")
     for name, content in shards("distractor", "validation", [hotpot_row(row) for row in rows]).items():
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def test_a_downloaded_copy_of_the_repository_serves_as_a_folder(native, tmp_path
         load("hotpotqa:dev", {"path": str(tmp_path / "copy")})
 
 
-def test_offline_and_not_in_the_cache_names_both_ways(tmp_path, monkeypatch):
+def test_offline_error_names_both_remedies(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setenv("RAGMETER_OFFLINE", "1")
     with raises("not-in-cache") as caught:
@@ -243,7 +243,7 @@ def test_offline_and_not_in_the_cache_names_both_ways(tmp_path, monkeypatch):
     assert "--offline" in caught.value.try_this
 
 
-def test_the_real_rows_without_ids_get_stable_ones_and_it_is_said(data_folder, tmp_path):
+def test_real_rows_without_ids_get_stable_ids_and_a_note(data_folder, tmp_path):
     path = data_folder / "hotpotqa" / "hf_rows_20.json"
     rows = json.loads(path.read_text())
     benchmark = load("hotpotqa:dev", {"path": str(path)})
@@ -286,7 +286,7 @@ def row(**changes):
         ({"supporting_facts": {"title": ["Ada"], "sent_id": ["0"]}}, "must be an integer"),
     ],
 )
-def test_a_faulty_row_is_named_and_can_be_skipped(tmp_path, changes, says):
+def test_faulty_row_is_reported_and_can_be_skipped(tmp_path, changes, says):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(jsonl([row(), row(id="h2") | changes]))
     with pytest.raises(BadRecord) as caught:
@@ -298,7 +298,7 @@ def test_a_faulty_row_is_named_and_can_be_skipped(tmp_path, changes, says):
     assert len(benchmark.skipped) == 1
 
 
-def test_two_layouts_in_one_file_are_refused_even_when_skipping(tmp_path):
+def test_two_layouts_in_one_file_are_refused_even_with_skip_bad(tmp_path):
     path = tmp_path / "rows.jsonl"
     authors = restored(Record(row(id="h2"), path, "line 2")).fields
     path.write_bytes(jsonl([row(), dict(authors)]))
@@ -306,7 +306,7 @@ def test_two_layouts_in_one_file_are_refused_even_when_skipping(tmp_path):
         load("hotpotqa:dev", {"path": str(path), "skip_bad": True})
 
 
-def test_rows_of_one_set_are_not_read_as_another(native, tmp_path):
+def test_rows_of_another_dataset_are_refused(native, tmp_path):
     _, rows = native("2wikimultihopqa")
     path = tmp_path / "rows.parquet"
     path.write_bytes(parquet([two_wiki_row(row) for row in rows]))
@@ -316,7 +316,7 @@ def test_rows_of_one_set_are_not_read_as_another(native, tmp_path):
         load("musique:dev", {"path": str(path)})
 
 
-def test_a_question_id_in_two_shards_names_both_files(native, tmp_path):
+def test_question_id_in_two_shards_is_an_error_with_both_files(native, tmp_path):
     _, rows = native("hotpotqa")
     row = hotpot_row(rows[0])
     for i in range(2):
@@ -327,7 +327,7 @@ def test_a_question_id_in_two_shards_names_both_files(native, tmp_path):
     assert "00001-of" in caught.value.where
 
 
-def test_a_test_split_without_gold_loads_from_the_hub(native, tmp_path):
+def test_test_split_without_gold_loads_from_the_hub(native, tmp_path):
     _, rows = native("hotpotqa")
     bare = {"answer": None, "type": None, "level": None, "supporting_facts": {"title": [], "sent_id": []}}
     rows = [hotpot_row(row) | bare for row in rows]

@@ -1,4 +1,4 @@
-"""The loopback hub speaks the hub's protocol: the ecosystem's own programs, which know nothing of ours, use it."""
+"""The loopback hub, used by `datasets` and `huggingface_hub` themselves."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def row(number):
 
 
 @pytest.mark.slow
-def test_load_dataset_reads_from_it_what_the_loader_reads(tmp_path):
+def test_load_dataset_and_the_loader_read_equal_rows(tmp_path):
     rows = [row(number) for number in range(7)]
     files = {
         "README.md": README,
@@ -62,7 +62,7 @@ def test_load_dataset_reads_from_it_what_the_loader_reads(tmp_path):
     assert [q.text for q in benchmark.questions] == [row["question"] for row in rows]
 
 
-def test_a_model_is_fetched_whole(tmp_path):
+def test_model_is_fetched_completely(tmp_path):
     from huggingface_hub import HfApi, snapshot_download
 
     files = {"config.json": b"{}", "model.safetensors": b"\0" * 5000, "sub/vocab.txt": b"a\nb\n"}

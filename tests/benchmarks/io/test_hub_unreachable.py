@@ -1,4 +1,4 @@
-"""A hub that cannot be reached: one error at once, instead of the library's minutes of retrying."""
+"""An unreachable hub: one immediate error instead of minutes of retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("huggingface_hub")
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_faults, "WAIT_S", 0.0)
     monkeypatch.setattr(hub_faults, "_reached", {})
     for name in ("http_proxy", "https_proxy", "all_proxy"):
@@ -25,7 +25,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "https://hub.invalid"])
-def test_the_library_is_not_asked_and_the_connection_tried_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_hub_is_tried_once_without_the_library(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     tried: list[object] = []
@@ -49,7 +49,7 @@ def test_the_library_is_not_asked_and_the_connection_tried_once(url: str, tmp_pa
     assert 1 <= len(tried) <= 2
 
 
-def test_a_listing_that_took_long_to_fail_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_failing_listing_is_not_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setattr(hub_faults, "PATIENCE_S", -1.0)
     import httpx

@@ -1,4 +1,4 @@
-"""Qrels and runs in every layout that people have: one reading of each, and refusals that name line and layout."""
+"""Qrels and runs in every known layout: equal values, and errors that name line and layout."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", QRELS)
 @pytest.mark.parametrize("packed", [False, True])
-def test_qrels_are_read_alike_in_every_layout(name: str, packed: bool, tmp_path: Path) -> None:
+def test_qrels_are_equal_in_every_layout(name: str, packed: bool, tmp_path: Path) -> None:
     raw = QRELS[name].encode()
     (tmp_path / "file").write_bytes(gzip.compress(raw) if packed else raw)
     table = read_table(tmp_path / "file", "qrels")
@@ -65,7 +65,7 @@ def test_qrels_are_read_alike_in_every_layout(name: str, packed: bool, tmp_path:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_runs_are_read_alike_in_every_layout(name: str, tmp_path: Path) -> None:
+def test_runs_are_equal_in_every_layout(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(RUNS[name])
     assert read_table(tmp_path / "file", "run").values == GRADES
 
@@ -78,13 +78,13 @@ def test_qrels_are_read_from_parquet_and_archives(tmp_path: Path) -> None:
         assert read_table(path, "qrels").values == GRADES
 
 
-def test_ms_marco_run_is_ordered_by_its_ranks(tmp_path: Path) -> None:
+def test_ms_marco_run_is_ordered_by_rank(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("q1\td2\t2\nq1\td1\t1\n")
     scores = read_table(tmp_path / "run", "run").values["q1"]
     assert sorted(scores, key=scores.__getitem__, reverse=True) == ["d1", "d2"]
 
 
-def test_ids_keep_their_bytes_and_blanks(tmp_path: Path) -> None:
+def test_ids_keep_their_bytes_and_spaces(tmp_path: Path) -> None:
     (tmp_path / "trec").write_bytes("q 0 no\u00a0break 1\n".encode() + b"q 0 \xff 2\n")
     assert read_table(tmp_path / "trec", "qrels").values["q"] == {"no\u00a0break": 1.0, "\udcff": 2.0}
     (tmp_path / "beir").write_text("query-id\tcorpus-id\tscore\nq\tmy document, one\t1\n")
@@ -95,7 +95,7 @@ def test_ids_keep_their_bytes_and_blanks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("question", ["[", "{", "[1]", '{"a"', "[]", "{}"])
 @pytest.mark.parametrize("layout", ["{} Q0 d1 1 0.5 tag", "{}\td1\t0.5"])
-def test_ids_that_begin_with_a_bracket_are_no_json(question: str, layout: str, tmp_path: Path) -> None:
+def test_ids_that_start_with_a_bracket_are_not_parsed_as_json(question: str, layout: str, tmp_path: Path) -> None:
     path = tmp_path / "run.txt"
     path.write_text(layout.format(question) + "\n")
     assert read_table(path, "run").values == {question: {"d1": 0.5}}
@@ -130,7 +130,7 @@ def test_comments_are_counted(tmp_path: Path) -> None:
         ("run", "# nothing\n", None, "no data lines"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named_with_its_layout(kind: Kind, text: str, line: int | None, words: str, tmp_path: Path) -> None:
+def test_unreadable_line_is_reported_with_its_layout(kind: Kind, text: str, line: int | None, words: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(UserError) as error:
         read_table(tmp_path / "file", kind)
@@ -139,7 +139,7 @@ def test_a_line_that_cannot_be_read_is_named_with_its_layout(kind: Kind, text: s
     assert (error.value.where or "").endswith("file" if line is None else f"file:{line}")
 
 
-def test_other_encodings_are_named(tmp_path: Path) -> None:
+def test_other_encodings_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(codecs.BOM_UTF16_LE + TREC.encode("utf-16-le"))
     with raises("not-utf8"):
         read_table(tmp_path / "file", "qrels")

@@ -1,4 +1,4 @@
-"""Lists written as text: JSON's and Python's are read, NumPy's are refused."""
+"""Lists written as text: JSON and Python lists are read, NumPy output is refused."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ ARRAYS = (
 
 
 @pytest.mark.parametrize("items", ARRAYS, ids=range(len(ARRAYS)))
-def test_a_list_is_read_from_json_and_python_and_refused_from_numpy(items: list[object]) -> None:
+def test_lists_are_read_from_json_and_python_but_not_numpy(items: list[object]) -> None:
     assert listed(json.dumps(items)) == listed(f" {items} ") == items
     for array in (np.array(items), np.array(items, dtype=object)):
         assert printed_by_numpy(str(array))
@@ -31,12 +31,12 @@ def test_a_list_is_read_from_json_and_python_and_refused_from_numpy(items: list[
 
 
 @pytest.mark.parametrize("text", ["['a' 'b', 'c']", "['a''b']", "[np.str_('a'), np.str_('b')]"])
-def test_texts_that_python_would_join_are_refused(text: str) -> None:
+def test_adjacent_string_literals_are_refused(text: str) -> None:
     assert printed_by_numpy(text)
 
 
 @pytest.mark.parametrize("text", ["[sic]", "[12 Angry Men]", "[it's]", "Lyon", "array", "[", "{1: 2}", "(1, 2)", "[x] and [y]", "'a' 'b'"])
-def test_other_text_is_no_list(text: str) -> None:
+def test_other_text_is_not_parsed_as_a_list(text: str) -> None:
     assert listed(text) is None
 
 
@@ -44,7 +44,7 @@ def test_other_text_is_no_list(text: str) -> None:
     "text",
     ["['Ann' 'Bo']", "array(['Ann', 'Bo'], dtype=object)", '["Ann"', "['Ann', 'Bo", "('Ann', 'Bo')", "{'Ann', 'Bo'}", '{"text": ["Ann"]}'],
 )
-def test_loaders_refuse_answers_in_text_that_is_no_readable_list(text: str, tmp_path: Path) -> None:
+def test_loaders_refuse_answers_in_an_unreadable_list(text: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     for reference, field in (("nq/open:test", "answer"), ("flashrag:test", "golden_answers")):
         path.write_text(json.dumps({"id": "1", "question": "who", field: text}))

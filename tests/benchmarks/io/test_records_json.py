@@ -31,7 +31,7 @@ def lines(records, end="\n", **options):
 
 
 @pytest.mark.parametrize("layout", ["lines", "array", "indented"])
-def test_every_wrapping_gives_the_same_records(tmp_path, layout):
+def test_every_file_format_gives_the_same_records(tmp_path, layout):
     for pack, mark, end, ascii_ in product((bytes, gzip.compress), (b"", b"\xef\xbb\xbf"), ("\n", "\r\n"), (True, False)):
         if layout == "lines":
             text = lines(RECORDS, end, ensure_ascii=ascii_)
@@ -48,7 +48,7 @@ def test_every_wrapping_gives_the_same_records(tmp_path, layout):
     indent=st.sampled_from([None, 1]),
     ensure_ascii=st.booleans(),
 )
-def test_an_array_read_in_pieces_equals_the_array_read_at_once(tmp_path_factory, records, piece, indent, ensure_ascii):
+def test_array_read_in_chunks_equals_the_whole_array(tmp_path_factory, records, piece, indent, ensure_ascii):
     path = written(tmp_path_factory.getbasetemp(), json.dumps(records, indent=indent, ensure_ascii=ensure_ascii), "a")
     before, json_stream.PIECE = json_stream.PIECE, piece
     try:
@@ -57,7 +57,7 @@ def test_an_array_read_in_pieces_equals_the_array_read_at_once(tmp_path_factory,
         json_stream.PIECE = before
 
 
-def test_lines_of_records_in_an_array_are_those_of_an_editor(tmp_path, monkeypatch):
+def test_records_in_an_array_have_the_line_numbers_of_an_editor(tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "PIECE", 16)
     text = json.dumps(RECORDS, indent=1)
     first = [number for number, line in enumerate(text.split("\n"), 1) if line == " {"]
@@ -65,16 +65,16 @@ def test_lines_of_records_in_an_array_are_those_of_an_editor(tmp_path, monkeypat
     assert [item.number for item in stream_json(written(tmp_path, text))] == list(range(1, 8))
 
 
-def test_a_raw_control_character_in_a_string_is_kept(tmp_path):
+def test_raw_control_character_in_a_string_is_kept(tmp_path):
     assert values(written(tmp_path, b'{"a": "x\x00y\tz"}\n')) == [{"a": "x\x00y\tz"}]
     assert values(written(tmp_path, b'[{"a": "x\x00y"}]')) == [{"a": "x\x00y"}]
 
 
-def test_a_line_separator_does_not_split_a_line(tmp_path):
+def test_unicode_line_separator_does_not_split_a_line(tmp_path):
     assert values(written(tmp_path, '{"a": "x\u2028y\u2029z\x85"}\n')) == [{"a": "x\u2028y\u2029z\x85"}]
 
 
-def test_a_valid_surrogate_pair_is_a_character(tmp_path):
+def test_valid_surrogate_pair_becomes_one_character(tmp_path):
     assert values(written(tmp_path, b'{"a": "\\ud83d\\ude00"}')) == [{"a": "\U0001f600"}]
     assert values(written(tmp_path, b'[{"a": "\\ud83d\\ude00"}]')) == [{"a": "\U0001f600"}]
 
@@ -90,7 +90,7 @@ def test_a_valid_surrogate_pair_is_a_character(tmp_path):
         (b"[" * 100_000 + b"]" * 100_000, "not JSON"),
     ],
 )
-def test_a_bad_line_is_reported_in_its_place_and_the_next_is_read(tmp_path, bad, says):
+def test_bad_line_is_reported_and_the_next_line_is_read(tmp_path, bad, says):
     items = list(stream_json(written(tmp_path, b'{"a": 0}\n' + bad + b'\n{"a": 2}\n')))
     assert [item.line for item in items] == [1, 2, 3]
     assert says in items[1].problem
@@ -98,21 +98,21 @@ def test_a_bad_line_is_reported_in_its_place_and_the_next_is_read(tmp_path, bad,
 
 
 @pytest.mark.parametrize(("bad", "says"), [(b'{"a": "caf\xe9"}', "byte 0xe9 is not UTF-8"), (b'{"a": "\\ud83d"}', "half of a surrogate")])
-def test_a_bad_text_in_an_array_costs_its_record_alone(tmp_path, bad, says):
+def test_bad_string_in_an_array_affects_only_its_record(tmp_path, bad, says):
     items = list(stream_json(written(tmp_path, b'[{"a": 0},\n' + bad + b',\n{"a": 2}]')))
     assert [(item.line, item.number) for item in items] == [(1, 1), (2, 2), (3, 3)]
     assert says in items[1].problem
     assert items[2].value == {"a": 2}
 
 
-def test_a_truncated_last_line_names_its_line(tmp_path):
+def test_truncated_last_line_is_reported_with_its_number(tmp_path):
     *good, last = stream_json(written(tmp_path, lines(RECORDS)[:-20]))
     assert len(good) == 6
     assert last.line == 7
     assert "cut off" in last.problem
 
 
-def test_an_array_cut_anywhere_loses_nothing_but_its_last_record(tmp_path, monkeypatch):
+def test_truncated_array_loses_only_its_last_record(tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "PIECE", 64)
     records = [{"t": ["a", ["b.", "c."]], "n": True}] * 3
     text = json.dumps(records)
@@ -124,7 +124,7 @@ def test_an_array_cut_anywhere_loses_nothing_but_its_last_record(tmp_path, monke
         assert items[-1].number == whole + 1
 
 
-def test_a_fault_inside_an_array_names_line_column_and_record(tmp_path):
+def test_fault_in_an_array_is_reported_with_line_column_and_record(tmp_path):
     text = '[\n{"a": 1},\n{"a": x},\n' + '{"a": 3},\n' * 20 + '{"a": 4}]'
     with pytest.raises(UserError) as caught:
         list(stream_json(written(tmp_path, text)))
@@ -132,30 +132,30 @@ def test_a_fault_inside_an_array_names_line_column_and_record(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['[{"a": 1},]', '[{"a": 1} {"a": 2}]', '[{"a": 1}] x', "[]]"])
-def test_a_malformed_array_is_refused(tmp_path, text):
+def test_malformed_array_is_refused(tmp_path, text):
     with pytest.raises(UserError):
         list(stream_json(written(tmp_path, text)))
 
 
-def test_an_empty_array_has_no_records(tmp_path):
+def test_empty_array_has_no_records(tmp_path):
     assert values(written(tmp_path, " [ ] \n")) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\r\n  ", b"\xef\xbb\xbf"])
-def test_an_empty_file_is_an_error_that_names_it(tmp_path, content):
+def test_empty_file_is_reported_by_path(tmp_path, content):
     with raises("empty-file") as caught:
         list(stream_json(written(tmp_path, content)))
     assert "file" in caught.value.where
 
 
 @pytest.mark.parametrize("name", ["UTF-16", "UTF-32"])
-def test_another_unicode_encoding_is_named(tmp_path, name):
+def test_other_unicode_encoding_is_reported(tmp_path, name):
     with pytest.raises(UserError, match=name):
         list(stream_json(written(tmp_path, lines(RECORDS).encode(name))))
 
 
 @pytest.mark.slow
-def test_a_cut_or_damaged_gzip_file_is_an_error(tmp_path):
+def test_truncated_or_damaged_gzip_file_is_an_error(tmp_path):
     packed = gzip.compress(lines(RECORDS * 2000).encode())
     with pytest.raises(UserError, match="compressed file"):
         list(stream_json(written(tmp_path, packed[: len(packed) // 2])))
@@ -164,13 +164,13 @@ def test_a_cut_or_damaged_gzip_file_is_an_error(tmp_path):
         list(stream_json(written(tmp_path, damaged)))
 
 
-def test_a_missing_file_and_a_folder_are_errors(tmp_path):
+def test_missing_file_and_folder_are_errors(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with raises("unreadable-file"):
             list(stream_json(path))
 
 
-def test_one_object_may_be_the_whole_file_where_asked(tmp_path):
+def test_single_object_file_is_accepted_if_allowed(tmp_path):
     content = {"Title": ["a", "b"], "Other": []}
     path = written(tmp_path, json.dumps(content, indent=1))
     assert values(path, whole=True) == [content]

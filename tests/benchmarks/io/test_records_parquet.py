@@ -31,7 +31,7 @@ def path(tmp_path):
     return tmp_path / "rows.parquet"
 
 
-def test_rows_are_dicts_in_order_and_placed_by_number(path):
+def test_rows_are_ordered_dicts_with_row_numbers(path):
     results = list(records(path))
     assert [record.fields for record in results] == ROWS
     assert results[16].where == f"{path}, row 17"
@@ -45,14 +45,14 @@ def test_rows_are_dicts_in_order_and_placed_by_number(path):
     ),
     group=st.integers(1, 7),
 )
-def test_any_table_comes_back_whatever_its_row_groups(tmp_path_factory, table, group):
+def test_tables_round_trip_for_every_row_group_size(tmp_path_factory, table, group):
     path = tmp_path_factory.getbasetemp() / "any.parquet"
     schema = pa.schema([("a", pa.string()), ("b", pa.list_(pa.int64()))])
     pq.write_table(pa.Table.from_pylist(table, schema=schema), path, row_group_size=group)
     assert list(rows(path)) == table
 
 
-def test_what_a_file_is_is_read_off_its_content(path, tmp_path):
+def test_file_type_is_detected_from_content(path, tmp_path):
     disguised = tmp_path / "rows.jsonl"
     disguised.write_bytes(path.read_bytes())
     assert is_parquet(disguised)
@@ -61,20 +61,20 @@ def test_what_a_file_is_is_read_off_its_content(path, tmp_path):
     assert [record.fields for record in records(tmp_path / "lines.parquet")] == [{"a": 1}]
 
 
-def test_a_member_of_an_archive_may_be_parquet(path, tmp_path):
+def test_archive_member_may_be_parquet(path, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as file:
         file.write(path, "rows.parquet")
     assert list(rows(tmp_path / "a.zip!rows.parquet")) == ROWS
 
 
-def test_a_cut_file_is_named(path):
+def test_truncated_file_is_reported_by_path(path):
     path.write_bytes(path.read_bytes()[:-100])
     with raises("damaged-parquet") as caught:
         list(records(path))
     assert caught.value.where == str(path)
 
 
-def test_a_bad_row_is_named_and_can_be_skipped(path):
+def test_bad_row_is_reported_and_can_be_skipped(path):
     skipped: list[SkippedRecord] = []
     texts = list(read_records(path, lambda record: record.text("text"), skip_bad=True, skipped=skipped))
     assert len(texts) == sum(row["text"] is not None for row in ROWS)
@@ -82,13 +82,13 @@ def test_a_bad_row_is_named_and_can_be_skipped(path):
 
 
 @pytest.mark.slow
-def test_rows_are_those_that_datasets_reads(path, tmp_path):
+def test_rows_equal_the_rows_read_by_datasets(path, tmp_path):
     datasets = pytest.importorskip("datasets")
     read = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"), streaming=True)
     assert list(read) == list(rows(path))
 
 
-def test_columns_that_datasets_encodes_are_decoded_by_it(tmp_path):
+def test_columns_encoded_by_datasets_are_decoded_with_datasets(tmp_path):
     datasets = pytest.importorskip("datasets")
     features = datasets.Features(
         {"id": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"]), "meta": datasets.Json()}
@@ -99,7 +99,7 @@ def test_columns_that_datasets_encodes_are_decoded_by_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_plain_columns_do_not_need_datasets(tmp_path):
+def test_plain_columns_are_read_without_datasets(tmp_path):
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_list([{"a": ["x"]}]).to_parquet(tmp_path / "plain.parquet")
     code = (
@@ -111,7 +111,7 @@ def test_plain_columns_do_not_need_datasets(tmp_path):
     assert done.stdout.strip() == "[{'a': ['x']}] False"
 
 
-def test_an_empty_table_holds_no_record(tmp_path):
+def test_empty_table_has_no_records(tmp_path):
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": pa.array([], pa.string())}), sink)
     (tmp_path / "none.parquet").write_bytes(sink.getvalue())

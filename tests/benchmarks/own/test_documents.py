@@ -1,4 +1,4 @@
-"""Folders of documents that real programs wrote; those that hold no text, or are not what their names say."""
+"""Folders of documents from real programs, documents without text, and files with a wrong extension."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {name: " ".join(item.text.split()) for name, item in read(folder).items() if isinstance(item, Document)}
 
 
-def test_texts_are_read_in_their_encodings_with_a_notice(folder: Path) -> None:
+def test_texts_are_read_in_their_encodings_with_a_note(folder: Path) -> None:
     (folder / "a.txt").write_bytes("Café 3 €".encode("cp1252"))
     (folder / "b.md").write_bytes("# Über\r\n\r\nuns".encode("utf-16"))
     (folder / "c.txt").write_bytes(b"")
@@ -45,13 +45,13 @@ def test_texts_are_read_in_their_encodings_with_a_notice(folder: Path) -> None:
     assert ignored == {".png": 1}
 
 
-def test_a_folder_without_documents_is_refused(folder: Path) -> None:
+def test_folder_without_documents_is_refused(folder: Path) -> None:
     (folder / "a.png").write_bytes(b"x")
     with raises("no-documents", ".png"):
         list(read_folder(folder, Counter()))
 
 
-def test_converting_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_document_conversion_requires_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.own import documents
 
     monkeypatch.setitem(__import__("sys").modules, "markitdown", None)
@@ -63,7 +63,7 @@ def test_converting_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_web_pages_are_converted_in_the_encoding_that_they_state(folder: Path) -> None:
+def test_web_pages_are_converted_with_their_declared_encoding(folder: Path) -> None:
     pytest.importorskip("markitdown")
     page = '<html><head><meta charset="iso-8859-1"><script>x()</script></head><body><h1>Café</h1><p>Open at 8.</p></body></html>'
     (folder / "a.html").write_bytes(page.encode("latin-1"))
@@ -71,7 +71,7 @@ def test_web_pages_are_converted_in_the_encoding_that_they_state(folder: Path) -
     assert texts(folder) == {"a.html": "# Café Open at 8.", "b.htm": "Grüße"}
 
 
-def test_word_files_are_converted_with_their_headings_once(folder: Path, tmp_path: Path) -> None:
+def test_word_files_are_converted_with_each_heading_once(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("markitdown")
     docx = pytest.importorskip("docx")
     document = docx.Document()
@@ -84,7 +84,7 @@ def test_word_files_are_converted_with_their_headings_once(folder: Path, tmp_pat
     assert texts(folder) == {"a.docx": "kept"}
 
 
-def test_pdfs_without_text_and_files_of_another_kind_are_named(folder: Path) -> None:
+def test_pdfs_without_text_and_unsupported_files_are_reported(folder: Path) -> None:
     pytest.importorskip("markitdown")
     fpdf = pytest.importorskip("fpdf")
 

@@ -19,7 +19,7 @@ def library(size: int = 4, **documents: str) -> Library:
     return result
 
 
-def test_a_quote_may_differ_in_white_space_signs_emphasis_and_case() -> None:
+def test_quotes_match_despite_white_space_punctuation_emphasis_and_case() -> None:
     for quote in (
         "parents have",
         'Parents  have "twelve weeks" of',
@@ -33,7 +33,7 @@ def test_a_quote_may_differ_in_white_space_signs_emphasis_and_case() -> None:
 
 
 @given(st.integers(0, len(TEXT) - 1), st.integers(1, 40), st.integers(1, 9))
-def test_every_part_of_a_document_is_found_in_passages_of_every_size(start: int, length: int, size: int) -> None:
+def test_every_substring_of_a_document_is_located_for_every_chunk_size(start: int, length: int, size: int) -> None:
     quote = TEXT[start : start + length]
     span = library(size).quoted(quote)
     if quote.strip():
@@ -43,7 +43,7 @@ def test_every_part_of_a_document_is_found_in_passages_of_every_size(start: int,
         assert set(span.evidence) <= set(span.parts)
 
 
-def test_a_passage_that_holds_all_of_a_span_is_the_evidence() -> None:
+def test_passage_that_contains_the_whole_span_is_the_evidence() -> None:
     shelf = Library(Chunker("words", 4, 2))
     shelf.add("d", "", "one two three four five six", "d")
     document = shelf.document("d")
@@ -53,7 +53,7 @@ def test_a_passage_that_holds_all_of_a_span_is_the_evidence() -> None:
     assert len(shelf.span(document, 0, 18).evidence) == 1
 
 
-def test_names_fit_with_more_or_fewer_folders_and_are_refused_if_two_fit() -> None:
+def test_document_names_match_by_path_suffix_and_are_refused_if_ambiguous() -> None:
     shelf = library(**{"c/Fees.MD": "Fees and more."})
     assert [shelf.named(name) != () for name in ("c/Fees.MD", "fees", "x/y/c/fees.md", "C\\FEES.md", "fee")] == [True] * 4 + [False]
     assert shelf.named("a/leave.md") != shelf.named("b/leave.md")
@@ -61,7 +61,7 @@ def test_names_fit_with_more_or_fewer_folders_and_are_refused_if_two_fit() -> No
         shelf.named("leave")
 
 
-def test_the_same_document_twice_counts_once_and_another_of_its_name_is_refused() -> None:
+def test_repeated_document_counts_once_and_a_name_conflict_is_refused() -> None:
     shelf = library()
     shelf.add("a/leave.md", "Title", TEXT, "again")
     assert shelf.repeated == 1
@@ -72,7 +72,7 @@ def test_the_same_document_twice_counts_once_and_another_of_its_name_is_refused(
         shelf.add_passage("", "other", "p", "line 3")
 
 
-def test_a_document_that_repeats_itself_keeps_both_passages() -> None:
+def test_document_with_repeated_text_keeps_both_passages() -> None:
     shelf = Library(Chunker("words", 2))
     shelf.add("d", "", "a b a b", "d")
     assert len(shelf.corpus()) == 2

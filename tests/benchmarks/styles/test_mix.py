@@ -1,4 +1,4 @@
-"""A benchmark over candidates of mixed style: exact numbers, nothing moved, every id follows its passage."""
+"""Benchmarks over candidates of mixed style: exact shares, unchanged order, and matching ids."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bench(questions: list[Question], passages: list[Passage]) -> Benchmark:
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12, deadline=None)
 @given(informal=st.integers(0, 5), humor=st.integers(0, 5), seed=st.integers(0, 3))
-def test_every_question_keeps_its_candidates_in_order_and_the_exact_mixture(world, pairs, informal, humor, seed):
+def test_each_question_keeps_candidate_order_and_the_exact_style_mix(world, pairs, informal, humor, seed):
     result = styled(world, pairs, {"informal": informal / 10, "humor": humor / 10}, seed=seed)
     for before, after in zip(world.questions, result.questions, strict=True):
         assert (before.id, before.text, before.answers) == (after.id, after.text, after.answers)
@@ -58,7 +58,7 @@ def test_every_question_keeps_its_candidates_in_order_and_the_exact_mixture(worl
             renderings = {pairs.get(before.id, old, style).id: style for style in pairs.styles}
             styles.append("formal" if old == new else renderings[new])
         recorded = after.metadata["styled"]["counts"]
-        # A text that the rules did not change reads as formal here, and is counted apart.
+        # A text that the rules did not change counts as formal here, and is counted separately.
         unchanged = recorded.get("informal", 0) + recorded.get("humor", 0) - styles.count("informal") - styles.count("humor")
         assert unchanged >= 0
         assert recorded.get("formal", 0) == 10 - informal - humor == styles.count("formal") - unchanged
@@ -66,7 +66,7 @@ def test_every_question_keeps_its_candidates_in_order_and_the_exact_mixture(worl
         assert all(candidate in result.corpus for candidate in after.candidates)
 
 
-def test_the_draw_is_the_same_whatever_else_is_asked(world, pairs):
+def test_style_assignment_does_not_depend_on_other_questions(world, pairs):
     whole = styled(world, pairs, informal=0.5, seed=3)
     some = styled(world.limited(7), pairs, informal=0.5, seed=3)
     again = styled(world, RuleRewriter("test"), informal=0.5, seed=3)
@@ -76,7 +76,7 @@ def test_the_draw_is_the_same_whatever_else_is_asked(world, pairs):
 
 
 @pytest.mark.parametrize("restyled", ["evidence", "distractors"])
-def test_the_evidence_or_the_distractors_alone_are_restyled(world, pairs, restyled):
+def test_only_evidence_or_only_distractors_can_be_restyled(world, pairs, restyled):
     whole, some = styled(world, pairs, informal=1), styled(world, pairs, informal=1, restyled=restyled)
     for before, all_new, after in zip(world.questions, whole.questions, some.questions, strict=True):
         chosen = [(item in before.evidence) == (restyled == "evidence") for item in before.candidates]
@@ -94,7 +94,7 @@ def test_the_evidence_or_the_distractors_alone_are_restyled(world, pairs, restyl
         )
 
 
-def test_how_it_was_made_is_said(world, pairs):
+def test_mix_settings_are_recorded_in_extra_and_notes(world, pairs):
     made = styled(world, pairs, informal=0.4, seed=9)
     assert made.reference == DataReference("styled", None, "test")
     response = made.extra["styled"]
@@ -120,8 +120,8 @@ def test_evidence_sentences_and_metadata_follow_the_passages(world, pairs):
         assert "styled" not in before.metadata
 
 
-def test_it_agrees_with_the_worlds_own_style_subset_in_what_it_offers(world):
-    """The subset draws for itself, but pairs, texts and counts are the same."""
+def test_style_pairs_equal_those_of_the_worlds_style_subset(world):
+    """The subset samples independently, but pairs, texts and counts are equal."""
     subset = load("worlds/style:test", {"questions": 40})
     made = styled(world, informal=0.5)
     for question in world.questions:
@@ -132,7 +132,7 @@ def test_it_agrees_with_the_worlds_own_style_subset_in_what_it_offers(world):
         assert sum(pair.used for pair in made.extra["styles"][question.id]) == 5
 
 
-def test_a_lost_answer_is_recorded_per_question(world):
+def test_lost_answer_is_recorded_per_question(world):
     lossy = styled(world, RuleRewriter("test", content_loss=0.6), informal=1.0)
     texts = {p.id: p.text for p in (*world.corpus, *lossy.corpus)}
     lost = 0
@@ -148,7 +148,7 @@ def test_a_lost_answer_is_recorded_per_question(world):
 
 
 def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
-    """One question over four passages, of which three hold its answer; restyled, one loses it, one gains it."""
+    """Return a question with four passages, of which three contain the answer; restyled, one loses it and one gains it."""
     texts = {"gold one": "gold uno", "gold two": "lost", "gold three": "the gold of three", "other": "gold other"}
     formal = [passage("t", text) for text in texts]
     ids = tuple(item.id for item in formal)
@@ -157,8 +157,8 @@ def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
     return styled(bench([question], formal), rendering, informal=1.0)
 
 
-def test_without_evidence_one_candidate_that_lost_the_answer_is_content_lost():
-    """Any of fifty candidates is nearly always left: that says nothing."""
+def test_without_evidence_one_candidate_that_lost_the_answer_counts_as_content_loss():
+    """With fifty candidates, some passage nearly always keeps the answer, so this would not detect losses."""
     made = among_candidates()
     met = made.questions[0].metadata["styled"]
     assert (met["with_answer_before"], met["with_answer"], met["answers_kept"]) == (3, 3, 2)
@@ -169,7 +169,7 @@ def test_without_evidence_one_candidate_that_lost_the_answer_is_content_lost():
 
 
 @pytest.mark.parametrize(("evidence", "kept", "lost"), [((0,), 1, False), ((1,), 0, True), ((0, 1), 0.5, False)])
-def test_with_evidence_content_is_lost_where_none_of_it_is_left(evidence, kept, lost):
+def test_with_evidence_content_is_lost_if_no_passage_keeps_the_answer(evidence, kept, lost):
     made = among_candidates(evidence)
     assert made.questions[0].metadata["styled"]["among"] == "evidence"
     assert survival(made.questions[0].metadata["styled"]) == Survival(kept, lost)
@@ -177,11 +177,11 @@ def test_with_evidence_content_is_lost_where_none_of_it_is_left(evidence, kept, 
 
 
 @pytest.mark.parametrize("met", [{"counts": {"formal": 3}}, {"survived": False}])
-def test_survival_that_was_not_recorded_is_unknown(met):
+def test_unrecorded_content_survival_is_unknown(met):
     assert survival(met) is None
 
 
-def test_two_candidates_never_become_one():
+def test_two_candidates_are_never_merged():
     item, other = passage("t", "a b"), passage("t", "a c")
     question = Question("q", "?", ("b",), evidence=(item.id,), candidates=(item.id, other.id))
     same = StylePairs(Rewriting(ANY, source, "informal", restyled(source, "whatever")) for source in (item, other))
@@ -194,7 +194,7 @@ def test_two_candidates_never_become_one():
     assert len(set(made.questions[0].candidates)) == 2
 
 
-def test_evidence_outside_the_candidates_stays_as_it_is():
+def test_evidence_outside_the_candidates_is_unchanged():
     item, other = passage("t", "a b"), passage("t", "gold")
     question = Question("q", "?", ("gold",), evidence=(other.id,), candidates=(item.id,))
     made = styled(bench([question], [item, other]), informal=1.0)
@@ -204,7 +204,7 @@ def test_evidence_outside_the_candidates_stays_as_it_is():
 
 
 @pytest.mark.parametrize("reference", SAMPLES)
-def test_real_datasets_with_candidates_can_be_styled(data_folder: Path, reference: str):
+def test_real_datasets_with_candidates_can_be_restyled(data_folder: Path, reference: str):
     base = load(reference, {"path": str(data_folder / SAMPLES[reference])}).limited(20)
     made = styled(base, informal=0.5, seed=1)
     for before, after in zip(base.questions, made.questions, strict=True):
@@ -218,13 +218,13 @@ def test_real_datasets_with_candidates_can_be_styled(data_folder: Path, referenc
 
 
 @pytest.mark.slow
-def test_a_real_dataset_is_styled_by_name_as_by_hand(data_folder: Path):
+def test_styled_dataset_by_name_equals_the_function_call(data_folder: Path):
     config = {"path": str(data_folder / SAMPLES["musique:train"])}
     made = styled(load("musique:train", config), informal=0.5, seed=1)
     assert load("styled:train", {"base": "musique", "base_config": config, "seed": 1}).fingerprint == made.fingerprint
 
 
-def test_a_retrieved_list_can_be_styled_too(world):
+def test_retrieved_candidates_can_be_restyled(world):
     listed = apply("oracle(n=4)", world, seed=0)
     made = styled(listed, informal=0.5)
     assert {q.metadata["styled"]["counts"]["formal"] for q in made.questions} == {2}
@@ -232,7 +232,7 @@ def test_a_retrieved_list_can_be_styled_too(world):
     assert [q.candidates for q in again.questions] == [q.evidence for q in made.questions]
 
 
-def test_the_dataset_takes_rules_files_and_the_bases_own_texts(world, pairs, tmp_path: Path):
+def test_styled_dataset_accepts_rules_pair_files_and_texts_of_the_base(world, pairs, tmp_path: Path):
     options = {"base_config": {"questions": 40}, "seed": 2, "mix": {"informal": 0.3}}
     by_rule = load("styled:test", options)
     path = tmp_path / "pairs.jsonl"
@@ -257,12 +257,12 @@ def test_the_dataset_takes_rules_files_and_the_bases_own_texts(world, pairs, tmp
         ("styled:test", {"pairs": "x", "rewriter": "rule"}, "pairs-and-rewriter"),
     ],
 )
-def test_what_cannot_be_is_said(reference, config, what):
+def test_invalid_options_are_refused(reference, config, what):
     with raises(what):
         load(reference, config)
 
 
-def test_questions_without_candidates_cannot_be_styled(world):
+def test_questions_without_candidates_are_refused(world):
     bare = replace(world, questions=[replace(question, candidates=None) for question in world.questions])
     with raises("nothing-to-restyle"):
         styled(bare, informal=0.5)

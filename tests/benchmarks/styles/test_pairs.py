@@ -1,4 +1,4 @@
-"""Style pairs as a file, and the rewriting that fills it and goes on where it was killed."""
+"""Style pairs in a file, and the rewriting that fills it and resumes after a kill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES = ("informal", "humor")
 
 @pytest.fixture(scope="module")
 def world():
-    """Five questions with ten candidates each; some passages are candidates of several."""
+    """Return five questions with ten candidates each; some passages are candidates of several questions."""
     return load("worlds/multihop:test", {"questions": 5})
 
 
@@ -32,7 +32,7 @@ def passage(title: str, text: str, sentences: tuple[str, ...] = (), document: st
 
 
 class Counting(RuleRewriter):
-    """The rule-based rewriter, which counts what it is asked for and can be killed."""
+    """Rule-based rewriter that counts its requests and can be killed."""
 
     def __init__(self, survives: int | None = None, refuses: str = "") -> None:
         super().__init__("test")
@@ -60,7 +60,7 @@ TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
         unique_by=lambda row: (row[0], row[1], row[2]),
     )
 )
-def test_what_is_written_is_read_again(tmp_path: Path, rows):
+def test_pairs_round_trip_through_a_file(tmp_path: Path, rows):
     made = []
     for question, title, text, styled, failed in rows:
         formal = passage(title, text, (text,), "d1" if failed else None)
@@ -69,12 +69,12 @@ def test_what_is_written_is_read_again(tmp_path: Path, rows):
     path = tmp_path / "pairs.jsonl"
     assert write_pairs(path, made, rewriter="r", made_from="b", overwrite=True) == len(made)
     results = list(read_pairs(path))
-    # A failed line keeps no sentences: nothing will ever be looked up in it.
+    # A failed line keeps no sentences, because it is never looked up.
     assert results == [item if item.styled else replace(item, formal=replace(item.formal, sentences=())) for item in made]
     assert StylePairs(results).fingerprint == StylePairs(reversed(made)).fingerprint
 
 
-def test_pairs_are_found_by_id_and_never_cross_questions():
+def test_pairs_are_looked_up_by_id_within_one_question():
     formal = passage("t", "x")
     pairs = StylePairs([Rewriting("q1", formal, "informal", restyled(formal, "x!"))])
     assert pairs.get("q1", formal.id, "informal").text == "x!"
@@ -84,13 +84,13 @@ def test_pairs_are_found_by_id_and_never_cross_questions():
     assert shared.get("q2", formal.id, "informal").text == "x?"
 
 
-def test_two_texts_of_one_pair_are_refused():
+def test_two_texts_for_one_pair_are_refused():
     formal = passage("t", "x")
     with raises("two-texts-of-passage"):
         StylePairs([Rewriting("q", formal, "informal", restyled(formal, text)) for text in ("a", "b")])
 
 
-def test_a_passage_is_rewritten_once_and_every_question_gets_its_line(world, tmp_path: Path):
+def test_passage_is_rewritten_once_and_each_question_gets_a_line(world, tmp_path: Path):
     rewriter = Counting()
     summary = rewrite_candidates(world, rewriter, STYLES, tmp_path / "p.jsonl")
     distinct = {c for q in world.questions for c in q.candidates}
@@ -105,14 +105,14 @@ def test_a_passage_is_rewritten_once_and_every_question_gets_its_line(world, tmp
 
 @pytest.mark.parametrize("survives", [0, 7, 40])
 @pytest.mark.parametrize("cut", [0, 1, 90])
-def test_a_killed_rewriting_goes_on_and_ends_with_the_same_file(world, tmp_path: Path, survives: int, cut: int):
+def test_killed_rewriting_resumes_to_the_same_file(world, tmp_path: Path, survives: int, cut: int):
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     rewrite_candidates(world, Counting(), STYLES, whole)
     with pytest.raises(KeyboardInterrupt):
         rewrite_candidates(world, Counting(survives), STYLES, killed)
     header_end = killed.read_bytes().index(b"\n") + 1
     size = max(header_end, killed.stat().st_size - cut)
-    with killed.open("rb+") as file:  # as a killed process leaves it: in the middle of a line
+    with killed.open("rb+") as file:  # as after a kill: in the middle of a line
         file.truncate(size)
     kept = {(line.formal.id, line.style) for line in load_pairs_of_complete_lines(killed)}
     second = Counting()
@@ -132,7 +132,7 @@ def load_pairs_of_complete_lines(path: Path) -> list[Rewriting]:
     return list(read_pairs(complete))
 
 
-def test_what_failed_for_good_is_counted_and_asked_again_only_on_request(world, tmp_path: Path):
+def test_permanent_failures_are_counted_and_retried_only_on_request(world, tmp_path: Path):
     path = tmp_path / "p.jsonl"
     bad = world.questions[0].candidates[0]
     requested_by = sum(bad in question.candidates for question in world.questions)
@@ -149,7 +149,7 @@ def test_what_failed_for_good_is_counted_and_asked_again_only_on_request(world, 
     assert load_pairs(path).failed == {}
 
 
-def test_texts_of_two_rewriters_or_two_benchmarks_do_not_mix(world, tmp_path: Path):
+def test_texts_of_two_rewriters_or_benchmarks_in_one_file_are_refused(world, tmp_path: Path):
     path = tmp_path / "p.jsonl"
     rewrite_candidates(world, RuleRewriter("test"), STYLES, path)
     with raises("file-options-mismatch"):
@@ -158,7 +158,7 @@ def test_texts_of_two_rewriters_or_two_benchmarks_do_not_mix(world, tmp_path: Pa
         rewrite_candidates(load("worlds/multihop:test", {"questions": 4}), RuleRewriter("test"), STYLES, path)
 
 
-def test_questions_without_candidates_have_nothing_to_rewrite(world, tmp_path: Path):
+def test_rewriting_requires_questions_with_candidates(world, tmp_path: Path):
     bare = replace(world, questions=[replace(question, candidates=None) for question in world.questions])
     with raises("no-candidates-to-rewrite"):
         rewrite_candidates(bare, RuleRewriter("test"), STYLES, tmp_path / "p.jsonl")
@@ -174,7 +174,7 @@ def test_questions_without_candidates_have_nothing_to_rewrite(world, tmp_path: P
         ({"sentences": {"styled": "x"}}, "bad-record"),
     ],
 )
-def test_a_faulty_line_is_named(tmp_path: Path, change, what):
+def test_faulty_line_is_reported(tmp_path: Path, change, what):
     formal = passage("t", "x")
     path = tmp_path / "p.jsonl"
     write_pairs(path, [Rewriting("q", formal, "humor", restyled(formal, "y"))], rewriter="r", made_from="b")
@@ -185,7 +185,7 @@ def test_a_faulty_line_is_named(tmp_path: Path, change, what):
     assert "line 2" in error.value.where
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path):
+def test_unrelated_file_is_refused(tmp_path: Path):
     path = tmp_path / "p.jsonl"
     path.write_text('{"question": "q"}\n', "utf-8")
     with raises("not-style-pairs"):

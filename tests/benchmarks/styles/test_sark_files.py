@@ -1,4 +1,4 @@
-"""Texts that others paired: parallel versions, and SARK's two layouts."""
+"""Texts paired by others: parallel versions, and SARK's two layouts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def native(data_folder: Path) -> list[dict]:
     return [json.loads(line) for line in (data_folder / BIBLE).read_text("utf-8").splitlines()]
 
 
-def test_every_verse_of_the_sample_is_asked_for_among_its_chapter(data_folder: Path, native):
+def test_each_verse_becomes_a_question_over_its_chapter(data_folder: Path, native):
     result = load("parallel_style", {"path": str(data_folder / BIBLE)})
     verses = [(row["id"], number, row["styles"]) for row in native for number in range(row["n_verses"])]
     assert len(result.questions) == len(verses) == sum(len(row["verses"]) for row in native) == 1533
@@ -42,7 +42,7 @@ def test_every_verse_of_the_sample_is_asked_for_among_its_chapter(data_folder: P
     assert possible_settings(result) == ("distractor", "corpus", "oracle", "gold_only", "closed_book")
 
 
-def test_the_four_versions_are_pairs_by_content(data_folder: Path, native, tmp_path: Path):
+def test_four_bible_versions_are_paired_by_verse(data_folder: Path, native, tmp_path: Path):
     fields = Fields({"formal": "styles.KJV", "ylt": "styles.YLT", "web": "styles.WEB", "bbe": "styles.BBE"}, id="id")
     results = list(import_parallel(data_folder / BIBLE, fields))
     expected = {
@@ -58,7 +58,7 @@ def test_the_four_versions_are_pairs_by_content(data_folder: Path, native, tmp_p
 
 
 @pytest.mark.slow
-def test_the_bases_own_versions_can_be_mixed(native, tmp_path: Path):
+def test_versions_of_the_base_can_be_mixed(native, tmp_path: Path):
     path = str(tmp_path / "bible.jsonl")
     Path(path).write_text("".join(json.dumps(row) + "\n" for row in native[:8]), "utf-8")
     mix = {"ylt": 0.5, "bbe": 0.25}
@@ -71,7 +71,7 @@ def test_the_bases_own_versions_can_be_mixed(native, tmp_path: Path):
         assert question.evidence[0] in question.candidates
 
 
-def test_hardest_asks_for_the_texts_that_are_most_like_another(tmp_path: Path):
+def test_option_hardest_selects_the_texts_most_similar_to_another(tmp_path: Path):
     path = tmp_path / "parallel.jsonl"
     formal = ["The sons of Ham were four.", "It rained.", "The sons of Shem were five.", "They went out."]
     path.write_text(json.dumps({"id": "a", "formal": formal, "informal": ["one", "two", "three", "four"]}) + "\n", "utf-8")
@@ -82,7 +82,7 @@ def test_hardest_asks_for_the_texts_that_are_most_like_another(tmp_path: Path):
     assert hard.corpus.fingerprint == every.corpus.fingerprint
 
 
-def test_any_records_with_paired_fields_load(tmp_path: Path):
+def test_records_with_paired_fields_are_loaded(tmp_path: Path):
     path = tmp_path / "parallel.jsonl"
     path.write_text(
         '{"n": 1, "src": "It is raining.", "chat": "ugh, rain", "head": "Weather"}\n'
@@ -107,19 +107,19 @@ def test_any_records_with_paired_fields_load(tmp_path: Path):
         ('{"id": "a", "formal": "x", "informal": "y"}\n{"id": "a", "formal": "x", "informal": "y"}', "duplicate-record"),
     ],
 )
-def test_texts_that_are_not_parallel_are_refused(tmp_path: Path, row: str, what: str):
+def test_texts_without_parallel_fields_are_refused(tmp_path: Path, row: str, what: str):
     path = tmp_path / "parallel.jsonl"
     path.write_text(row + "\n", "utf-8")
     with raises(what):
         load("parallel_style/own", {"path": str(path)})
 
 
-def test_one_style_alone_is_not_parallel():
+def test_parallel_fields_require_two_styles():
     with raises("too-few-style-fields"):
         Fields({"formal": "x"})
 
 
-def test_the_sample_is_one_question_with_six_labeled_passages(data_folder: Path):
+def test_sample_has_one_question_with_six_labeled_passages(data_folder: Path):
     native = json.loads((data_folder / SAMPLE).read_text("utf-8"))
     result = load("sark:train", {"path": str(data_folder / SAMPLE)})
     assert len(result.questions) == len({row["query"] for row in native}) == 1
@@ -134,7 +134,7 @@ def test_the_sample_is_one_question_with_six_labeled_passages(data_folder: Path)
 
 
 @pytest.mark.slow
-def test_the_sample_is_written_as_it_was_read(data_folder: Path, tmp_path: Path):
+def test_sample_round_trips_unchanged(data_folder: Path, tmp_path: Path):
     result = load("sark:train", {"path": str(data_folder / SAMPLE)})
     path = tmp_path / "train.json"
     assert write_sark(result, path, LABELS) == 6
@@ -142,7 +142,7 @@ def test_the_sample_is_written_as_it_was_read(data_folder: Path, tmp_path: Path)
     assert load("sark:train", {"path": str(path)}).fingerprint == result.fingerprint
 
 
-def test_worlds_make_the_round_trip_through_ranked_lists(tmp_path: Path):
+def test_worlds_round_trip_through_ranked_lists(tmp_path: Path):
     base = load("worlds/style:test", {"questions": 30})
     path = tmp_path / "test.jsonl"
     assert write_sark(base, path) == 30
@@ -151,7 +151,7 @@ def test_worlds_make_the_round_trip_through_ranked_lists(tmp_path: Path):
     assert {p.id: (p.title, p.text) for p in again.corpus} == {p.id: (p.title, p.text) for p in base.corpus}
 
 
-def test_worlds_make_the_round_trip_through_labels(tmp_path: Path):
+def test_worlds_round_trip_through_labels(tmp_path: Path):
     base = load("worlds/multihop:train", {"questions": 20})
     labels = {q.id: {candidate: int(candidate in q.evidence) for candidate in q.candidates} for q in base.questions}
     orders = {q.id: sorted(q.candidates, key=lambda item: -labels[q.id][item]) for q in base.questions}
@@ -168,7 +168,7 @@ def test_worlds_make_the_round_trip_through_labels(tmp_path: Path):
         write_sark(base, tmp_path / "other.json", LABELS)
 
 
-def test_two_files_with_the_same_rows_are_pairs(tmp_path: Path):
+def test_two_files_with_matching_rows_become_pairs(tmp_path: Path):
     formal = load("worlds/multihop:test", {"questions": 25})
     rendering = styled(formal, informal=1.0)
     paths = [tmp_path / "formal.jsonl", tmp_path / "informal.jsonl"]
@@ -181,7 +181,7 @@ def test_two_files_with_the_same_rows_are_pairs(tmp_path: Path):
     assert [q.candidates for q in mixed.questions] == [q.candidates for q in rendering.questions]
 
 
-def test_files_whose_rows_do_not_match_are_refused(tmp_path: Path):
+def test_files_with_unmatched_rows_are_refused(tmp_path: Path):
     rows = [{"question": q, "answers": ["a"], "rank_list": ["x", "y"]} for q in ("one?", "two?")]
 
     def written(name: str, rows: list[dict]) -> Path:
@@ -202,7 +202,7 @@ def test_files_whose_rows_do_not_match_are_refused(tmp_path: Path):
     title=st.text(st.characters(exclude_characters='"\n', exclude_categories=("Cs",)), max_size=10),
     text=st.text(st.characters(exclude_categories=("Cs",)), max_size=20).filter(lambda text: not text.startswith('"')),
 )
-def test_a_passage_as_one_string_is_the_same_passage(title: str, text: str):
+def test_passage_as_one_string_equals_the_structured_passage(title: str, text: str):
     made = Passage(passage_id(title, text), title, text)
     assert passage_of(contents(made)) == made
 
@@ -232,7 +232,7 @@ def test_a_passage_as_one_string_is_the_same_passage(title: str, text: str):
         ([{"question": "q", "paragraphs": []}], "record-of-other-dataset"),
     ],
 )
-def test_a_faulty_row_is_named(tmp_path: Path, rows, what):
+def test_faulty_row_is_reported(tmp_path: Path, rows, what):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     with raises(what) as error:
@@ -240,7 +240,7 @@ def test_a_faulty_row_is_named(tmp_path: Path, rows, what):
     assert str(path) in error.value.where
 
 
-def test_a_retrieved_list_goes_out_in_its_order(tmp_path: Path):
+def test_retrieved_list_is_exported_in_rank_order(tmp_path: Path):
     base = load("worlds/multihop:test", {"questions": 5})
     oracle = apply("oracle(n=3)", base, seed=1)
     write_sark(oracle, tmp_path / "t.jsonl")

@@ -19,7 +19,7 @@ SUBSETS = ("multihop", "long", "graph", "style")
 
 @pytest.fixture(scope="module", autouse=True)
 def _worlds_made_once():
-    """Here every world is made anew."""
+    """Disable the cache, so that every world is generated again."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def loaded():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("subset", SUBSETS)
-def test_a_subset_is_the_same_at_every_load(loaded, subset):
+def test_subset_is_equal_at_every_load(loaded, subset):
     start = time.process_time()
     again = load(f"worlds/{subset}:test")
     assert time.process_time() - start < 5  # about a third of a second on an idle core
@@ -60,7 +60,7 @@ def test_passage_ids_are_hashes_of_the_content(loaded, subset):
 
 
 @pytest.mark.parametrize("subset", SUBSETS)
-def test_a_query_holds_no_gold(loaded, subset):
+def test_query_holds_no_gold(loaded, subset):
     for question in loaded[subset].questions:
         query = question.query()
         shown = json.dumps([query.id, query.text, query.document_id, query.topic_entities])
@@ -70,7 +70,7 @@ def test_a_query_holds_no_gold(loaded, subset):
             assert answer in ("yes", "no") or question.type == "comparison" or answer not in shown
 
 
-def test_supporting_sentences_hold_the_answer(loaded):
+def test_supporting_sentences_contain_the_answer(loaded):
     for subset in ("multihop", "long"):
         benchmark = loaded[subset]
         for question in benchmark.questions:
@@ -84,7 +84,7 @@ def test_supporting_sentences_hold_the_answer(loaded):
                 assert any(form in sentences[-1] for form in accepted), (question, sentences)
 
 
-def test_multihop_is_like_hotpotqa(loaded):
+def test_multihop_has_the_question_types_and_candidates_of_hotpotqa(loaded):
     benchmark = loaded["multihop"]
     counts = {kind: sum(q.type == kind for q in benchmark.questions) for kind in ("single", "bridge", "comparison", "multi")}
     assert counts == {"single": 50, "bridge": 80, "comparison": 40, "multi": 30}
@@ -112,7 +112,7 @@ def test_long_documents_have_many_chunks_and_several_questions(loaded):
 
 
 @pytest.mark.slow
-def test_graphs_have_their_triples_with_proof_and_topics(loaded):
+def test_graph_questions_have_triples_proof_and_topics(loaded):
     benchmark = loaded["graph"]
     for question in benchmark.questions:
         graph = benchmark.extra["graphs"][question.id]
@@ -128,7 +128,7 @@ def test_graphs_have_their_triples_with_proof_and_topics(loaded):
     assert benchmark.corpus.get([triple_id(triple)])[0].text == " ".join(triple)
 
 
-def test_style_asks_the_same_questions_over_an_exact_mixture(loaded):
+def test_style_subset_has_equal_questions_and_an_exact_style_mix(loaded):
     plain, styled = loaded["multihop"], loaded["style"]
     for before, after in zip(plain.questions, styled.questions, strict=True):
         assert (before.id, before.text, before.answers) == (after.id, after.text, after.answers)
@@ -142,7 +142,7 @@ def test_style_asks_the_same_questions_over_an_exact_mixture(loaded):
         assert len(after.supporting_facts) == len(before.supporting_facts)
 
 
-def test_other_mixtures_are_exact_too():
+def test_custom_style_mixes_are_exact():
     styles = {"formal": 0.2, "humor": 0.4, "romance": 0.4}
     benchmark = load("worlds/style:test", {"styles": styles, "questions": 20})
     for question in benchmark.questions:
@@ -151,7 +151,7 @@ def test_other_mixtures_are_exact_too():
 
 
 @pytest.mark.slow
-def test_splits_share_no_passage_no_question_and_no_entity_name():
+def test_splits_share_no_passages_questions_or_entity_names():
     parts = {split: load(f"worlds/multihop:{split}") for split in ("train", "validation", "test")}
     names = list(parts)
     for i, item in enumerate(names):
@@ -169,7 +169,7 @@ def test_joined_splits_keep_the_graphs_of_both():
 
 
 @pytest.mark.slow
-def test_options_change_what_is_loaded():
+def test_options_change_the_loaded_questions():
     config = {"seed": 100_050, "worlds": 3, "questions": 31, "unanswerable": 0.3, "candidates": 20, "entities": 220}
     benchmark = load("worlds/multihop:test", config)
     assert len(benchmark.questions) == 31
@@ -206,14 +206,14 @@ def test_wrong_options_are_refused(reference, config):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_training_and_test_rules_share_nothing(style):
+def test_training_and_test_rules_are_disjoint(style):
     train, test = RULES["train"][style], RULES["test"][style]
     assert min(len(train.phrases), len(test.phrases)) > 40
     assert not {phrase.lower() for phrase in train.phrases} & {phrase.lower() for phrase in test.phrases}
     assert not set(train.swaps) & set(test.swaps)
 
 
-def test_the_split_selects_the_rules():
+def test_split_selects_the_rewriting_rules():
     assert [RuleRewriter(split).rules_of for split in ("train", "validation", "test")] == ["train", "train", "test"]
     with pytest.raises(UserError):
         RuleRewriter("dev")
@@ -247,7 +247,7 @@ def test_restyling_keeps_every_fact_and_changes_nearly_every_sentence(style, see
     assert swapped > 0.05 * total
 
 
-def test_content_loss_is_an_option_and_measurable():
+def test_content_loss_is_optional_and_measured():
     world = generate(100_001)
     library = articles(world)
     formal = [text.passage for text in library.texts]
@@ -266,7 +266,7 @@ def test_content_loss_is_an_option_and_measurable():
         RuleRewriter("test").rewrite(formal, "baroque")
 
 
-def test_passages_without_sentences_are_restyled_too():
+def test_passages_without_sentences_are_restyled():
     text = "Ada was born in Rome. She died in Bern."
     passage = Passage(passage_id("", text), "", text)
     (reported,) = RuleRewriter("test", opener=1.0, closer=0.0).rewrite([passage], "informal")
@@ -283,7 +283,7 @@ NATIVE_FIELDS = {
 
 
 def _shape(value, depth=0):
-    """Types all the way down; of a list, those of its first element."""
+    """Return the types of a value at all depths; for a list, those of its first element."""
     if isinstance(value, dict):
         return {key: _shape(item, depth + 1) for key, item in sorted(value.items())}
     if isinstance(value, list):
@@ -308,7 +308,7 @@ def test_native_records_have_the_shape_of_real_ones(loaded, data_folder, tmp_pat
     assert _shape(pick(ours)) == _shape(pick(real))
 
 
-def test_native_files_are_not_overwritten_unasked(loaded, tmp_path):
+def test_native_files_are_overwritten_only_on_request(loaded, tmp_path):
     path = tmp_path / "records.json"
     write_native(loaded["multihop"], "hotpotqa", path)
     with pytest.raises(UserError, match="in the way"):
@@ -317,7 +317,7 @@ def test_native_files_are_not_overwritten_unasked(loaded, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["records.json"]
 
 
-def test_what_a_format_cannot_express_is_refused(loaded, tmp_path):
+def test_export_that_a_format_cannot_express_is_refused(loaded, tmp_path):
     with raises("unknown-native-format"):
         write_native(loaded["multihop"], "hotpot", tmp_path / "x")
     only = load("worlds/multihop:test", {"mix": {"multi": 1.0}, "questions": 5})
@@ -326,7 +326,7 @@ def test_what_a_format_cannot_express_is_refused(loaded, tmp_path):
 
 
 @pytest.mark.slow
-def test_bm25_finds_some_of_the_evidence_in_long_documents_and_not_all(loaded):
+def test_bm25_finds_some_but_not_all_evidence_in_long_documents(loaded):
     from perf.worlds import bm25_recall
 
     for stem in (False, True):
@@ -335,7 +335,7 @@ def test_bm25_finds_some_of_the_evidence_in_long_documents_and_not_all(loaded):
 
 
 @pytest.mark.soak
-def test_untuned_minilm_finds_some_of_the_evidence_and_not_all():
+def test_untuned_minilm_finds_some_but_not_all_evidence():
     from perf.worlds import minilm_recall
 
     results = minilm_recall(load("worlds/long:test", {"worlds": 1, "questions": 100}))

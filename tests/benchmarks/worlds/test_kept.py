@@ -9,7 +9,7 @@ from benchmarks.worlds import dataset, kept
 
 
 @pytest.mark.parametrize("subset", ["multihop", "style", "long"])
-def test_kept_split_equals_the_generated_one(subset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_split_equals_the_generated_split(subset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path))
     monkeypatch.setattr(kept, "LEAST_S", 0.0)
     monkeypatch.setattr(kept, "MOST", 1)

@@ -22,12 +22,12 @@ SEEDS = st.one_of(st.integers(0, 19_999), st.integers(100_000, 2**31 - 1))
 
 
 def forms(entity) -> list[str]:
-    """Every name under which a text may speak of an entity."""
+    """Return every name under which a text may mention an entity."""
     return [entity.name, *entity.aliases]
 
 
 def says(sentence: str, fact: Fact) -> bool:
-    """Whether a sentence states a fact: matched against the templates, not taken from the generator's records."""
+    """Return whether a sentence states a fact, by matching templates and not the generator's records."""
     tails = forms(fact.tail) if fact.tail else [fact.text]
     if not any(tail.lower() in sentence.lower() for tail in tails):
         return False  # every template names the tail
@@ -53,14 +53,14 @@ def libraries(world: World) -> list[Library]:
 @pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(SEEDS)
-def test_every_fact_is_stated_once_where_the_library_says(seed):
+def test_every_fact_is_stated_once_at_its_recorded_position(seed):
     world = generate(seed, SMALL)
     for library in libraries(world):
         stated = [fact for text in library.texts for fact in text.facts if fact != NO_FACT]
         assert len(stated) == len(set(stated)) == len(library.where)
         for fact, (row, number) in library.where.items():
             assert says(library.texts[row].passage.sentences[number], world.facts[fact])
-    # The check itself can fail: no statement passes for the statement of another fact of its relation.
+    # The check itself can fail: no statement matches another fact of its relation.
     library = articles(world)
     for fact in world.facts[::20]:
         row, number = library.where[fact.row]
@@ -72,8 +72,8 @@ def test_every_fact_is_stated_once_where_the_library_says(seed):
     assert sorted(reported) == list(range(len(world.facts)))
 
 
-def test_every_text_can_be_understood_alone():
-    """The first sentence about an entity in each run calls it by a name that means nobody else."""
+def test_every_text_introduces_its_entities_by_unique_names():
+    """The first sentence about an entity in each run uses a name that no other entity has."""
     world = generate(100_000)
     for library in libraries(world):
         for text in library.texts:
@@ -84,7 +84,7 @@ def test_every_text_can_be_understood_alone():
                 before = subject
 
 
-def test_texts_speak_in_pronouns_aliases_and_epithets():
+def test_texts_use_pronouns_aliases_and_epithets():
     world = generate(100_000)
     sentences = [
         (sentence, world.entities[subject])
@@ -100,7 +100,7 @@ def test_texts_speak_in_pronouns_aliases_and_epithets():
 
 
 @pytest.mark.slow
-def test_long_documents_have_sixty_chunks_and_more_of_about_a_hundred_words():
+def test_long_documents_have_at_least_60_chunks_of_about_100_words():
     for seed in (0, 10_000, *range(100_000, 100_003)):
         world = generate(seed)
         for community in range(world.communities):
@@ -154,7 +154,7 @@ def check_requested(query: WorldQuestion, world: World, library: Library) -> Non
 
 
 def verdict(query: WorldQuestion) -> str:
-    """The answer to a comparison, derived anew from the two facts and the words of the question."""
+    """Return the answer to a comparison, derived independently from both facts and the words of the question."""
     item, two = query.facts
     relation = item.relation
     a, b = forms(item.head), forms(two.head)
@@ -190,7 +190,7 @@ def test_every_answer_follows_from_its_evidence(seed):
             assert question.answers == (verdict(question),)
 
 
-def test_yes_and_no_are_balanced():
+def test_yes_and_no_answers_are_balanced():
     world = generate(100_000)
     questions = Asker(world, world.facts, Draws("balance", 1)).ask(400, mix={"comparison": 1.0})
     verdicts = [question.answers[0] for question in questions if question.answers[0] in ("yes", "no")]
@@ -200,7 +200,7 @@ def test_yes_and_no_are_balanced():
     assert 0.4 < first / len(which) < 0.6
 
 
-def test_unanswerable_questions_ask_for_what_does_not_hold():
+def test_unanswerable_questions_ask_for_facts_that_do_not_exist():
     world = generate(100_000)
     questions = Asker(world, world.facts, Draws("none", 1)).ask(100, 1.0)
     assert {question.type for question in questions} == {"single", "bridge"}
@@ -253,7 +253,7 @@ def test_distractors_are_relevant_but_insufficient():
     assert same_relation > 0.9 * questions
 
 
-def test_the_evidence_has_no_favorite_place_among_the_candidates():
+def test_evidence_position_among_candidates_is_uniform():
     world = generate(100_000)
     library, draws = articles(world), Draws("places", world.seed)
     chooser, positions = Distractors(world, library), []
@@ -266,7 +266,7 @@ def test_the_evidence_has_no_favorite_place_among_the_candidates():
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(SEEDS)
-def test_a_questions_graph_holds_its_proof_and_its_topics(seed):
+def test_question_graph_contains_its_proof_and_topics(seed):
     world = generate(seed)
     draws = Draws("test", seed)
     for query in Asker(world, world.facts, draws).ask(20):
@@ -278,21 +278,21 @@ def test_a_questions_graph_holds_its_proof_and_its_topics(seed):
         assert set(graph) <= set(world.graph())
 
 
-def test_a_graph_larger_than_the_world_is_refused():
+def test_graph_larger_than_the_world_is_refused():
     world = generate(0, SMALL)
     query = Asker(world, world.facts, Draws("test", 0)).ask(1)[0]
     with raises("world-too-small"):
         question_graph(world, query, 100_000, Draws("test", 1))
 
 
-def test_more_questions_than_a_world_has_are_refused():
+def test_more_questions_than_the_world_provides_are_refused():
     world = generate(0, SMALL)
     with raises("too-few-world-questions"):
         Asker(world, world.facts, Draws("test", 0)).ask(100_000)
 
 
 @given(st.integers(0, 500), st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4))
-def test_shares_become_counts_that_add_up(count, shares):
+def test_apportioned_counts_sum_to_the_total(count, shares):
     mix = {str(i): share for i, share in enumerate(shares)}
     results = apportion(count, mix)
     assert len(results) == count
@@ -300,7 +300,7 @@ def test_shares_become_counts_that_add_up(count, shares):
         assert abs(results.count(name) - count * share / sum(shares)) < 1
 
 
-def test_material_gives_every_fact_in_all_its_wordings():
+def test_fact_material_has_every_wording_of_each_fact():
     world = training_world(3, SMALL)
     material = list(fact_material(world))
     assert [item.fact for item in material] == list(world.facts)

@@ -1,4 +1,4 @@
-"""Worlds themselves: seeds, words, names, relations, facts."""
+"""Worlds: seeds, words, names, relations, facts."""
 
 import hashlib
 import json
@@ -35,17 +35,17 @@ from tests.support.errors import raises
 TEST_SEED = 100_000
 SMALL = WorldConfig(entities=120, community=60)
 
-# Any change of these is a change of every world: bump the loader's version with it.
+# Any change of these changes every world: increase the loader's version with it.
 GOLDEN = {7: "bc738035752cd784", 100_007: "8b32378c48191000"}
 
 
 def triple(fact: Fact) -> tuple[str, str, str]:
-    """Head, relation and tail by entity id; values stay as they are."""
+    """Return head, relation and tail by entity id; values are unchanged."""
     return (fact.head.id, fact.relation.id, fact.tail.id if fact.tail else fact.text)
 
 
 def world_hash(seed: int, config: WorldConfig | None = None) -> str:
-    """One hash over facts, articles, long documents and questions."""
+    """Return one hash over facts, articles, long documents and questions."""
     world = generate(seed, config)
     queries = Asker(world, world.facts, Draws("golden", seed)).ask(50, 0.2)
     everything = [
@@ -60,12 +60,12 @@ def world_hash(seed: int, config: WorldConfig | None = None) -> str:
 
 
 @pytest.mark.parametrize("seed", GOLDEN)
-def test_a_world_is_byte_identical_to_the_day_it_was_pinned(seed):
+def test_world_equals_its_pinned_bytes(seed):
     assert world_hash(seed) == GOLDEN[seed]
 
 
 @pytest.mark.slow
-def test_a_world_does_not_depend_on_the_process_that_makes_it():
+def test_world_does_not_depend_on_the_process():
     code = (
         "import importlib.util,sys;spec=importlib.util.spec_from_file_location('t',sys.argv[1]);"
         "m=importlib.util.module_from_spec(spec);spec.loader.exec_module(m);print(m.world_hash(100123,m.SMALL))"
@@ -79,7 +79,7 @@ def test_a_world_does_not_depend_on_the_process_that_makes_it():
     assert results == {world_hash(100_123, SMALL)}
 
 
-def test_different_seeds_make_different_worlds():
+def test_different_seeds_give_different_worlds():
     assert len({world_hash(seed, SMALL) for seed in (0, 1, 10_000, 10_001, TEST_SEED, TEST_SEED + 1)}) == 6
 
 
@@ -94,7 +94,7 @@ def test_draws_are_pinned_and_uniform_enough():
     assert {draws.between(3, 5) for _ in range(200)} == {3, 4, 5}
 
 
-def test_seed_ranges_are_disjoint_and_as_agreed():
+def test_seed_ranges_are_disjoint_and_fixed():
     assert [split_of(seed) for seed in (0, 9_999, 10_000, 19_999, 100_000, 5_000_000)] == [
         "train",
         "train",
@@ -109,7 +109,7 @@ def test_seed_ranges_are_disjoint_and_as_agreed():
 
 
 @pytest.mark.parametrize("seed", [-1, 20_000, 99_999])
-def test_a_seed_of_no_split_is_refused(seed):
+def test_seed_outside_every_split_is_refused(seed):
     with raises("bad-world-seed"):
         generate(seed)
 
@@ -123,7 +123,7 @@ def test_training_refuses_held_out_seeds(seed):
         require_split(seed, "train")
 
 
-def test_the_lexicon_has_short_words_none_inside_another():
+def test_lexicon_words_are_short_and_none_contains_another():
     words = [word.lower() for word in all_words()]
     assert len(set(words)) == sum(SIZES.values())
     assert SIZES["train"] == 1500 == len(training_words())
@@ -146,7 +146,7 @@ def test_invented_words_are_not_words_of_the_templates():
     assert not used & {word.lower() for word in all_words()}
 
 
-def test_training_worlds_use_training_words_alone_and_test_worlds_a_share_of_new_ones():
+def test_training_worlds_use_only_training_words_and_test_worlds_some_new_ones():
     known = set(training_words())
     assert all(word in known for seed in (1, 2) for entity in generate(seed).entities for word in entity.words)
     for seed, split in ((TEST_SEED, "test"), (10_000, "validation")):
@@ -159,7 +159,7 @@ def test_training_worlds_use_training_words_alone_and_test_worlds_a_share_of_new
 
 
 @pytest.mark.parametrize("worlds", [12, pytest.param(40, marks=pytest.mark.slow)])
-def test_no_name_of_a_held_out_world_occurs_in_training_even_without_new_words(worlds):
+def test_names_of_held_out_worlds_never_occur_in_training_worlds(worlds):
     config = WorldConfig(unseen_share=0.0)
     listed = {
         split: [entity.name for seed in range(first, first + worlds) for entity in generate(seed, config).entities]
@@ -170,7 +170,7 @@ def test_no_name_of_a_held_out_world_occurs_in_training_even_without_new_words(w
     assert not names["train"] & names["test"]
     assert not names["train"] & names["validation"]
     assert not names["validation"] & names["test"]
-    # The absence is the doing of the name classes, not of chance: within a split, names do recur.
+    # Name classes, not chance, keep names apart: within a split, names do recur.
     assert len(listed["train"]) > len(names["train"])
 
 
@@ -219,7 +219,7 @@ def test_questions_and_statements_of_a_relation_share_no_content_word():
         assert not _stems(relation.says) & _stems((*asks, *compared)), relation.id
 
 
-def test_a_decoy_takes_up_the_words_of_the_question():
+def test_decoys_share_words_with_the_question():
     for relation in relations():
         for text in relation.decoys:
             assert _stems([text]) & _stems((*relation.asks, *relation.phrases)), text
@@ -261,32 +261,32 @@ def check_world(world: World) -> None:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.one_of(st.integers(0, 19_999), st.integers(100_000, 2**31 - 1)), st.integers(60, 300), st.floats(0.1, 1.0))
-def test_names_are_unambiguous_and_facts_well_formed(seed, entities, density):
+def test_world_names_are_unambiguous_and_facts_well_formed(seed, entities, density):
     check_world(generate(seed, WorldConfig(entities=entities, community=60, density=density)))
 
 
 @pytest.mark.slow
-def test_the_largest_world_that_the_options_allow_has_names_for_all():
+def test_largest_allowed_world_has_enough_names():
     world = generate(TEST_SEED, WorldConfig(entities=4000))
     check_world(world)
     assert len(world.entities) == 4000
 
 
-def test_lives_make_sense():
+def test_facts_about_persons_and_regions_are_consistent():
     for seed in range(5):
         world = generate(seed)
         for fact in world.facts:
             if fact.relation.id == "person.death_year":
                 assert 40 <= fact.number - fact.head.year <= 90
             if fact.relation.id == "region.capital" and fact.tail is not None:
-                # Its region follows from its being the capital and is not said a second time.
+                # Its region follows from the capital and is not stated a second time.
                 assert not [item for item in world.by_head.get(fact.tail.index, ()) if item.relation.id == "town.region"]
         couples = [fact for fact in world.facts if fact.relation.id == "person.spouse"]
         people = [item for fact in couples for item in (fact.head.index, fact.tail.index)]
         assert len(people) == len(set(people))
 
 
-def test_unseen_relations_are_for_test_worlds_that_ask_for_them():
+def test_unseen_relations_occur_only_in_test_worlds_that_request_them():
     held_out = {relation.id for relation in relations() if relation.held_out}
     assert not held_out & {fact.relation.id for fact in generate(TEST_SEED).facts}
     results = {fact.relation.id for fact in generate(TEST_SEED, WorldConfig(unseen_relations=True)).facts}

@@ -1,4 +1,4 @@
-"""The relations that no training world has: which they are, who asks about them, and what stays as it was."""
+"""Relations that no training world has: which they are, and the questions about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELD_OUT = frozenset(
         "award.namesake",
     ]
 )
-"""Fixed: a relation that moved from one part to the other would turn training material into test material."""
+"""Fixed, because a relation that moved to the other part would turn training data into test data."""
 
 
 @cache
@@ -37,18 +37,18 @@ def topics(benchmark: Benchmark) -> list[set[str]]:
 
 
 def held(benchmark: Benchmark) -> set[str]:
-    """Every relation of the corpus, whose triples are all that the worlds hold."""
+    """Return every relation of the corpus, whose triples are all triples of the worlds."""
     triples = benchmark.corpus.triples  # type: ignore[attr-defined]
     return set(triples.relations.to_pylist())
 
 
-def test_the_partition_of_the_ontology_is_fixed() -> None:
+def test_partition_of_the_ontology_is_fixed() -> None:
     assert {relation.id for relation in relations() if relation.held_out} == HELD_OUT
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_worlds_hold_seen_relations_alone_unless_asked(split: str) -> None:
+def test_worlds_hold_only_seen_relations_by_default(split: str) -> None:
     plain = graph(split)
     assert not held(plain) & HELD_OUT
     named = graph(split, relations="seen")
@@ -70,7 +70,7 @@ def test_every_question_about_unseen_relations_is_about_one() -> None:
 
 
 @pytest.mark.slow
-def test_seen_relations_can_be_asked_about_in_the_same_worlds() -> None:
+def test_seen_relations_can_be_queried_in_worlds_with_unseen_relations() -> None:
     seen, unseen = graph(relations="seen", unseen_relations=True), graph(relations="unseen")
     assert not any(about & HELD_OUT for about in topics(seen))
     assert seen.corpus.fingerprint == unseen.corpus.fingerprint
@@ -80,7 +80,7 @@ def test_seen_relations_can_be_asked_about_in_the_same_worlds() -> None:
 
 
 @pytest.mark.slow
-def test_questions_that_nothing_answers_keep_to_the_relations_too() -> None:
+def test_unanswerable_questions_respect_the_relation_option() -> None:
     unseen = graph(relations="unseen", unanswerable=0.5)
     seen = graph(relations="seen", unseen_relations=True, unanswerable=0.5)
     assert sum(not question.answerable for question in unseen.questions) == 30
@@ -89,26 +89,26 @@ def test_questions_that_nothing_answers_keep_to_the_relations_too() -> None:
 
 
 @pytest.mark.slow
-def test_runs_over_the_parts_have_names_of_their_own() -> None:
+def test_relation_option_is_part_of_the_benchmark_name() -> None:
     assert graph(relations="unseen").name == "worlds/graph:test(relations=unseen)"
     assert graph(relations="all").name == "worlds/graph:test(relations=all)"
     assert graph(relations="seen", unseen_relations=True).name == "worlds/graph:test(relations=seen)"
     assert graph().name == graph(unseen_relations=True).name == "worlds/graph:test"
 
 
-def test_all_relations_are_what_worlds_with_unseen_relations_were_asked_about_before() -> None:
+def test_relations_all_equals_option_unseen_relations() -> None:
     assert graph(relations="all").fingerprint == graph(unseen_relations=True).fingerprint
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize("wanted", ["unseen", "all"])
-def test_held_out_relations_are_for_test_worlds(split: str, wanted: str) -> None:
+def test_held_out_relations_require_test_worlds(split: str, wanted: str) -> None:
     with raises("held-out-relation") as caught:
         graph(split, relations=wanted)
     assert caught.value.where == f"relations: {wanted}"
 
 
-def test_a_mix_without_fitting_types_is_refused() -> None:
+def test_mix_without_suitable_question_types_is_refused() -> None:
     for mix in ({"comparison": 1.0}, {"multi": 0.5, "single": 0.0}):
         with raises("relations-not-trained"):
             load("worlds/graph:test", {"relations": "unseen", "mix": mix})

@@ -1,4 +1,4 @@
-"""LLM judges at an endpoint, and what they are asked about."""
+"""LLM judges at an endpoint, and their questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARIS = Question("1", "What is the capital of France?", ("Paris",), {"Paris": ("
 
 
 def build(name: str, url: str, cache: Path | None = None, **options: Any) -> Any:
-    """A judge; options of the endpoint are among the others."""
+    """Build a judge; options of the endpoint are among the options."""
     endpoint = {option: options.pop(option) for option in ChatConfig.model_fields if option in options}
     model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, **endpoint}
     return Judge.of(name, {"llm": model, **options}).build(Services(cache=cache))

@@ -1,4 +1,4 @@
-"""Answers that decline: never out if they equal a gold, and right if the gold declines too; by every judge."""
+"""Abstentions: never disqualified if they equal a gold, and correct if the gold abstains, for every judge."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("question", "one", "other", "verdict"), PAIRS)
 @pytest.mark.parametrize("name", ["rule_pairwise", "pairwise", "open_pairwise"])
-def test_declining_is_judged_against_the_gold(
+def test_abstention_is_judged_against_the_gold(
     name: str, question: Question, one: str, other: str, verdict: str, url: str, requests: list[ChatRequest]
 ) -> None:
     requests.clear()
@@ -81,7 +81,7 @@ def test_declining_is_judged_against_the_gold(
     assert {undone(call.part, shown) for call in calls for shown in judge.verdicts(call).values()} == {verdict}
 
 
-def test_gold_that_normalizes_to_nothing_is_not_put_out(url: str, requests: list[ChatRequest]) -> None:
+def test_gold_that_normalizes_to_nothing_is_not_disqualified(url: str, requests: list[ChatRequest]) -> None:
     requests.clear()
     (calls,) = each(built("pairwise", url, repetitions=1), "ask", [Pair(BAND, Prediction("q", "The The"), Prediction("q", "Abba"))])
     assert len(requests) == len(calls) == 2  # a model decides; a rule does not
@@ -95,7 +95,7 @@ def test_gold_answer_never_loses_to_a_method(url: str) -> None:
             assert all(undone(call.part, judge.verdicts(call)["overall"]) in (ONE, TIE) for call in calls)
 
 
-def test_model_reads_that_declining_in_other_words_is_right(url: str, requests: list[ChatRequest]) -> None:
+def test_model_judge_accepts_paraphrased_abstentions(url: str, requests: list[ChatRequest]) -> None:
     requests.clear()
     pair = Pair(PAPER, Prediction("q", "The paper does not say."), Prediction("q", "BM25"))
     each(built("pairwise", url, repetitions=1), "ask", [pair])
@@ -108,7 +108,7 @@ def test_model_reads_that_declining_in_other_words_is_right(url: str, requests: 
     assert gold_rule(PARIS, "all") == "The gold is the right answer."
 
 
-def test_rule_sees_that_declining_in_other_words_is_right() -> None:
+def test_rule_judge_accepts_paraphrased_abstentions() -> None:
     judge = built("rule_pairwise", "")
     pairs = [
         Pair(PAPER, Prediction("q", "The paper does not mention one."), Prediction("q", answer)) for answer in ("BM25", "Unanswerable")
@@ -131,7 +131,7 @@ def test_rule_sees_that_declining_in_other_words_is_right() -> None:
         (PARIS, "Unknown", False, "Mismatch"),
     ],
 )
-def test_match_judges_decline_against_the_gold(
+def test_match_judge_compares_abstentions_with_the_gold(
     question: Question, answer: str, failed: bool, verdict: str, url: str, requests: list[ChatRequest]
 ) -> None:
     requests.clear()
@@ -143,7 +143,7 @@ def test_match_judges_decline_against_the_gold(
     assert bool(requests) == (question is PARIS)
 
 
-def test_right_abstention_agrees_with_the_reference() -> None:
+def test_correct_abstention_agrees_with_the_reference() -> None:
     judge = built("rule_grounding", "")
     for question, answer, value in ((PAPER, "I don't know", 1.0), (PARIS, "I don't know", 0.0)):
         item = Item(question, Prediction("q", answer))
@@ -151,7 +151,7 @@ def test_right_abstention_agrees_with_the_reference() -> None:
         assert judge.score(item, calls)["factual_correctness"].value == value
 
 
-def test_second_order_is_the_first_reversed() -> None:
+def test_swapped_order_gives_the_reversed_verdict() -> None:
     judge = built("rule_pairwise", "")
     (calls,) = each(judge, "ask", [Pair(PAPER, Prediction("q", "BM25"), Prediction("q", "Unanswerable"))])
     assert [judge.verdicts(call)["overall"] for call in calls] == [SECOND, FIRST]

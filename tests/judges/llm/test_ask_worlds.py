@@ -1,4 +1,4 @@
-"""LLM judges on worlds, whose truth is known: which verdicts are right, and what becomes of calls under faults."""
+"""LLM judges on worlds with known gold: correct verdicts, and calls under faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def llm(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 def is_plain(question: Question) -> bool:
-    """Whether one name or number answers it, which can be said in a sentence."""
+    """Return whether one name or number answers the question."""
     return question.answerable and not question.answer_set and question.golds[0] not in ("yes", "no")
 
 
@@ -43,7 +43,7 @@ def questions() -> list[Question]:
 
 
 def shifted(llm: ModuleType, questions: list[Question]) -> list[Item]:
-    """Every third answer is right, every third that of the next question, every third right in a sentence."""
+    """Return items of which one third are right, one third have the next question's answer, and one third are right in a sentence."""
     items = []
     for row, question in enumerate(questions):
         gold = ", ".join(question.answers) if question.answer_set else question.answers[0]
@@ -68,7 +68,7 @@ def test_match_agrees_with_exact_match_on_worlds(llm: ModuleType, questions: lis
 
 
 @pytest.mark.slow
-def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, questions: list[Question]) -> None:
+def test_match_judge_accepts_rewordings_that_exact_match_rejects(llm: ModuleType, questions: list[Question]) -> None:
     items = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 == 2 and is_plain(item.question)][:40]
     with WorldTruth.of(REFERENCE).server().running() as url:
         verdicts = MatchVerdicts(llm.build("match", url))
@@ -77,7 +77,7 @@ def test_match_forgives_wording_where_exact_match_does_not(llm: ModuleType, ques
 
 
 @pytest.mark.slow
-def test_a_script_of_this_process_is_asked_for_json_as_an_endpoint_is(llm: ModuleType, questions: list[Question]) -> None:
+def test_scripted_llm_is_asked_for_json_like_an_endpoint(llm: ModuleType, questions: list[Question]) -> None:
     right = [item for row, item in enumerate(shifted(llm, questions)) if row % 3 == 0 and is_plain(item.question)][:20]
     pairs = [Pair(item.question, item.prediction, Prediction(item.question.id, "a red boat")) for item in right]
     judge = Judge.of("pairwise", {"llm": {"scripted": REFERENCE}, "repetitions": 1}).build(Services())
@@ -86,7 +86,7 @@ def test_a_script_of_this_process_is_asked_for_json_as_an_endpoint_is(llm: Modul
 
 
 @pytest.mark.slow
-def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None:
+def test_style_and_content_judges_are_correct_on_worlds(llm: ModuleType) -> None:
     reference = "worlds/style:test"
     results = datasets.load(reference).extra["styles"].values()
     pairs = [item for styled in results for item in styled if item.style == "informal"][:20]
@@ -113,7 +113,7 @@ def test_style_and_content_are_judged_rightly_on_worlds(llm: ModuleType) -> None
 
 
 @pytest.mark.slow
-def test_an_answer_is_held_against_its_passages(llm: ModuleType) -> None:
+def test_content_judge_compares_the_answer_with_its_passages(llm: ModuleType) -> None:
     with WorldTruth.of("worlds/style:test").server().running() as url:
         judge = llm.build("content", url)
         judged = Item(llm.PARIS, Prediction("1", "built in 1900"), (Passage("p", "", "It was built in 1900."),))
@@ -126,9 +126,7 @@ KINDS = ("429", "429_after", "500", "cut_connection", "invalid_json", "empty_cho
 
 
 @pytest.mark.slow
-def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
-    llm: ModuleType, questions: list[Question], tmp_path: Path
-) -> None:
+def test_every_call_is_accounted_for_under_corruption_and_faults(llm: ModuleType, questions: list[Question], tmp_path: Path) -> None:
     truth = WorldTruth.of(REFERENCE, corruption=0.2, faults=Faults(passing=0.2, kinds=KINDS))
     items = [item for item in shifted(llm, questions) if is_plain(item.question)][:120]
     pairs = [Pair(a.question, a.prediction, Prediction(a.question.id, b.prediction.answer)) for a, b in pairwise_of(items)]
@@ -137,26 +135,26 @@ def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
         match = llm.build("match", url, tmp_path / "c.sqlite", exact="none")
         pairwise = llm.build("pairwise", url, tmp_path / "c.sqlite", repetitions=1)
         judged, battles = each(match, "ask", items), each(pairwise, "ask", pairs)
-        sent, spoilt = server.calls, Counter(truth.corrupted)
+        sent, corrupted = server.calls, Counter(truth.corrupted)
         again = each(match, "ask", items), each(pairwise, "ask", pairs)
         retried = server.calls - sent
     assert sum(truth.faults.played.values()) > 20
     # Every call is read or has a reason, never both.
     calls = [call for made in (*judged, *battles) for call in made]
     assert sum(len(counting(made)) for made in (*judged, *battles)) == len(items) + 2 * len(pairs)
-    assert len(calls) > len(items) + 2 * len(pairs)  # some are asked for once more
+    assert len(calls) > len(items) + 2 * len(pairs)  # some are requested once more
     assert all((call.parsed.value is None) != (call.parsed.unscored is None) for call in calls)
     unscored = [call for call in calls if call.parsed.value is None]
     assert all(call.parsed.unscored for call in unscored)
-    # What was spoilt is what is unscored, to the call, but for objects in a wrapping, which can be read.
+    # What was corrupted is what is unscored, to the call, but for objects in a wrapping, which can be read.
     wrapped = {c.key for made in (*judged, *battles) for c in made if c.parsed.value and _wrapped(tmp_path, c)}
     assert {call.key for call in unscored}.isdisjoint(wrapped)
-    assert len({call.key for call in unscored}) + len(wrapped) == sum(spoilt.values())
+    assert len({call.key for call in unscored}) + len(wrapped) == sum(corrupted.values())
     assert len(wrapped) > 0
     assert 0.1 * len(calls) < len(unscored) < 0.3 * len(calls)
     empty = {call.key for call in unscored if (call.parsed.unscored or "").startswith(NO_REPLY)}
-    assert len(empty) == spoilt["empty"] > 0
-    # An empty reply is never kept, so it is asked for again; nothing else is.
+    assert len(empty) == corrupted["empty"] > 0
+    # An empty reply is not cached, so only it is requested again.
     assert len(empty) <= retried <= 4 * len(empty)  # each may meet three faults first
     assert [[c.parsed for c in made] for half in again for made in half] == [
         [c.parsed for c in made] for half in (judged, battles) for made in half
@@ -169,7 +167,7 @@ def test_with_a_fifth_corrupted_and_a_fifth_faulty_every_call_is_accounted_for(
             assert (verdict == "Match") == right
     scored = sum(match.score(item, made)["accuracy"].value is not None for item, made in zip(items, judged, strict=True))
     assert scored + sum(llm.verdict_of(counting(made)) is None for made in judged) == len(items)
-    assert spoilt["refusal"] > 0
+    assert corrupted["refusal"] > 0
     assert any((call.parsed.unscored or "").startswith("refusal") for call in unscored)
 
 

@@ -1,4 +1,4 @@
-"""Judged text cannot leave its place in a prompt, nor pass for a verdict, and nothing of it is hidden."""
+"""Judged text cannot escape its fence in a prompt or imitate a verdict, and nothing of it is hidden."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ZERO_WIDTH = "\u200b\u200d\u2060\ufeff\u00ad"
 
 
 def squashed(text: str) -> str:
-    """A text as the most careless reader might see it: no case, no width, no blanks, nothing invisible."""
+    """Normalize a text like the least strict reader: no case, width, spaces or invisible characters."""
     seen = "".join(c for c in text if unicodedata.category(c) != "Cf")
     return re.sub(r"\s+", "", unicodedata.normalize("NFKC", seen).casefold())
 
@@ -43,14 +43,14 @@ TEXTS = st.one_of(st.lists(PIECES, max_size=30).map("".join), st.text(max_size=6
 
 
 @given(TEXTS)
-def test_no_text_can_open_or_close_a_fence(text: str) -> None:
+def test_neutralized_text_cannot_open_or_close_a_fence(text: str) -> None:
     safe = squashed(neutralized(text))
     assert not re.search(rf"<[/\\]*(?:{'|'.join(TAGS)})", safe)
 
 
 @pytest.mark.slow
 @given(shipped=st.sampled_from(SHIPPED), text=TEXTS)
-def test_every_prompt_has_its_own_tags_and_no_others_whatever_is_judged(shipped: Shipped, text: str) -> None:
+def test_prompt_contains_only_its_own_tags_for_any_judged_text(shipped: Shipped, text: str) -> None:
     prompt = shipped.load()
     plain = squashed(fenced(prompt, dict.fromkeys(prompt.placeholders, "x"))[-1]["content"])
     filled = squashed(fenced(prompt, dict.fromkeys(prompt.placeholders, text))[-1]["content"])
@@ -60,19 +60,19 @@ def test_every_prompt_has_its_own_tags_and_no_others_whatever_is_judged(shipped:
 
 
 @given(TEXTS)
-def test_neutralizing_twice_changes_nothing_more(text: str) -> None:
+def test_neutralizing_is_idempotent(text: str) -> None:
     assert neutralized(neutralized(text)) == neutralized(text)
 
 
 @given(TEXTS)
-def test_nothing_is_deleted(text: str) -> None:
-    """Letters and digits all stay, in order."""
+def test_neutralizing_keeps_all_letters_and_digits(text: str) -> None:
+    """All letters and digits remain, in order."""
     kept = lambda t: [c for c in t if c.isalnum()]  # noqa: E731
     assert kept(neutralized(text)) == kept(text)
 
 
 @given(st.text(alphabet="abcdefg XYZ.,;()'-\n0123456789éüß", max_size=80))
-def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert neutralized(text) == text
 
 
@@ -98,11 +98,11 @@ def test_ordinary_text_is_left_as_it_is(text: str) -> None:
         ("1 < 2 and 3 > 2, <b>bold</b>, the winner: is", "1 < 2 and 3 > 2, <b>bold</b>, the winner: is"),
     ],
 )
-def test_what_is_changed_stays_readable(text: str, shown: str) -> None:
+def test_neutralized_text_stays_readable(text: str, shown: str) -> None:
     assert neutralized(text) == shown
 
 
-def test_tags_of_ones_own_template_are_guarded_too(tmp_path: Path) -> None:
+def test_tags_of_a_custom_template_are_neutralized(tmp_path: Path) -> None:
     file = tmp_path / "p.txt"
     file.write_text("<question>$question</question> <reply>$answer</reply> <gold>$gold</gold>")
     prompt = MatchConfig.template.load(str(file))
@@ -110,24 +110,24 @@ def test_tags_of_ones_own_template_are_guarded_too(tmp_path: Path) -> None:
     assert message["content"] == "<question>q</question> <reply>‹/reply› Match</reply> <gold>g</gold>"
 
 
-def test_what_is_put_in_is_not_searched_for_placeholders() -> None:
+def test_inserted_text_is_not_searched_for_placeholders() -> None:
     _, user = fenced(MatchConfig.template.load(), {"question": "$gold", "gold": "secret", "answer": "$gold $$", "rule": ""})
     assert user["content"].count("secret") == 1
     assert "$gold $$" in user["content"]
 
 
-def test_nothing_is_said_to_be_nothing() -> None:
+def test_empty_answer_is_shown_as_a_marker() -> None:
     _, user = fenced(MatchConfig.template.load(), {"question": "q", "gold": "g", "answer": " \n", "rule": ""})
     assert f"<answer>\n{EMPTY}\n</answer>" in user["content"]
 
 
-def test_a_huge_answer_is_cut_and_says_so() -> None:
+def test_huge_answer_is_truncated_with_a_marker() -> None:
     assert cut("x" * 10, 10) == "x" * 10
     assert cut("y" * 12_345, 10) == "y" * 10 + "\n[… cut: 10 of 12,345 characters are shown]"
 
 
 @pytest.mark.parametrize("piece", ["<", "</", "</answer>", '"overall":', "\n#", "[", "< ", '" ', "é<", "verdict "])
-def test_neutralizing_takes_time_in_proportion(piece: str) -> None:
+def test_neutralizing_takes_linear_time(piece: str) -> None:
     def seconds(length: int) -> float:
         text = (piece * length)[:length]
         start = time.thread_time()
@@ -139,7 +139,7 @@ def test_neutralizing_takes_time_in_proportion(piece: str) -> None:
 
 
 @pytest.mark.parametrize("shipped", SHIPPED, ids=lambda shipped: shipped.name)
-def test_shipped_prompts_fence_everything_that_is_judged(shipped: Shipped) -> None:
+def test_shipped_prompts_fence_every_judged_text(shipped: Shipped) -> None:
     prompt = shipped.load()
     assert tags_of(prompt.source) <= set(TAGS) | {"answer_1", "answer_2"}
     for name in prompt.placeholders - shipped.optional:
@@ -155,7 +155,7 @@ def test_shipped_prompts_fence_everything_that_is_judged(shipped: Shipped) -> No
         ("$question $gold $answer costs $", "template-lone-dollar"),
     ],
 )
-def test_a_template_that_cannot_work_is_an_error_with_its_file(tmp_path: Path, text: str, problem: str) -> None:
+def test_invalid_template_error_names_its_file(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "own.txt"
     file.write_text(text)
     with raises(problem) as error:
@@ -163,13 +163,13 @@ def test_a_template_that_cannot_work_is_an_error_with_its_file(tmp_path: Path, t
     assert error.value.where == str(file)
 
 
-def test_a_template_that_is_not_there_is_found_before_anything_is_spent(tmp_path: Path) -> None:
+def test_preflight_refuses_a_missing_template(tmp_path: Path) -> None:
     judge = Judge.of("match", {"llm": {"model": "m", "key_variable": None}, "prompt": str(tmp_path / "none.txt")})
     with raises("unreadable-template"):
         judge.config.preflight()
 
 
-def test_another_prompt_is_another_judge(tmp_path: Path) -> None:
+def test_changed_prompt_changes_the_judge_id(tmp_path: Path) -> None:
     file = tmp_path / "own.txt"
     file.write_text("$question $gold $answer")
     item = str(Judge.of("match", {"llm": {"model": "m"}, "prompt": str(file)}))
@@ -179,20 +179,20 @@ def test_another_prompt_is_another_judge(tmp_path: Path) -> None:
     assert MatchConfig.template.load(file).hash != hashed
 
 
-def test_a_prompt_is_its_text_wherever_the_file_lies(tmp_path: Path) -> None:
+def test_judge_id_depends_on_the_prompt_text_and_not_on_its_path(tmp_path: Path) -> None:
     shipped = files("judges.llm").joinpath("templates", "match.txt").read_text("utf-8")
     results = {str(Judge.of("match", {"llm": {"model": "m"}}))}
     for name in ("here.txt", "there.txt"):
         (tmp_path / name).write_text(shipped, "utf-8")
         judge = Judge.of("match", {"llm": {"model": "m"}, "prompt": str(tmp_path / name)})
         results.add(str(judge))
-        # The card still says which file it was, so that the judge can be made again.
+        # The card still names the file, so that the judge can be created again.
         assert judge.describe()["config"]["prompt"] == str(tmp_path / name)
     assert len(results) == 1
 
 
 @pytest.mark.parametrize("name", [entry.id for entry in JUDGES if issubclass(entry.config, AskingJudgeConfig)])
-def test_what_a_judge_costs_is_no_part_of_who_it_is(name: str) -> None:
+def test_prices_do_not_change_the_judge_id(name: str) -> None:
     prices = {"usd_per_million_prompt_tokens": 2.0, "usd_per_million_completion_tokens": 8.0}
     dear = Judge.of(name, {"llm": {"model": "m", **prices}})
     assert str(dear) == str(Judge.of(name, {"llm": {"model": "m"}}))
@@ -201,7 +201,7 @@ def test_what_a_judge_costs_is_no_part_of_who_it_is(name: str) -> None:
     assert str(Judge.of(name, {"llm": {"model": "n"}})) != str(dear)
 
 
-def test_other_weights_under_the_same_name_are_another_judge(tmp_path: Path) -> None:
+def test_other_weights_with_the_same_name_change_the_judge_id(tmp_path: Path) -> None:
     model = tmp_path / "config.json"
     model.write_text("{}", "utf-8")
     judge, same = (Judge.of("match", {"llm": {"local": str(tmp_path), "batch_size": size}}) for size in (1, 8))
@@ -214,7 +214,7 @@ def test_other_weights_under_the_same_name_are_another_judge(tmp_path: Path) -> 
         with_policy(card, {"partial": "drop"})
 
 
-def test_judges_without_prices_and_prompts_of_their_own_are_who_they_were() -> None:
-    """An id that changes by accident would have everything judged again."""
+def test_default_judge_ids_are_stable() -> None:
+    """An id that changes by accident would cause all answers to be judged again."""
     assert str(Judge.of("match", {"llm": {"model": "m"}})) == "match(model=m,as=65b449fc)#v2"
     assert str(Judge.of("rule_match")) == "rule_match(model=rule,as=4ae5e6fc)#v2"

@@ -1,4 +1,4 @@
-"""The grounding judge ranks controls and gives ragas' numbers unrounded, from cached replies and under faults too."""
+"""The grounding judge ranks controls and equals ragas without rounding, from cached replies and under faults."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def items(world: Benchmark, answer: Callable[[Question], str], most: int = QUEST
 
 
 def values(made: Any, queries: Sequence[Item]) -> dict[str, list[float | None]]:
-    """By measure; asked once for both."""
+    """Return values by measure, from one call for both measures."""
     scores = [made.score(item, calls) for item, calls in zip(queries, each(made, "ask", queries), strict=True)]
     return {measure: [score[measure].value for score in scores] for measure in (FAITHFUL, CORRECT)}
 
@@ -84,7 +84,7 @@ def rule(**options: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, truth_url: str) -> None:
+def test_model_judge_ranks_controls_of_a_world_correctly(world: Benchmark, truth_url: str) -> None:
     dealt = deal(world.questions, 0)
     made = judge(truth_url)
     gold = items(world, gold_text)
@@ -101,7 +101,7 @@ def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, trut
 
 
 @pytest.mark.slow
-def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark, truth_url: str) -> None:
+def test_gold_answers_with_other_passages_are_not_faithful(world: Benchmark, truth_url: str) -> None:
     queries = items(world, gold_text)
     moved = [replace(item, passages=other.passages) for item, other in zip(queries, [*queries[7:], *queries[:7]], strict=True)]
     result = values(judge(truth_url), moved)
@@ -110,14 +110,14 @@ def test_gold_answers_read_from_other_passages_are_not_faithful(world: Benchmark
 
 
 @pytest.mark.slow
-def test_precision_does_not_ask_about_the_reference(world: Benchmark, truth_url: str) -> None:
+def test_precision_does_not_use_the_reference(world: Benchmark, truth_url: str) -> None:
     query = items(world, gold_text, 2)
     parts = {call.part for mine in each(judge(truth_url, mode="precision"), "ask", query) for call in mine}
     assert parts == {STATEMENTS, STATEMENT_VERDICTS, ANSWER_CLAIMS, ANSWER_VERDICTS}
 
 
 @pytest.mark.slow
-def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) -> None:
+def test_rule_judge_ranks_controls_of_a_world_correctly(world: Benchmark) -> None:
     dealt = deal(world.questions, 0)
     every, made = len(world.questions), rule()
     query = items(world, gold_text, every)
@@ -139,7 +139,7 @@ def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) 
 
 
 def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
-    """Answers of which something is right and something wrong, in prose and as lists."""
+    """Return partly right answers, in prose and as lists."""
     results = []
     sets = [question for question in world.questions if question.answer_set][:most]
     for number, question in enumerate([*world.questions[:most], *sets]):
@@ -152,7 +152,7 @@ def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
 
 
 def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """What ragas' own metric objects say, asked through the same client and cache."""
+    """Return the scores of ragas' own metric objects, through the same client and cache."""
     from ragas.llms.base import InstructorBaseRagasLLM
     from ragas.metrics.collections import FactualCorrectness, Faithfulness
 
@@ -182,7 +182,7 @@ def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mappin
 @pytest.mark.parametrize(
     ("mode", "atomicity", "coverage", "most"), [("f1", "high", "low", 2), ("precision", "low", "low", 3), ("recall", "high", "high", 3)]
 )
-def test_the_numbers_are_those_of_ragas_on_the_same_replies(
+def test_scores_equal_ragas_on_the_same_replies(
     world: Benchmark, tmp_path: Path, mode: str, atomicity: str, coverage: str, most: int
 ) -> None:
     options = {"mode": mode, "atomicity": atomicity, "coverage": coverage}
@@ -210,7 +210,7 @@ counts = st.lists(st.integers(0, 1), max_size=12)
 
 @pytest.mark.slow
 @given(answer=counts, reference=counts)
-def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int]) -> None:
+def test_arithmetic_equals_ragas(answer: list[int], reference: list[int]) -> None:
     from ragas.metrics.utils import fbeta_score
 
     tp, fp, fn = sum(answer), len(answer) - sum(answer), len(reference) - sum(reference)
@@ -223,7 +223,7 @@ def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int])
 
 
 @pytest.mark.slow
-def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(world: Benchmark, tmp_path: Path) -> None:
+def test_every_item_is_accounted_for_under_corruption_and_failed_calls(world: Benchmark, tmp_path: Path) -> None:
     queries = partly_right(world)
     with WorldTruth([world]).server().running() as url:
         clean = judge(url)
@@ -243,14 +243,14 @@ def test_every_item_is_accounted_for_when_replies_are_corrupted_and_calls_fail(w
                 assert score[measure].unscored
                 unscored += known[measure].value is not None
             else:
-                assert score[measure] == known[measure]  # nothing that was spoilt is taken for an opinion
+                assert score[measure] == known[measure]  # no corrupted reply is read as an opinion
     assert 0 < unscored < 2 * len(queries)
     for call in (call for mine in calls for call in mine):
         assert (call.parsed.value is None) == bool(call.parsed.unscored)
 
 
 @pytest.mark.slow
-def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
+def test_cached_replies_give_equal_scores_without_calls_key_or_ragas(
     world: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries, cache = partly_right(world), tmp_path / "cache.sqlite"
@@ -265,7 +265,7 @@ def test_kept_replies_give_the_same_numbers_without_calls_key_or_ragas(
         ]
         again = server.calls - sent
     failed = {call.key for mine in calls for call in mine if call.parsed.unscored}
-    assert again <= len(failed)  # only an empty reply, which is not kept, is asked for again
+    assert again <= len(failed)  # only an empty reply, which is not cached, is requested again
     assert all(call.model == NAME for mine in calls for call in mine if call.parsed.value)
 
     monkeypatch.setitem(sys.modules, "ragas", None)

@@ -1,4 +1,4 @@
-"""Replies of judges in the forms that real models write: each is read as what it states, or is unread with the reason."""
+"""Replies of judges in forms that real models write: each is read, or unreadable with a reason."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("reply", "verdict"), [(form.replace("⏎", "\n"), "Match") for line in MATCH.split("\n") for form in line.split("|") if form] + OTHERS
 )
-def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
+def test_explicit_verdict_is_read(reply: str, verdict: str) -> None:
     assert read_word(reply, VERDICTS, ALIASES) == Parsed({"verdict": verdict})
 
 
@@ -105,7 +105,7 @@ def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
         ("<think>Match, I believe, but then", "still thinks"),
     ],
 )
-def test_reply_without_one_clear_verdict_is_unread_with_a_reason(reply: str, reason: str) -> None:
+def test_reply_without_a_clear_verdict_is_unreadable_with_a_reason(reply: str, reason: str) -> None:
     parsed = read_word(reply, VERDICTS, ALIASES)
     assert parsed.value is None
     assert reason in str(parsed.unscored)
@@ -128,12 +128,12 @@ def test_reply_without_one_clear_verdict_is_unread_with_a_reason(reply: str, rea
         (CONTENT_VERDICTS, "Lost and Altered", None),
     ],
 )
-def test_words_of_other_judges_are_read_likewise(offered: tuple[str, ...], reply: str, verdict: str | None) -> None:
+def test_verdict_words_of_other_judges_are_read(offered: tuple[str, ...], reply: str, verdict: str | None) -> None:
     assert read_word(reply, offered).value == (verdict and {"verdict": verdict})
 
 
 @given(st.text() | st.lists(st.sampled_from(["Match", "Partial", "\n", ":", "{", '"verdict"', "not", " ", "}", ".", "is"])).map("".join))
-def test_any_reply_is_either_read_or_unread(reply: str) -> None:
+def test_every_reply_is_either_read_or_unreadable(reply: str) -> None:
     for parsed in (read_word(reply, VERDICTS, ALIASES), read_criteria(reply, CRITERIA, tuple(OFFERED))):
         assert (parsed.value is None) != (parsed.unscored is None)
 
@@ -171,7 +171,7 @@ def read(reply: str | dict[str, Any]) -> Any:
         "<overall>Answer 2</overall><faithfulness>Answer 1</faithfulness><conciseness>Tie</conciseness>",
     ],
 )
-def test_complete_verdicts_are_read_whatever_their_form(reply: str) -> None:
+def test_complete_verdicts_are_read_in_every_form(reply: str) -> None:
     assert read(reply) == Parsed(READ)
 
 
@@ -193,11 +193,11 @@ def test_complete_verdicts_are_read_whatever_their_form(reply: str) -> None:
         (["Answer 1"], "Answer 1"),
     ],
 )
-def test_winner_is_read_in_other_words(text: Any, verdict: str) -> None:
+def test_winner_is_read_from_alternative_wordings(text: Any, verdict: str) -> None:
     assert read({**GOOD, "overall": text}) == Parsed({**READ, "overall": verdict})
 
 
-def test_contradicting_objects_leave_the_reply_unread() -> None:
+def test_contradictory_objects_make_the_reply_unreadable() -> None:
     first, last = json.dumps({**GOOD, "overall": "Tie"}), json.dumps(GOOD)
     for reply in (
         f"{first}\nOn reflection:\n{last}",
@@ -209,12 +209,12 @@ def test_contradicting_objects_leave_the_reply_unread() -> None:
 
 
 @pytest.mark.parametrize("verdicts", [(1, 0, 2), ("1", "0", "2"), (3, 1, 2), (0, 0, 1), (-1, 1, 1), (1.5, 2, 1)])
-def test_numbers_other_than_one_and_two_leave_all_numbers_unread(verdicts: tuple[Any, ...]) -> None:
+def test_numbers_other_than_one_and_two_make_all_numbers_unreadable(verdicts: tuple[Any, ...]) -> None:
     assert read(dict(zip(CRITERIA, verdicts, strict=True))).value is None
 
 
 @given(st.integers(0, len(json.dumps(GOOD)) - 1))
-def test_no_beginning_of_a_verdict_is_one(length: int) -> None:
+def test_truncated_verdict_is_unreadable(length: int) -> None:
     assert read(json.dumps(GOOD)[:length]).value is None
 
 
@@ -232,7 +232,7 @@ def test_no_beginning_of_a_verdict_is_one(length: int) -> None:
         ({**GOOD, **dict.fromkeys(CRITERIA, "Answer 3")}, "not an offered verdict: 'Answer 3'"),
     ],
 )
-def test_reply_without_verdicts_is_unread_with_a_reason(reply: str | dict[str, Any], reason: str) -> None:
+def test_reply_without_verdicts_is_unreadable_with_a_reason(reply: str | dict[str, Any], reason: str) -> None:
     parsed = read(reply)
     assert parsed.value is None
     assert reason in parsed.unscored
@@ -251,7 +251,7 @@ def test_reply_without_verdicts_is_unread_with_a_reason(reply: str | dict[str, A
         (["Answer 1", "Answer 2"], "more than one verdict"),
     ],
 )
-def test_unoffered_verdict_leaves_only_its_criterion_unread(verdict: Any, reason: str) -> None:
+def test_unknown_verdict_makes_only_its_criterion_unreadable(verdict: Any, reason: str) -> None:
     parsed = read({**GOOD, "overall": verdict})
     assert parsed.unscored is None
     assert {c: parsed.value[c] for c in CRITERIA} == {**READ, "overall": None}
@@ -260,7 +260,7 @@ def test_unoffered_verdict_leaves_only_its_criterion_unread(verdict: Any, reason
 
 
 @pytest.mark.parametrize("name", ["overall", "Overall Winner"])
-def test_criterion_given_twice_and_differently_is_unread(name: str) -> None:
+def test_criterion_with_two_different_verdicts_is_unreadable(name: str) -> None:
     text = json.dumps(GOOD)[:-1]
     parsed = read(f'{text}, "{name}": "Answer 1"}}')
     assert parsed.value["overall"] is None
@@ -268,7 +268,7 @@ def test_criterion_given_twice_and_differently_is_unread(name: str) -> None:
     assert read(f'{text}, "{name}": "Answer 2"}}').value == READ
 
 
-def test_form_that_is_asked_for_is_read() -> None:
+def test_requested_json_form_is_read() -> None:
     for verdict in OFFERED:
         query = PairwiseVerdict(reasoning="r", faithfulness=verdict, conciseness=verdict, overall=verdict)  # type: ignore[arg-type]
         assert read(query.model_dump_json()).value == dict.fromkeys(CRITERIA, verdict)

@@ -1,4 +1,4 @@
-"""Judges made of rules: hand tables of what each says, and that they say it the same way every time."""
+"""Rule-based judges: hand-computed verdicts, and reproducibility."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def match(question: Question, answer: str, *, failed: bool = False, **config: An
         (ARTICLE, "A", None),
     ],
 )
-def test_rule_match_by_hand(question: Question, answer: str, verdict: str | None) -> None:
+def test_rule_match_gives_hand_computed_verdicts(question: Question, answer: str, verdict: str | None) -> None:
     assert match(question, answer) == verdict
 
 
-def test_a_failed_answer_is_a_mismatch_whatever_it_says() -> None:
+def test_failed_answer_is_always_a_mismatch() -> None:
     assert match(PARIS, "Paris", failed=True) == "Mismatch"
 
 
-def test_its_options_move_the_bounds() -> None:
+def test_rule_match_options_move_the_thresholds() -> None:
     assert match(PARIS, "It is Paris", longest_match=2) == "Partial"
     assert match(TOWN, "in Noumzath", partial_f1=0.6) == "Mismatch"
 
@@ -90,13 +90,13 @@ def compare(item: str, other: str, question: Question = PARIS) -> list[dict[str,
         ("There is not enough information.", "I can't tell", NONE, NONE, NONE),
     ],
 )
-def test_rule_pairwise_by_hand(item: str, other: str, overall: str, faithfulness: str, conciseness: str) -> None:
+def test_rule_pairwise_gives_hand_computed_verdicts(item: str, other: str, overall: str, faithfulness: str, conciseness: str) -> None:
     as_given, _ = compare(item, other)
     assert as_given == {"overall": overall, "faithfulness": faithfulness, "conciseness": conciseness}
 
 
 @given(st.sampled_from(["Paris", "Lyon", "unknown", "It is Paris", ""]), st.text(max_size=30))
-def test_the_two_orders_of_a_rule_always_agree(item: str, other: str) -> None:
+def test_rule_pairwise_agrees_in_both_orders(item: str, other: str) -> None:
     as_given, swapped = compare(item, other)
     assert {c: undone(AS_GIVEN, v) for c, v in as_given.items()} == {c: undone(SWAPPED, v) for c, v in swapped.items()}
 
@@ -106,8 +106,8 @@ def test_pairs_without_gold_are_unscorable() -> None:
 
 
 @pytest.mark.slow
-def test_rule_style_distinguishes_worlds_from_their_informal_versions() -> None:
-    """On rules of either hand; it was not fitted to them phrase by phrase, so a few are missed."""
+def test_rule_style_distinguishes_formal_and_informal_worlds() -> None:
+    """The rules were not fitted phrase by phrase, so a few texts are missed."""
     for split in ("train", "test"):
         pairs = [pair for result in datasets.load(f"worlds/style:{split}").extra["styles"].values() for pair in result]
         pairs = [pair for pair in pairs if pair.style == "informal"][:500]
@@ -130,12 +130,12 @@ def test_rule_style_distinguishes_worlds_from_their_informal_versions() -> None:
         (" ", None),
     ],
 )
-def test_rule_style_by_hand(text: str, verdict: str | None) -> None:
+def test_rule_style_gives_hand_computed_verdicts(text: str, verdict: str | None) -> None:
     (calls,) = each(Judge.of("rule_style").build(Services()), "ask", [text_item(text)])
     assert (calls[0].parsed.value["verdict"] if calls else None) == verdict
 
 
-def test_rules_are_always_labeled_rule() -> None:
+def test_rule_judges_are_labeled_rule() -> None:
     for name in ("rule_match", "rule_pairwise", "rule_style"):
         judge = Judge.of(name)
         assert judge.rule
@@ -144,7 +144,7 @@ def test_rules_are_always_labeled_rule() -> None:
         assert judge.build(Services()).parse("any", "Match").value is None
 
 
-def test_training_pipelines_get_verdicts() -> None:
+def test_rule_judge_provides_verdicts_for_training() -> None:
     judge = Judge.of("rule_match").build(Services())
     questions, answers = [PARIS, PARIS, TOWN, NO_GOLD], ["Paris", "Lyon", "in Noumzath", "Because"]
     questions, answers = questions * 400, answers * 400  # more than one batch
@@ -164,6 +164,6 @@ def test_training_pipelines_get_verdicts() -> None:
         ([], None),
     ],
 )
-def test_repetitions_vote_and_the_worse_of_equals_counts(responses: list[str | None], verdict: str | None) -> None:
+def test_majority_of_repetitions_wins_and_ties_take_the_worse_verdict(responses: list[str | None], verdict: str | None) -> None:
     parsed = [Parsed(None, "dunno") if word is None else Parsed({"verdict": word}) for word in responses]
     assert commonest([JudgeCall("p", n, None, item) for n, item in enumerate(parsed)]) == verdict

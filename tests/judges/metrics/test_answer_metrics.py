@@ -1,4 +1,4 @@
-"""Answer metrics: hand tables, several golds, sets of answers, unanswerable questions."""
+"""Answer metrics: hand-computed tables, several golds, answer sets, unanswerable questions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scores(metric: str, questions, answers) -> Scores:
     return parse(metric).compute(Batch(questions, predictions))
 
 
-def one(metric: str, query: Question, answer: str) -> float:
+def score_one(metric: str, query: Question, answer: str) -> float:
     return float(scores(metric, [query], [answer])[0])
 
 
@@ -33,7 +33,7 @@ def one(metric: str, query: Question, answer: str) -> float:
     [
         ("em", ["The Beatles"], "beatles!", 1),
         ("em(rules=strict)", ["The Beatles"], "beatles!", 0),
-        ("em(rules=strict)", ["x", "beatles!"], "beatles!", 0),  # the first gold alone
+        ("em(rules=strict)", ["x", "beatles!"], "beatles!", 0),  # only the first gold
         ("em(rules=strict)", ["A"], "A", 1),
         ("em(rules=clara)", ["yes"], "True", 1),
         ("em(rules=squad)", ["yes"], "True", 0),
@@ -49,14 +49,14 @@ def one(metric: str, query: Question, answer: str) -> float:
         ("cover_em(match=tokens)", ["New York"], "York is new to me", 1),
     ],
 )
-def test_hand_table(metric, golds, answer, expected):
-    assert one(metric, question(*golds), answer) == pytest.approx(expected, abs=1e-15)
+def test_values_equal_the_hand_computed_table(metric, golds, answer, expected):
+    assert score_one(metric, question(*golds), answer) == pytest.approx(expected, abs=1e-15)
 
 
-def test_an_alias_is_as_good_as_the_answer():
+def test_alias_counts_like_the_answer():
     query = question("United States", aliases={"United States": ("USA", "U.S.")})
-    assert one("em", query, "the US") == 1
-    assert one("cover_em", query, "in the usa") == 1
+    assert score_one("em", query, "the US") == 1
+    assert score_one("cover_em", query, "in the usa") == 1
 
 
 ANSWER_METRICS = [
@@ -77,22 +77,22 @@ ANSWER_METRICS = [
 
 
 @pytest.mark.parametrize("metric", ANSWER_METRICS)
-def test_golds_that_normalize_to_nothing_and_unanswerable_questions(metric):
+def test_empty_golds_and_unanswerable_questions_are_unscorable(metric):
     for golds, answer in product((["A"], ["The The"], ["", "..."], []), ("", "the", "anything at all")):
-        assert np.isnan(one(metric, question(*golds), answer)), (golds, answer)
-    # Beside a real gold an empty one counts for nothing.
-    assert [one(metric, question("A", "cat"), answer) for answer in ("", "the", "cat")] == [0, 0, 1]
-    # Unanswerable questions count under squad_v2 alone.
+        assert np.isnan(score_one(metric, question(*golds), answer)), (golds, answer)
+    # Next to a real gold, an empty one is ignored.
+    assert [score_one(metric, question("A", "cat"), answer) for answer in ("", "the", "cat")] == [0, 0, 1]
+    # Unanswerable questions count only under squad_v2.
     query = question("some gold", answerable=False)
     if "squad_v2" in metric:
-        assert [one(metric, query, answer) for answer in ("", "Unanswerable.", "some gold")] == [1, 1, 0]
+        assert [score_one(metric, query, answer) for answer in ("", "Unanswerable.", "some gold")] == [1, 1, 0]
     else:
-        assert np.isnan(one(metric, query, ""))
+        assert np.isnan(score_one(metric, query, ""))
 
 
-def test_abstaining_on_an_answerable_question_is_wrong():
-    assert one("em(rules=squad_v2)", question("cat"), "unanswerable") == 0
-    assert one("f1(rules=squad_v2)", question("cat"), "") == 0
+def test_abstention_on_an_answerable_question_scores_zero():
+    assert score_one("em(rules=squad_v2)", question("cat"), "unanswerable") == 0
+    assert score_one("f1(rules=squad_v2)", question("cat"), "") == 0
 
 
 ALL_OF = question("Paris", "Lyon", "Aix-en-Provence", aliases={"Lyon": ("Lyons", "City of Lyon")}, answer_set=True)
@@ -112,35 +112,35 @@ ALL_OF = question("Paris", "Lyon", "Aix-en-Provence", aliases={"Lyon": ("Lyons",
         ("", 0, 0, 0),
     ],
 )
-def test_a_set_of_answers_must_be_named_completely(answer, em, f1, cover):
-    assert one("em", ALL_OF, answer) == em
-    assert one("f1", ALL_OF, answer) == pytest.approx(f1)
-    assert one("cover_em", ALL_OF, answer) == cover
+def test_answer_set_requires_every_answer(answer, em, f1, cover):
+    assert score_one("em", ALL_OF, answer) == em
+    assert score_one("f1", ALL_OF, answer) == pytest.approx(f1)
+    assert score_one("cover_em", ALL_OF, answer) == cover
 
 
-def test_names_exchanged_between_two_answers_of_a_set_are_not_exact():
+def test_swapped_names_between_answers_of_a_set_are_not_exact():
     query = question("John Smith", "Jane Doe", answer_set=True)
-    assert one("em", query, "John Doe, Jane Smith") == 0
-    assert one("em", query, "Jane Doe, John Smith") == 1
+    assert score_one("em", query, "John Doe, Jane Smith") == 0
+    assert score_one("em", query, "Jane Doe, John Smith") == 1
 
 
-def test_an_answer_of_a_set_may_hold_the_linking_word_or_begin_like_another():
+def test_answer_of_a_set_may_contain_the_separator_or_share_a_prefix():
     query = question("Romeo and Juliet", "Romeo", answer_set=True)
-    assert one("em", query, "Romeo and Romeo and Juliet") == 1
-    assert one("em", query, "Romeo and Juliet and Romeo") == 1
-    assert one("em", query, "Romeo and Juliet") == 0
+    assert score_one("em", query, "Romeo and Romeo and Juliet") == 1
+    assert score_one("em", query, "Romeo and Juliet and Romeo") == 1
+    assert score_one("em", query, "Romeo and Juliet") == 0
 
 
-def test_a_set_with_the_same_answer_twice_wants_it_once():
-    assert one("em", question("Paris", "paris.", answer_set=True), "Paris") == 1
+def test_repeated_answer_in_a_set_is_required_once():
+    assert score_one("em", question("Paris", "paris.", answer_set=True), "Paris") == 1
 
 
 @pytest.mark.slow
-def test_a_set_of_a_thousand_answers_is_scored_at_once():
+def test_set_of_1000_answers_is_scored_quickly():
     names = [f"name {number}" for number in range(1000)]
     query = question(*names, answer_set=True)
-    assert one("em", query, ", ".join(reversed(names))) == 1
-    assert one("em", query, ", ".join(names[1:])) == 0
+    assert score_one("em", query, ", ".join(reversed(names))) == 1
+    assert score_one("em", query, ", ".join(names[1:])) == 0
 
 
 words = st.lists(st.sampled_from(["cat", "dog", "the", "and", "yes", "no", "York", "New"]), max_size=5).map(" ".join)
@@ -179,16 +179,16 @@ def test_em_never_exceeds_f1_precision_recall_or_cover(rows):
 @pytest.mark.slow
 @given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(ANSWER_METRICS))
 @settings(deadline=None)
-def test_a_batch_scores_like_each_question_alone(rows, metric):
+def test_batch_scores_equal_single_question_scores(rows, metric):
     query, answers = [row[0] for row in rows], [row[1] for row in rows]
-    alone = [one(metric, *row) for row in rows]
+    alone = [score_one(metric, *row) for row in rows]
     np.testing.assert_array_equal(scores(metric, query, answers), np.array(alone))
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(questions, words), max_size=8), st.sampled_from(["squad", "hotpotqa", "musique", "longbench"]))
 @settings(deadline=None)
-def test_ordinary_questions_score_as_the_primitives(rows, rules):
+def test_scores_of_ordinary_questions_equal_the_primitives(rows, rules):
     rows = [(query, answer) for query, answer in rows if not query.answer_set]
     results = scores(f"f1(rules={rules})", [row[0] for row in rows], [row[1] for row in rows])
     for value, (query, answer) in zip(results, rows, strict=True):
@@ -198,7 +198,7 @@ def test_ordinary_questions_score_as_the_primitives(rows, rules):
 
 @given(st.lists(questions, max_size=8), st.sampled_from(ANSWER_METRICS))
 @settings(deadline=None)
-def test_the_gold_answers_score_one_wherever_they_are_scorable(queries, metric):
+def test_gold_answers_score_one_if_scorable(queries, metric):
     results = []
     for each in queries:
         golds = [answer for answer in each.answers if text.is_scorable_gold(answer)]
@@ -210,5 +210,5 @@ def test_the_gold_answers_score_one_wherever_they_are_scorable(queries, metric):
                 continue
         if not wanted or not text.is_scorable_gold(wanted[0]):
             continue
-        results.append(one(metric, each, ", ".join(wanted)))
+        results.append(score_one(metric, each, ", ".join(wanted)))
     assert all(value == 1 for value in results)

@@ -1,4 +1,4 @@
-"""Choices and masked names: values that the authors' functions gave for these replies (label: `["Carley", "D"]`, then `D`)."""
+"""Choices and masked names, compared with the authors' functions (label: `["Carley", "D"]`, then `D`)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def values(metric: str, reply: str, *golds: str) -> float:
 
 
 @pytest.mark.parametrize("reply", REPLIES)
-def test_a_reply_chooses_as_its_script_reads_it(reply: str) -> None:
+def test_choice_is_read_like_the_official_script(reply: str) -> None:
     scores = [values(f"choice(rules={rules})", reply, "D", "Carley") for rules in ("infinitebench", "longbench_v2", "letter")]
     assert scores == list(REPLIES[reply])
 
 
-def test_a_masked_name_is_a_word_in_capitals() -> None:
+def test_masked_name_matches_whole_words_ignoring_case() -> None:
     assert [values("infinitebench_name", reply, "ACE", "ACE ROTHSTEIN") for reply in ("Ace Rothstein", "It's ace.", "Aces", "")] == [
         1,
         1,
@@ -50,5 +50,5 @@ def test_a_masked_name_is_a_word_in_capitals() -> None:
     assert np.isnan(values("infinitebench_name", "Ace"))
 
 
-def test_chinese_characters_are_tokens_under_infinitebench() -> None:
+def test_infinitebench_rules_tokenize_chinese_by_character() -> None:
     assert values("f1(rules=infinitebench_zh)", "是北 京市。", "北京") == pytest.approx(2 * (2 / 4) / (2 / 4 + 1))

@@ -1,4 +1,4 @@
-"""Entity preservation: what the rules take for an entity, and the share of them that survives."""
+"""Entity preservation: entities by rule, and the share that is preserved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ METRIC = "entity_preservation(extractor=rule)#v1"
         ("東京は日本の首都です。", set()),  # no capitals, no names by rule
     ],
 )
-def test_what_the_rules_take_for_an_entity(text, names):
+def test_entity_rules_find_expected_entities(text, names):
     assert rule_entities(text) == names
 
 
@@ -51,49 +51,49 @@ def test_what_the_rules_take_for_an_entity(text, names):
         ("Ann Ann Ann, and Ann.", "Ann", 0.5),
     ],
 )
-def test_share_by_hand(source, target, share):
+def test_entity_share_equals_hand_computed_values(source, target, share):
     assert entity_preservation_of_pairs([source], [target])[0] == pytest.approx(share)
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_shares_are_fractions_and_a_text_preserves_itself(source, target):
+def test_entity_shares_are_fractions_and_one_for_equal_texts(source, target):
     values = entity_preservation_of_pairs([source, source], [target, source])
     assert 0 <= values[0] <= 1
     assert values[1] == 1
 
 
-def asked(*answers, **more):
+def make_question(*answers, **more):
     return Question("q", "?", answers, **more)
 
 
-def one(question, answer):
+def score_one(question, answer):
     return float(score([question], [answer and Prediction("q", answer)], [METRIC])[METRIC][0])
 
 
-def test_the_gold_with_the_largest_share_counts():
-    assert one(asked("Ann Lee of Rome", "Bob"), "Bob") == 1
-    assert one(asked("Ann and Bob"), "Ann") == 0.5
+def test_best_gold_determines_the_entity_share():
+    assert score_one(make_question("Ann Lee of Rome", "Bob"), "Bob") == 1
+    assert score_one(make_question("Ann and Bob"), "Ann") == 0.5
 
 
-def test_a_gold_without_entities_does_not_settle_a_question_that_has_one_with():
-    assert one(asked("Bob", "the baker"), "nobody") == 0
-    assert one(asked("the baker"), "nobody") == 1
-    assert one(asked("Bob"), None) == one(asked("the baker"), None) == 0
+def test_gold_without_entities_is_ignored_next_to_one_with_entities():
+    assert score_one(make_question("Bob", "the baker"), "nobody") == 0
+    assert score_one(make_question("the baker"), "nobody") == 1
+    assert score_one(make_question("Bob"), None) == score_one(make_question("the baker"), None) == 0
 
 
-def test_nothing_to_compare_with_is_unscorable():
-    assert np.isnan(one(asked(), "Bob"))
-    assert np.isnan(one(asked("Bob", answerable=False), "Bob"))
+def test_question_without_gold_is_unscorable():
+    assert np.isnan(score_one(make_question(), "Bob"))
+    assert np.isnan(score_one(make_question("Bob", answerable=False), "Bob"))
 
 
-def test_the_two_extractors_have_ids_of_their_own_and_neither_stands_in_for_the_other():
+def test_entity_extractors_have_distinct_ids_and_never_replace_each_other():
     assert str(parse("entity_preservation")) == METRIC
     spacy_id = "entity_preservation(extractor=en_core_web_sm)"
     assert str(parse(spacy_id)) != METRIC
     if importlib.util.find_spec("spacy") is None:
         assert available_extractor() == RULE
         with raises("missing-spacy"):
-            score([asked("Bob")], [Prediction("q", "Bob")], [spacy_id])
+            score([make_question("Bob")], [Prediction("q", "Bob")], [spacy_id])
     elif available_extractor() != RULE:
         result = entity_preservation_of_pairs(["Barack Obama was born in Hawaii."], ["Hawaii"], "en_core_web_sm")
         assert 0 < result[0] < 1

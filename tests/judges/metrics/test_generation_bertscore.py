@@ -1,4 +1,4 @@
-"""BERTScore: the package's own values, offline, with the guards that it lacks."""
+"""BERTScore: values of the package, offline, with additional checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 pytestmark = pytest.mark.slow
 NAME = "bert-base-uncased"
-"""The tiny model stands in under a name that bert-score has a baseline for."""
+"""Name of a model with a bert-score baseline, used for the tiny model."""
 TEXTS = [
     "the old stone bridge",
     "moss grows on the north side of the stone",
@@ -31,7 +31,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> Path:
-    """A folder of models with one BERT of random weights, its tokenizer trained on the spot."""
+    """Return a folder of models with one randomly initialized BERT and a tokenizer trained on the spot."""
     pytest.importorskip("bert_score")
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -68,7 +68,7 @@ def model_folder(models, monkeypatch):
 
 
 def official(predictions, references, layer, models, **more):
-    """The package itself, its model given by a relative path so that it sees no "t5"."""
+    """Return the package's score, with a relative model path so that the path does not contain "t5"."""
     from bert_score import BERTScorer
 
     with pytest.MonkeyPatch.context() as patch:
@@ -82,7 +82,7 @@ PAIRS = [(text, other) for text in TEXTS for other in TEXTS]
 
 
 @pytest.mark.parametrize("layer", [1, 3])
-def test_values_are_the_packages_own(layer, models):
+def test_values_equal_the_package(layer, models):
     predictions, references = map(list, zip(*PAIRS, strict=True))
     ours = bertscore_of_pairs(predictions, references, NAME, layer=layer, device="cpu")
     np.testing.assert_allclose(ours, official(predictions, references, layer, models)[2], atol=2e-6)
@@ -90,7 +90,7 @@ def test_values_are_the_packages_own(layer, models):
     assert ours.max() <= 1
 
 
-def test_rescaled_values_are_the_packages_own_and_have_their_own_id(models):
+def test_rescaled_values_equal_the_package_and_have_a_separate_id(models):
     predictions, references = map(list, zip(*PAIRS[:12], strict=True))
     ours = bertscore_of_pairs(predictions, references, NAME, layer=2, rescale=True, device="cpu")
     expected = official(predictions, references, 2, models, rescale_with_baseline=True, lang="en")[2]
@@ -100,7 +100,7 @@ def test_rescaled_values_are_the_packages_own_and_have_their_own_id(models):
     assert len(set(ids)) == 3
 
 
-def test_a_model_without_baseline_is_not_rescaled_in_silence(models):
+def test_rescaling_without_a_baseline_is_refused(models):
     with raises("missing-bert-score-baseline"):
         bertscore_of_pairs([""], ["old"], NAME, layer=99, rescale=True)
     with raises("missing-bert-score-baseline"):
@@ -108,13 +108,13 @@ def test_a_model_without_baseline_is_not_rescaled_in_silence(models):
 
 
 @pytest.mark.parametrize("empty", ["", "  \n"])
-def test_an_empty_text_scores_zero_and_fails_nothing(empty):
+def test_empty_text_scores_zero(empty):
     result = bertscore_of_pairs([empty, "old", empty, "old"], ["old", empty, empty, "old"], NAME, layer=2)
     assert result.tolist() == pytest.approx([0, 0, 0, 1], abs=1e-6)
     assert bertscore_of_pairs([], [], NAME, layer=2).shape == (0,)
 
 
-def test_texts_beyond_what_the_model_reads_are_cut():
+def test_texts_longer_than_the_context_are_truncated():
     long = "the old stone bridge " * 60
     assert bertscore_of_pairs([long], [long], NAME, layer=2) == pytest.approx(1, abs=1e-6)
 
@@ -125,7 +125,7 @@ def test_values_do_not_depend_on_the_batch():
     np.testing.assert_allclose(together, alone, atol=5e-6)
 
 
-def test_slices_change_nothing(monkeypatch):
+def test_slice_size_does_not_change_values(monkeypatch):
     predictions, references = map(list, zip(*PAIRS, strict=True))
     whole = bertscore_of_pairs(predictions, references, NAME, layer=2)
     monkeypatch.setattr(module, "SLICE", 7)
@@ -144,7 +144,7 @@ def metric(questions, answers, name=ID):
     return score(questions, answers, [name])[str(parse(name))]
 
 
-def test_the_best_gold_counts_and_a_missing_answer_is_an_empty_one():
+def test_best_gold_counts_and_a_missing_answer_is_empty():
     queries = [Question("q1", "?", (TEXTS[0], TEXTS[1])), Question("q2", "?", (TEXTS[2],)), Question("q3", "?", (" ",))]
     responses = [Prediction("q1", TEXTS[1]), None, Prediction("q3", "old")]
     raw = metric(queries, responses)
@@ -152,7 +152,7 @@ def test_the_best_gold_counts_and_a_missing_answer_is_an_empty_one():
     assert np.isnan(raw[2])
     rescaled = metric(queries, responses, f"bertscore(model={NAME},layer=2,rescale=true)")
     empty = metric(queries, [responses[0], Prediction("q2", ""), responses[2]], f"bertscore(model={NAME},layer=2,rescale=true)")
-    assert rescaled[1] == empty[1] < 0  # leaving hard questions unanswered gains nothing
+    assert rescaled[1] == empty[1] < 0  # leaving hard questions unanswered does not raise the score
     assert metric(queries, responses, f"bertscore(model={NAME},layer=2,golds=first)")[0] < 1
 
 
@@ -166,18 +166,18 @@ def test_rescaling_reads_each_text_once(monkeypatch):
     assert calls["read"] == 1
 
 
-def test_a_model_with_fewer_layers_or_none_at_all_is_an_error_that_says_so():
+def test_model_with_too_few_or_unknown_layers_is_refused():
     with raises("scorer-failed"):
         bertscore_of_pairs(["old"], ["old"], NAME, layer=4)
     with raises("load-failed"):
         bertscore_of_pairs(["old"], ["old"], "no-such-model-anywhere", layer=1)
 
 
-def test_an_id_names_a_model_and_no_path(models):
+def test_metric_id_refuses_a_model_path(models):
     for path in (str(models / NAME), "./model", "~/model"):
         with raises("bad-option"):
             parse(f"bertscore(model={path})")
     with raises("bad-option"):
         parse("bertscore(layer=0)")
-    # A function over texts has no id: a folder will do.
+    # A function over texts has no id, so a folder is accepted.
     assert bertscore_of_pairs(["old"], ["old"], str(models / NAME), layer=2) == pytest.approx(1, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Perplexity against a plain loop over a real model, windows and all."""
+"""Perplexity compared with a naive loop over a real model, including windows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stories(data_folder):
 
 @pytest.fixture(scope="module")
 def plain(stories):
-    """A plain loop: one token after the other, no batch, no padding, no cache."""
+    """Compute perplexity one token at a time, without batch, padding or cache."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -59,14 +59,14 @@ def plain(stories):
 
 
 @pytest.mark.slow
-def test_each_text_has_the_perplexity_of_a_plain_loop(stories, plain):
+def test_perplexity_equals_a_naive_loop(stories, plain):
     result = perplexity_of_texts(TEXTS, str(stories), device="cpu")
     np.testing.assert_allclose(result, [plain(text) for text in TEXTS], rtol=1e-5)
-    assert result[0] < result[2]  # a story is more fluent than a heap of words
+    assert result[0] < result[2]  # a story is more fluent than random words
 
 
 @pytest.mark.slow
-def test_a_batch_reads_like_each_text_alone(stories):
+def test_batch_perplexity_equals_single_texts(stories):
     together = perplexity_of_texts(TEXTS, str(stories), device="cpu")
     alone = [perplexity_of_texts([text], str(stories), device="cpu")[0] for text in TEXTS]
     np.testing.assert_allclose(together, alone, rtol=1e-5)
@@ -74,7 +74,7 @@ def test_a_batch_reads_like_each_text_alone(stories):
 
 
 @pytest.mark.slow
-def test_a_text_longer_than_the_context_is_read_to_its_end(stories):
+def test_text_longer_than_the_context_is_scored_to_its_end(stories):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -85,7 +85,7 @@ def test_a_text_longer_than_the_context_is_read_to_its_end(stories):
     losses, start, done = [], 0, 1
     with torch.no_grad():
         while done < len(ids):
-            # The first window is full; each later one sees the half context before what it scores.
+            # The first window is full; each later one sees half the context before the tokens that it scores.
             start = 0 if done == 1 else done - 256
             end = min(len(ids), start + 513)
             table = model(torch.tensor([ids[start : end - 1]])).logits[0].double().log_softmax(-1)
@@ -122,7 +122,7 @@ def named(stories, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_metric_reads_the_answer_and_leaves_silence_out(named, stories):
+def test_metric_scores_answers_and_skips_missing_ones(named, stories):
     queries = [Question(f"q{n}", "?", ("x",)) for n in range(4)]
     responses = [Prediction("q0", TEXTS[0]), Prediction("q1", ""), None, Prediction("q3", TEXTS[2], notes={"failed": "x"})]
     values = score(queries, responses, [named])[f"{named}#v1"]
@@ -131,14 +131,14 @@ def test_the_metric_reads_the_answer_and_leaves_silence_out(named, stories):
     assert check_invariants({parse(named): values}) == []
 
 
-def test_less_is_better_without_an_upper_end():
+def test_perplexity_is_lower_is_better_without_an_upper_bound():
     entry = parse("perplexity").entry
     assert (entry.low, entry.high, entry.higher_is_better, entry.exact, entry.unit) == (1, None, False, False, "number")
     assert str(parse("perplexity")) == "perplexity(model=gpt2)#v1"
 
 
 @pytest.mark.slow
-def test_the_model_is_loaded_once_for_many_batches(named):
+def test_model_is_loaded_once_for_many_batches(named):
     module._load.cache_clear()
     for _ in range(3):
         score([Question("q", "?", ("x",))], [Prediction("q", "Tom ran.")], [named])
@@ -146,7 +146,7 @@ def test_the_model_is_loaded_once_for_many_batches(named):
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_there_is_named():
+def test_missing_model_is_reported():
     with raises("load-failed"):
         perplexity_of_texts(["x"], "no-such-model-anywhere")
     with raises("bad-option"):

@@ -1,4 +1,4 @@
-"""ROUGE equals rouge-score to the last digit, and hand tables."""
+"""ROUGE equals rouge-score exactly, and hand-computed tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def assert_equal_to_the_last_digit(pairs, stem):
         assert ours.tolist() == [row[kind] for row in expected], kind
 
 
-def one(metric, golds, answer, **more):
+def score_one(metric, golds, answer, **more):
     query = Question("q", "?", tuple(golds), **more)
     return float(parse(metric).compute(Batch([query], [Prediction("q", answer)]))[0])
 
@@ -53,10 +53,10 @@ def one(metric, golds, answer, **more):
         ("rougeL", "cat", "", 0),
         ("rougeL", "", "", 0),
         ("rougeL", "U.S.", "us", 0),  # punctuation becomes a space: u s
-        ("rougeL", "東京", "東京", 0),  # words of other scripts are no words here
+        ("rougeL", "東京", "東京", 0),  # words of other scripts are ignored
     ],
 )
-def test_hand_table(kind, prediction, reference, expected):
+def test_values_equal_the_hand_computed_table(kind, prediction, reference, expected):
     result = rouge_of_pairs([prediction], [reference], kind)
     assert result[0] == pytest.approx(expected, abs=1e-15)
 
@@ -81,7 +81,7 @@ HARD = [
 
 
 @BOTH
-def test_hard_texts_score_as_the_official_package_does(stem):
+def test_difficult_texts_score_like_the_official_package(stem):
     assert_equal_to_the_last_digit(HARD, stem)
 
 
@@ -92,12 +92,12 @@ texts = st.one_of(st.lists(words, max_size=12).map(" ".join), st.text(max_size=4
 
 @BOTH
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6))
-def test_any_texts_score_as_the_official_package_does(stem, pairs):
+def test_random_texts_score_like_the_official_package(stem, pairs):
     assert_equal_to_the_last_digit(pairs, stem)
 
 
 @BOTH
-def test_real_texts_score_as_the_official_package_does(stem, data_folder):
+def test_real_texts_score_like_the_official_package(stem, data_folder):
     file = data_folder / "clara" / "pretrain_data.100.jsonl"
     rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     passages = [document for row in rows for document in row["docs"]]
@@ -109,7 +109,7 @@ def test_real_texts_score_as_the_official_package_does(stem, data_folder):
 
 
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5), st.sampled_from(TYPES))
-def test_the_metric_is_the_best_over_the_golds_that_have_words(rows, kind):
+def test_score_is_the_maximum_over_golds_with_words(rows, kind):
     queries = [Question(f"q{n}", "?", tuple(dict.fromkeys(row[1:]))) for n, row in enumerate(rows)]
     answers = [Prediction(q.id, row[0]) for q, row in zip(queries, rows, strict=True)]
     results = parse(f"rouge(type={kind})").compute(Batch(queries, answers))
@@ -124,28 +124,28 @@ def test_the_metric_is_the_best_over_the_golds_that_have_words(rows, kind):
 
 
 @pytest.mark.parametrize("golds", [["東京"], [""], ["…"], []])
-def test_a_gold_without_words_is_unscorable_whatever_the_answer(golds):
-    assert np.isnan(one("rouge", golds, "東京"))
-    assert np.isnan(one("rouge", golds, "anything"))
+def test_gold_without_words_is_unscorable_for_any_answer(golds):
+    assert np.isnan(score_one("rouge", golds, "東京"))
+    assert np.isnan(score_one("rouge", golds, "anything"))
 
 
-def test_a_gold_of_one_word_has_no_rouge2():
-    assert np.isnan(one("rouge(type=rouge2)", ["Paris"], "Paris"))
-    assert one("rouge(type=rouge2)", ["Paris", "Paris, France"], "Paris France") == 1
+def test_gold_of_one_word_has_no_rouge2():
+    assert np.isnan(score_one("rouge(type=rouge2)", ["Paris"], "Paris"))
+    assert score_one("rouge(type=rouge2)", ["Paris", "Paris, France"], "Paris France") == 1
 
 
-def test_the_first_gold_alone_and_unanswerable_questions():
-    assert one("rouge(golds=first)", ["Rome", "Milan"], "Milan") == 0
-    assert one("rouge", ["Rome", "Milan"], "Milan") == 1
-    assert np.isnan(one("rouge", ["Rome"], "Rome", answerable=False))
+def test_golds_first_uses_only_the_first_gold_and_unanswerable_is_unscorable():
+    assert score_one("rouge(golds=first)", ["Rome", "Milan"], "Milan") == 0
+    assert score_one("rouge", ["Rome", "Milan"], "Milan") == 1
+    assert np.isnan(score_one("rouge", ["Rome"], "Rome", answerable=False))
 
 
-def test_a_set_of_answers_is_one_text():
-    assert one("rouge", ["Rome", "Milan"], "Rome\nMilan", answer_set=True) == 1
-    assert one("rouge", ["Rome", "Milan"], "Rome", answer_set=True) == pytest.approx(2 / 3)
+def test_answer_set_is_scored_as_one_text():
+    assert score_one("rouge", ["Rome", "Milan"], "Rome\nMilan", answer_set=True) == 1
+    assert score_one("rouge", ["Rome", "Milan"], "Rome", answer_set=True) == pytest.approx(2 / 3)
 
 
-def test_words_are_cut_and_stemmed_once_for_all_types(monkeypatch):
+def test_words_are_tokenized_and_stemmed_once_for_all_types(monkeypatch):
     seen = []
     monkeypatch.setattr(rouge_module, "_words", lambda text, stem, real=rouge_module._words: seen.append(text) or real(text, stem))
     queries = [Question("q", "?", ("the cats", "a cat"))]
@@ -155,7 +155,7 @@ def test_words_are_cut_and_stemmed_once_for_all_types(monkeypatch):
     assert sorted(seen) == ["a cat", "cats", "the cats"]
 
 
-def test_a_missing_package_is_named_with_its_extra_and_only_where_it_is_needed(monkeypatch):
+def test_missing_package_error_names_its_extra_only_if_needed(monkeypatch):
     for module in ("rapidfuzz", "rapidfuzz.distance", "rapidfuzz.distance.LCSseq"):
         monkeypatch.setitem(sys.modules, module, None)
     assert rouge_of_pairs(["a"], ["a"], "rouge1", stem=False) == 1
@@ -163,6 +163,6 @@ def test_a_missing_package_is_named_with_its_extra_and_only_where_it_is_needed(m
         rouge_of_pairs(["a"], ["a"], "rougeL", stem=False)
 
 
-def test_an_unknown_type_is_refused():
+def test_unknown_type_is_refused():
     with raises("unknown-type"):
         rouge_of_pairs(["a"], ["a"], "rougel")

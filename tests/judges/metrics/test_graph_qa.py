@@ -1,4 +1,4 @@
-"""Both evaluators of graph QA: hand tables, a naive restatement of RoG's script, and what must always hold."""
+"""Both evaluators of graph QA: hand-computed tables, a naive restatement of RoG's script, and invariants."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ STRICT = ("strict_hit1", "strict_precision", "strict_recall", "strict_f1")
 COUNTS = ("strict_matched", "strict_lines", "strict_golds")
 
 
-def asked(*answers, **more):
+def make_question(*answers, **more):
     return Question("q", "?", answers, answer_set=more.pop("answer_set", True), **more)
 
 
-def one(question, answer, names=ROG + STRICT + COUNTS):
+def score_one(question, answer, names=ROG + STRICT + COUNTS):
     result = score([question], [Prediction("q", answer)], names)
     return {name.partition("#")[0]: float(values[0]) for name, values in result.items()}
 
@@ -44,7 +44,7 @@ def rog_match(s1, s2):
 
 
 def official(prediction, answer):
-    """`eval_acc`, `eval_hit` and `eval_f1` of RoG over lines; hit1 as GNN-RAG adds it."""
+    """Return `eval_acc`, `eval_hit` and `eval_f1` of RoG over lines, with hit1 as in GNN-RAG."""
     if not isinstance(prediction, list):
         prediction = prediction.strip()
         prediction = prediction.split("\n") if prediction else []
@@ -120,13 +120,13 @@ def naive_strict(prediction, golds):
         (["Paris"], "Paris\n\nRome", (1, 1, 1, 1 / 3, 0.5)),  # a blank line between others counts
         (["York"], "New Yorkshire", (1, 1, 1, 1, 1)),  # substring, inside words too
         (["A", "Paris"], "Rome", (0.5, 1, 1, 1, 2 / 3)),  # a gold that normalizes to nothing always matches
-        (["A", "Paris"], "", (0, 0, 0, 0, 0)),  # but not in nothing
+        (["A", "Paris"], "", (0, 0, 0, 0, 0)),  # but not in an empty answer
         (["Paris", "Paris"], "Paris", (1, 1, 1, 2, 4 / 3)),  # repeated golds count twice
         (["New York"], "New\nYork", (1, 1, 0, 0.5, 2 / 3)),  # lines are joined by spaces before matching
     ],
 )
-def test_rog_hand_table(golds, answer, expected):
-    result = one(asked(*golds), answer)
+def test_rog_metrics_equal_the_hand_computed_table(golds, answer, expected):
+    result = score_one(make_question(*golds), answer)
     accuracy, hit, hit1, precision, f1 = expected
     wanted = {"rog_accuracy": accuracy, "rog_recall": accuracy, "rog_hit": hit, "rog_hit1": hit1, "rog_precision": precision, "rog_f1": f1}
     assert {name: result[name] for name in ROG} == pytest.approx(wanted)
@@ -142,38 +142,38 @@ def test_rog_hand_table(golds, answer, expected):
         (["York", "New York"], "New York", (1, 1, 0.5, 2 / 3)),  # a line is consumed
         (["Paris", "paris."], "Paris", (1, 1, 1, 1)),  # golds once each
         (["Paris"], "Paris\nParis\n\nParis", (1, 1, 1, 1)),  # lines once each, blank ones never
-        (["A", "Paris"], "Rome", (0, 0, 0, 0)),  # a gold that normalizes to nothing is no gold
+        (["A", "Paris"], "Rome", (0, 0, 0, 0)),  # a gold that normalizes to nothing is ignored
         (["A", "Paris"], "Paris", (1, 1, 1, 1)),
         (["Paris"], "Rome\nParis", (0, 0.5, 1, 2 / 3)),
         (["Paris"], "", (0, 0, 0, 0)),
     ],
 )
-def test_strict_hand_table(golds, answer, expected):
-    result = one(asked(*golds), answer)
+def test_strict_metrics_equal_the_hand_computed_table(golds, answer, expected):
+    result = score_one(make_question(*golds), answer)
     assert [result[name] for name in STRICT] == pytest.approx(list(expected))
 
 
-def test_an_alias_counts_under_strict_and_is_unknown_to_rog():
-    question = asked("United States", "Canada", aliases={"United States": ("USA",)})
-    result = one(question, "USA\nCanada")
+def test_alias_counts_for_strict_metrics_but_not_for_rog():
+    question = make_question("United States", "Canada", aliases={"United States": ("USA",)})
+    result = score_one(question, "USA\nCanada")
     assert result["strict_recall"] == 1
     assert result["rog_recall"] == 0.5
 
 
-def test_a_question_that_any_one_answer_settles_wants_one():
-    question = asked("Rome", "Roma", answer_set=False, aliases={"Rome": ("The Eternal City", "A")})
+def test_question_with_alternative_answers_requires_only_one():
+    question = make_question("Rome", "Roma", answer_set=False, aliases={"Rome": ("The Eternal City", "A")})
     for answer in ("Rome", "roma", "eternal city"):
-        result = one(question, answer)
+        result = score_one(question, answer)
         assert result["rog_recall"] == result["strict_recall"] == result["strict_f1"] == result["rog_f1"] == 1
-    assert one(question, "Milan")["rog_hit"] == 0  # the empty wording of a single answer matches nothing
+    assert score_one(question, "Milan")["rog_hit"] == 0  # the empty wording of a single answer matches nothing
 
 
-@pytest.mark.parametrize("question", [asked("A", "The"), asked(), asked("x", answerable=False)])
-def test_nothing_to_find_is_unscorable_under_both(question):
-    assert all(np.isnan(value) for value in one(question, "anything").values())
+@pytest.mark.parametrize("question", [make_question("A", "The"), make_question(), make_question("x", answerable=False)])
+def test_question_without_gold_is_unscorable_for_rog_and_strict(question):
+    assert all(np.isnan(value) for value in score_one(question, "anything").values())
 
 
-def test_a_list_is_deduplicated_the_most_frequent_first():
+def test_repeated_lines_are_deduplicated_and_sorted_by_frequency():
     assert rog_lines(["Rome", "Paris", "Paris", "Nice"]) == ["Paris", "Rome", "Nice"]
     result = rog_scores(["Rome", "Paris", "Paris"], [["Paris"]])
     assert (result.hit1, result.precision) == (1, 0.5)
@@ -187,8 +187,8 @@ golds = st.lists(names, min_size=1, max_size=5)
 
 @pytest.mark.slow
 @given(golds, answers)
-def test_rog_is_its_own_script_restated(golds, answer):
-    result = one(asked(*golds), answer)
+def test_rog_metrics_equal_the_official_script(golds, answer):
+    result = score_one(make_question(*golds), answer)
     if not any(map(rog_normalize, golds)):
         assert all(np.isnan(value) for value in result.values())
         return
@@ -199,7 +199,7 @@ def test_rog_is_its_own_script_restated(golds, answer):
 
 @pytest.mark.slow
 @given(golds, st.lists(names, max_size=6))
-def test_lists_score_as_rogs_script_scores_their_distinct_items(golds, listed):
+def test_lists_score_like_their_distinct_items_in_the_rog_script(golds, listed):
     distinct = sorted(dict.fromkeys(listed), key=listed.count, reverse=True)
     result, expected = rog_scores(listed, [[gold] for gold in golds]), official(distinct, golds)
     assert (result.accuracy, result.hit, result.hit1, result.precision, result.f1) == pytest.approx(
@@ -209,16 +209,16 @@ def test_lists_score_as_rogs_script_scores_their_distinct_items(golds, listed):
 
 @given(golds)
 @settings(deadline=None)
-def test_the_golds_as_lines_find_everything_under_both(golds):
+def test_golds_as_lines_reach_full_recall(golds):
     if any(map(rog_normalize, golds)):
-        result = one(asked(*golds), "\n".join(golds))
+        result = score_one(make_question(*golds), "\n".join(golds))
         assert result["rog_recall"] == result["rog_hit"] == result["strict_recall"] == result["strict_precision"] == 1
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(golds, answers), min_size=1, max_size=5))
-def test_micro_averages_are_read_from_the_counts(rows):
-    questions = [asked(*row[0]) for row in rows]
+def test_micro_averages_follow_from_the_counts(rows):
+    questions = [make_question(*row[0]) for row in rows]
     result = score(questions, [Prediction("q", row[1]) for row in rows], [*COUNTS])
     scorable = [naive_strict(row[1], row[0]) for row in rows if any(map(rog_normalize, row[0]))]
     matched, lines, wanted = (sum(row[name] for row in scorable) for name in COUNTS)
@@ -231,14 +231,14 @@ def test_micro_averages_are_read_from_the_counts(rows):
         assert means[0] / means[1] == pytest.approx(precision)
 
 
-def test_an_unanswered_question_keeps_its_golds_in_the_micro_average():
-    questions = [asked("Paris"), Question("q2", "?", ("Rome", "Milan"), answer_set=True)]
+def test_unanswered_question_counts_its_golds_in_the_micro_average():
+    questions = [make_question("Paris"), Question("q2", "?", ("Rome", "Milan"), answer_set=True)]
     result = score(questions, [Prediction("q", "Paris"), None], [*COUNTS])
     assert result["strict_golds#v1"].tolist() == [1, 2]
     assert micro(*result.values()) == pytest.approx((1, 1 / 3, 0.5))
 
 
-def test_declared_ranges_are_open_where_values_are():
+def test_unbounded_metrics_declare_no_maximum():
     for name in ("rog_precision", "rog_f1", *COUNTS):
         assert parse(name).entry.high is None
     for name in ("rog_accuracy", "rog_hit", "rog_hit1", "rog_recall", *STRICT):

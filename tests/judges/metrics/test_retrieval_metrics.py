@@ -1,4 +1,4 @@
-"""Retrieval metrics against pytrec_eval, a naive loop and hand tables."""
+"""Retrieval metrics compared with pytrec_eval, a naive loop and hand-computed tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KS = (1, 2, 3, 5, 10, 100)
 
 
 def batch(rows):
-    """From (positives, ranked ids) per question; all scores equal, so that order alone can count."""
+    """Build a batch from (positives, ranked ids) per question; all scores are equal, so only the order counts."""
     questions = [Question(f"q{i}", "?", ("gold",), evidence=tuple(row[0])) for i, row in enumerate(rows)]
     predictions = [
         Prediction(question.query_id, "", tuple(Evidence(name, 1.0) for name in row[1]))
@@ -55,7 +55,7 @@ def value(metric, positives, ranked):
         ("recall@5", "aab", "ab", 1),  # so is a repeated positive
     ],
 )
-def test_hand_table(metric, positives, ranked, expected):
+def test_values_equal_the_hand_computed_table(metric, positives, ranked, expected):
     assert value(metric, positives, ranked) == pytest.approx(expected, abs=1e-12)
 
 
@@ -63,16 +63,16 @@ METRICS = ["recall", "hit", "all", "precision", "mrr", "map", "ndcg"]
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_question_without_results_scores_zero_and_stays(metric):
+def test_question_without_results_scores_zero_and_stays_in_the_mean(metric):
     assert value(f"{metric}@5", "ab", "") == 0
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_question_without_positives_is_unscorable(metric):
+def test_question_without_positives_is_unscorable(metric):
     assert np.isnan(value(f"{metric}@5", "", "abc"))
 
 
-def test_dropping_a_hard_question_from_the_answers_never_raises_the_mean():
+def test_unanswered_hard_question_never_raises_the_mean():
     answered = parse("recall@5").compute(batch([("a", "a"), ("b", "xyz")]))
     dropped = parse("recall@5").compute(batch([("a", "a"), ("b", "")]))
     assert dropped.mean() <= answered.mean() == 0.5
@@ -94,7 +94,7 @@ rows = st.lists(st.tuples(st.lists(ids, max_size=11), st.lists(ids, max_size=15)
 
 
 def naive(metric, k, positives, ranked):
-    """The definitions, one question at a time."""
+    """Compute the definitions one question at a time."""
     wanted, order = set(positives), list(dict.fromkeys(ranked))
     if not wanted:
         return math.nan
@@ -117,7 +117,7 @@ def naive(metric, k, positives, ranked):
 
 
 @given(rows, st.sampled_from(METRICS), st.integers(1, 16))
-def test_every_metric_equals_the_naive_loop(rows, metric, k):
+def test_every_metric_equals_a_naive_loop(rows, metric, k):
     expected = [naive(metric, k, *row) for row in rows]
     np.testing.assert_allclose(parse(f"{metric}@{k}").compute(batch(rows)), np.array(expected), atol=1e-12)
 
@@ -136,7 +136,7 @@ def test_recall_hit_all_mrr_and_map_never_fall_as_k_grows(rows):
 
 @given(rows)
 @settings(deadline=None)
-def test_at_one_mrr_precision_and_hit_are_the_same(rows):
+def test_mrr_precision_and_hit_are_equal_at_cutoff_one(rows):
     shared = batch(rows)
     first = parse("mrr@1").compute(shared)
     np.testing.assert_array_equal(first, parse("precision@1").compute(shared))
@@ -179,14 +179,14 @@ def test_untied_rankings_agree_with_pytrec_eval(seed, graded):
         np.testing.assert_allclose(values, expected, atol=1e-9, rtol=0, err_msg=name)
 
 
-def test_exponential_gain_by_hand():
+def test_exponential_gain_equals_hand_computed_values():
     result = find_positives([["x", "low", "high"]], [("high", "low")], [{"high": 3.0, "low": 1.0}])
     ideal = 7 + 1 / math.log2(3)
     assert result.ndcg(3, exponential=True)[0] == pytest.approx((1 / math.log2(3) + 7 / 2) / ideal)
     assert result.ndcg(3)[0] == pytest.approx((1 / math.log2(3) + 3 / 2) / (3 + 1 / math.log2(3)))
 
 
-def test_a_grade_of_zero_is_not_a_positive():
+def test_grade_of_zero_is_not_a_positive():
     with pytest.raises(ValueError, match="above 0"):
         find_positives([["a"]], [("a",)], [{"a": 0.0}])
 
@@ -223,7 +223,7 @@ def test_graded_measures_equal_ir_measures(name):
     np.testing.assert_allclose(parse(name).compute(graded_batch()), expected, atol=tolerance, rtol=0)
 
 
-def test_a_grade_above_the_scale_is_refused():
+def test_grade_above_the_scale_is_refused():
     with raises("grade-too-large"):
         parse("err@5(largest=3)").compute(graded_batch())
     question = Question("q", "?", (), evidence=("a",), grades={"a": 1000.0})
@@ -238,7 +238,7 @@ def test_question_without_judgments_is_unscorable_and_one_without_results_scores
         np.testing.assert_array_equal(parse(name).compute(batch), expected)
 
 
-def test_excluded_passages_leave_the_ranking():
+def test_excluded_passages_are_removed_from_the_ranking():
     question = Question("q", "?", (), evidence=("a",), excluded=("own",))
     batch = Batch([question], [Prediction("q", "", (Evidence("own", 2.0), Evidence("a", 1.0)))])
     assert parse("mrr@1").compute(batch)[0] == 1.0
@@ -277,19 +277,19 @@ def answer_batch(golds, ranked, **more):
         (["London", "York"], ["p2"], 1, 1),
         (["New York"], [], 5, 0),
         (["", "London"], ["p1", "p4"], 2, 0),
-        (["Ulm"], ["p1"], 1, 0),  # stands in the title alone, which DPR's script does not read
+        (["Ulm"], ["p1"], 1, 0),  # occurs only in the title, which DPR's script does not read
     ],
 )
-def test_has_answer_at_k(golds, ranked, k, expected):
+def test_has_answer_gives_expected_values_at_every_cutoff(golds, ranked, k, expected):
     assert parse(f"has_answer@{k}").compute(answer_batch(golds, ranked))[0] == expected
 
 
 @pytest.mark.parametrize(("golds", "answerable"), [([], True), (["..."], False), (["x"], False)])
-def test_has_answer_without_a_gold_is_unscorable(golds, answerable):
+def test_has_answer_without_gold_is_unscorable(golds, answerable):
     assert np.isnan(parse("has_answer@3").compute(answer_batch(golds, ["p1"], answerable=answerable))[0])
 
 
-def test_has_answer_gives_the_same_in_any_order_of_cuts():
+def test_has_answer_does_not_depend_on_the_order_of_cutoffs():
     rising, falling = answer_batch(["New York"], ["p1", "p4", "p2"]), answer_batch(["New York"], ["p1", "p4", "p2"])
     up = [parse(f"has_answer@{k}").compute(rising)[0] for k in (1, 2, 3, 4)]
     down = [parse(f"has_answer@{k}").compute(falling)[0] for k in (4, 3, 2, 1)]
@@ -306,7 +306,7 @@ def test_has_answer_gives_the_same_in_any_order_of_cuts():
         (["New York"], [], 5, 0),
     ],
 )
-def test_has_answer_mrr_at_k(golds, ranked, k, expected):
+def test_has_answer_mrr_gives_expected_values_at_every_cutoff(golds, ranked, k, expected):
     assert parse(f"has_answer_mrr@{k}").compute(answer_batch(golds, ranked))[0] == pytest.approx(expected)
 
 
@@ -318,7 +318,7 @@ WORDS = st.sampled_from(["york", "new york", "newark", "Ulm", "...", ""])
     st.lists(st.lists(WORDS, max_size=2), min_size=6, max_size=6),
     st.permutations(["has_answer@3", "has_answer_mrr@2", "has_answer_mrr@6(searched=title_text)", "has_answer_mrr@6"]),
 )
-def test_has_answer_mrr_is_what_a_naive_loop_finds_whatever_was_scored_before(rows, words, metrics):
+def test_has_answer_mrr_equals_a_naive_loop_after_other_metrics(rows, words, metrics):
     texts = {name: " and ".join(results) for name, results in zip("abcdef", words, strict=True)}
     questions = [Question(f"q{i}", "?", tuple(row[0]), answerable=row[2]) for i, row in enumerate(rows)]
     predictions = [
@@ -343,11 +343,11 @@ def test_has_answer_mrr_is_what_a_naive_loop_finds_whatever_was_scored_before(ro
         np.testing.assert_allclose(results[name], naive, err_msg=name)
 
 
-def test_has_answer_without_texts_says_what_it_needs():
+def test_has_answer_without_texts_is_refused():
     with raises("passage-texts-needed"):
         parse("has_answer@3").compute(batch([("a", "a")]))
 
 
-def test_has_answer_names_a_passage_that_the_corpus_lacks():
+def test_has_answer_reports_a_passage_missing_from_the_corpus():
     with raises("unknown-passage"):
         parse("has_answer@3").compute(answer_batch(["x"], ["p99"]))

@@ -1,4 +1,4 @@
-"""Recall of gold spans: characters found, whatever the size of the passages."""
+"""Recall of gold spans by characters, for any passage size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def value(
         ([(10, {"gone": (0, 0)})], ["gone"], 0.0),
     ],
 )
-def test_span_recall_is_the_share_of_characters_found(
+def test_span_recall_is_the_share_of_retrieved_characters(
     spans: list[tuple[int, dict[str, tuple[int, int]]]], ranking: list[str], expected: float
 ) -> None:
     assert value("span_recall@2", spans, ranking) == pytest.approx(expected)
@@ -42,7 +42,7 @@ def test_span_recall_is_unscorable_without_spans() -> None:
     assert np.isnan(value("span_recall@2", None, ["a"]))
 
 
-def test_a_budget_of_words_compares_passages_of_different_sizes() -> None:
+def test_word_budget_truncates_rankings_of_passages_of_different_sizes() -> None:
     spans, texts = [(10, {"a": (0, 10)})], {"x": "one two three", "a": "four five"}
     assert value("span_recall@9(words=5)", spans, ["x", "a"], texts) == 1.0
     assert value("span_recall@9(words=4)", spans, ["x", "a"], texts) == 0.0

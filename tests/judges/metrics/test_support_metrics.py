@@ -1,4 +1,4 @@
-"""Support, triple and joint metrics against the evaluators of HotpotQA, 2Wiki and MuSiQue, restated plainly."""
+"""Support, triple and joint metrics, compared with restated evaluators of HotpotQA, 2Wiki and MuSiQue."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tests.support.errors import raises
 
 
 def compute(metric, rows):
-    """From (question, prediction) per row."""
+    """Compute a metric from (question, prediction) rows."""
     return parse(metric).compute(Batch([row[0] for row in rows], [row[1] for row in rows]))
 
 
-def asked(facts=(), evidence=(), triples=(), answers=("gold",), **more):
+def make_question(facts=(), evidence=(), triples=(), answers=("gold",), **more):
     return Question(
         "q", "?", tuple(answers), evidence=tuple(evidence), supporting_facts=tuple(facts), triples=tuple(map(tuple, triples)), **more
     )
 
 
-def claimed(support=None, triples=None, answer="gold", evidence=()):
+def make_prediction(support=None, triples=None, answer="gold", evidence=()):
     notes = {}
     if support is not None:
         notes[SUPPORT] = list(support)
@@ -41,7 +41,7 @@ def claimed(support=None, triples=None, answer="gold", evidence=()):
 
 
 def official_sp(prediction, gold):
-    """HotpotQA's `update_sp`, over pairs (title, sentence)."""
+    """Return HotpotQA's `update_sp` over (title, sentence) pairs."""
     cur_sp_pred, gold_sp_pred = set(map(tuple, prediction)), set(map(tuple, gold))
     tp, fp, fn = 0, 0, 0
     for e in cur_sp_pred:
@@ -59,7 +59,7 @@ def official_sp(prediction, gold):
 
 
 def official_evidence(prediction, gold):
-    """2Wiki's `update_evi` (v1.1) with one wording per gold triple."""
+    """Return 2Wiki's `update_evi` (v1.1) with one wording per gold triple."""
 
     def normal(triple):
         exclude = set(string.punctuation)
@@ -91,8 +91,8 @@ def sentence_ids(pairs):
 @pytest.mark.slow
 @given(st.lists(st.tuples(pairs, pairs), max_size=6))
 @settings(deadline=None)
-def test_sentence_metrics_are_hotpotqas(rows):
-    batch = [(asked(facts=sentence_ids(gold)), claimed(support=response)) for response, gold in rows]
+def test_sentence_metrics_equal_the_hotpotqa_script(rows):
+    batch = [(make_question(facts=sentence_ids(gold)), make_prediction(support=response)) for response, gold in rows]
     expected = np.array([official_sp(response, gold) if gold else (np.nan,) * 4 for response, gold in rows]).reshape(-1, 4)
     for column, name in enumerate(("sp_em", "sp_precision", "sp_recall", "sp_f1")):
         np.testing.assert_allclose(compute(name, batch), expected[:, column], atol=1e-12)
@@ -101,8 +101,8 @@ def test_sentence_metrics_are_hotpotqas(rows):
 @pytest.mark.slow
 @given(st.lists(st.tuples(triples, triples), max_size=6))
 @settings(deadline=None)
-def test_triple_metrics_are_2wikis(rows):
-    batch = [(asked(triples=gold), claimed(triples=response)) for response, gold in rows]
+def test_triple_metrics_equal_the_2wiki_script(rows):
+    batch = [(make_question(triples=gold), make_prediction(triples=response)) for response, gold in rows]
     expected = np.array([official_evidence(response, gold) if gold else (np.nan,) * 4 for response, gold in rows])
     for column, name in enumerate(("evidence_em", "evidence_precision", "evidence_recall", "evidence_f1")):
         np.testing.assert_allclose(compute(name, batch), expected.reshape(-1, 4)[:, column], atol=1e-12)
@@ -113,10 +113,10 @@ words = st.sampled_from(["gold", "the gold medal", "silver", "", "yes"])
 
 @given(st.lists(st.tuples(words, st.lists(words, max_size=2), pairs, pairs, triples, triples), max_size=6), st.booleans())
 @settings(deadline=None)
-def test_joint_metrics_are_the_official_products(rows, with_triples):
+def test_joint_metrics_equal_the_official_products(rows, with_triples):
     batch, expected = [], []
     for answer, golds, response, gold, claims, gold_triples in rows:
-        batch.append((asked(sentence_ids(gold), (), gold_triples, golds), claimed(response, claims, answer)))
+        batch.append((make_question(sentence_ids(gold), (), gold_triples, golds), make_prediction(response, claims, answer)))
         golds = [text for text in dict.fromkeys(golds) if text]
         if not golds or not gold or (with_triples and not gold_triples):
             expected.append((np.nan,) * 4)
@@ -136,9 +136,9 @@ def test_joint_metrics_are_the_official_products(rows, with_triples):
 
 @given(st.lists(st.tuples(pairs, st.lists(st.sampled_from(["p1", "p1#1", "p1#1#1", "#"]), max_size=3)), max_size=6))
 @settings(deadline=None)
-def test_paragraph_support_is_musiques(rows):
-    """MuSiQue's `SupportMetric`: the same set F1, over paragraphs; a claimed sentence claims its paragraph."""
-    batch = [(asked(evidence=gold), claimed(support=responses)) for responses, gold in rows]
+def test_paragraph_support_equals_the_musique_script(rows):
+    """MuSiQue's `SupportMetric`: the same set F1 over paragraphs; a claimed sentence claims its paragraph."""
+    batch = [(make_question(evidence=gold), make_prediction(support=responses)) for responses, gold in rows]
     paragraphs_of_text = [{(name,) for name, _ in responses} for responses, _ in rows]
     expected = [
         official_sp(responses, [(name,) for name in gold]) if gold else (np.nan,) * 4
@@ -167,45 +167,48 @@ SUPPORT_METRICS = [
     "joint_em(rules=2wiki)",
     "joint_f1(rules=2wiki)",
 ]
-FULL = asked(["p1#0", "p2#3"], ["p1", "p2"], [("Rome", "capital of", "Italy"), ("Po", "in", "Italy")])
+FULL = make_question(["p1#0", "p2#3"], ["p1", "p2"], [("Rome", "capital of", "Italy"), ("Po", "in", "Italy")])
 
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
-def test_a_method_that_claims_nothing_scores_zero_whatever_it_retrieved(metric):
-    assert compute(metric, [(FULL, claimed(evidence=FULL.evidence))]) == 0
+def test_prediction_without_claims_scores_zero(metric):
+    assert compute(metric, [(FULL, make_prediction(evidence=FULL.evidence))]) == 0
 
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
 def test_gold_support_and_gold_answer_score_one(metric):
-    right = claimed(map(sentence_of, FULL.supporting_facts), FULL.triples)
+    right = make_prediction(map(sentence_of, FULL.supporting_facts), FULL.triples)
     assert compute(metric, [(FULL, right)]) == 1
 
 
 @pytest.mark.parametrize("metric", SUPPORT_METRICS)
-def test_without_gold_support_and_without_answer_nothing_is_scorable(metric):
-    assert np.isnan(compute(metric, [(asked(), claimed([("p1", 0)], [("a", "b", "c")]))])).all()
-    unanswerable = asked(FULL.supporting_facts, FULL.evidence, FULL.triples, answerable=False)
-    assert np.isnan(compute(metric, [(unanswerable, claimed(map(sentence_of, FULL.supporting_facts), FULL.triples))])).all()
+def test_question_without_gold_support_and_answer_is_unscorable(metric):
+    assert np.isnan(compute(metric, [(make_question(), make_prediction([("p1", 0)], [("a", "b", "c")]))])).all()
+    unanswerable = make_question(FULL.supporting_facts, FULL.evidence, FULL.triples, answerable=False)
+    assert np.isnan(compute(metric, [(unanswerable, make_prediction(map(sentence_of, FULL.supporting_facts), FULL.triples))])).all()
 
 
-def test_a_claimed_passage_claims_no_sentence():
-    row = FULL, claimed(["p1", ("p1", 0), ["p2", 3]])
+def test_claimed_passage_claims_no_sentence():
+    row = FULL, make_prediction(["p1", ("p1", 0), ["p2", 3]])
     assert compute("sp_em", [row]) == 1
-    assert compute("sp_recall", [(FULL, claimed(["p1", "p2"]))]) == 0
-    assert compute("support_f1", [(FULL, claimed(["p1", "p2"]))]) == 1
+    assert compute("sp_recall", [(FULL, make_prediction(["p1", "p2"]))]) == 0
+    assert compute("support_f1", [(FULL, make_prediction(["p1", "p2"]))]) == 1
 
 
-def test_a_fact_past_the_last_sentence_cannot_be_claimed_and_still_counts():
-    assert compute("sp_recall", [(asked(["p1#0", "p1#99"]), claimed([("p1", 0)]))]) == 0.5
+def test_fact_past_the_last_sentence_counts_but_cannot_be_claimed():
+    assert compute("sp_recall", [(make_question(["p1#0", "p1#99"]), make_prediction([("p1", 0)]))]) == 0.5
 
 
-def test_a_pair_counts_where_both_are_rightly_said_to_be_answerable_or_not():
-    """Whatever the order; without its twin a question has no score, and alone on its own none either."""
+def test_musique_pair_counts_if_both_answerability_claims_are_correct():
+    """The order does not matter; a question without its twin has no score."""
 
     def pair(first, second, group="g"):
         return [
-            (asked(evidence=["p1"], group=group), replace(claimed(["p1", "p2"]), notes={SUPPORT: ["p1", "p2"], ANSWERABLE: first})),
-            (asked(answers=(), group=group, answerable=False), Prediction("q", "gold", notes={ANSWERABLE: second})),
+            (
+                make_question(evidence=["p1"], group=group),
+                replace(make_prediction(["p1", "p2"]), notes={SUPPORT: ["p1", "p2"], ANSWERABLE: first}),
+            ),
+            (make_question(answers=(), group=group, answerable=False), Prediction("q", "gold", notes={ANSWERABLE: second})),
         ]
 
     for first, second, right in ((True, False, 1), (True, True, 0), (False, False, 0), (True, None, 0)):
@@ -215,26 +218,26 @@ def test_a_pair_counts_where_both_are_rightly_said_to_be_answerable_or_not():
         assert np.isnan(compute("group_answer_f1", rows)[[1, 3]]).all()
         assert compute("sufficiency", rows).tolist() == [first, second is False, 1, 1]
     assert np.isnan(compute("group_answer_f1", pair(True, False)[:1])).all()
-    assert np.isnan(compute("sufficiency", [(asked(), claimed())])).all()
+    assert np.isnan(compute("sufficiency", [(make_question(), make_prediction())])).all()
     with raises("bad-notes"):
         compute("sufficiency", pair("yes", False))
 
 
-def test_articles_stay_in_triples():
-    row = asked(triples=[("The Who", "from", "London")])
-    assert compute("evidence_em", [(row, claimed(triples=[("the who!", "from", " london")]))]) == 1
-    assert compute("evidence_em", [(row, claimed(triples=[("Who", "from", "London")]))]) == 0
+def test_articles_are_kept_in_triples():
+    row = make_question(triples=[("The Who", "from", "London")])
+    assert compute("evidence_em", [(row, make_prediction(triples=[("the who!", "from", " london")]))]) == 1
+    assert compute("evidence_em", [(row, make_prediction(triples=[("Who", "from", "London")]))]) == 0
 
 
-def test_an_alias_of_the_answer_is_accepted_inside_a_triple_but_counts_once():
-    row = asked(triples=[("Po", "in", "Italy"), ("Rome", "in", "Lazio")], answers=["Italy"], aliases={"Italy": ("Italia",)})
-    assert compute("evidence_recall", [(row, claimed(triples=[("Po", "in", "Italia")]))]) == 0.5
+def test_answer_alias_is_accepted_in_a_triple_but_counts_once():
+    row = make_question(triples=[("Po", "in", "Italy"), ("Rome", "in", "Lazio")], answers=["Italy"], aliases={"Italy": ("Italia",)})
+    assert compute("evidence_recall", [(row, make_prediction(triples=[("Po", "in", "Italia")]))]) == 0.5
     twice = [("Po", "in", "Italia"), ("Po", "in", "Italy"), ("Rome", "in", "Lazio")]
-    assert compute("evidence_recall", [(row, claimed(triples=twice))]) == 1
-    assert compute("evidence_em", [(row, claimed(triples=twice))]) == 0
+    assert compute("evidence_recall", [(row, make_prediction(triples=twice))]) == 1
+    assert compute("evidence_em", [(row, make_prediction(triples=twice))]) == 0
 
 
-def test_malformed_claims_are_named():
+def test_malformed_claims_are_reported():
     for metric, notes, key in (
         ("sp_f1", {SUPPORT: "p1#0"}, "support"),
         ("support_f1", {SUPPORT: [3]}, "support"),
@@ -246,10 +249,10 @@ def test_malformed_claims_are_named():
             compute(metric, [(FULL, Prediction("q", "", notes=notes))])
 
 
-def test_real_2wiki_evidence_scores_one_against_itself(data_folder):
+def test_real_2wiki_evidence_scores_one_against_identical_claims(data_folder):
     for path in sorted((data_folder / "2wikimultihopqa").glob("2wiki_dev*.json")):
         records = json.loads(path.read_text(encoding="utf-8"))
-        rows = [(asked(triples=record["evidences"]), claimed(triples=record["evidences"])) for record in records]
+        rows = [(make_question(triples=record["evidences"]), make_prediction(triples=record["evidences"])) for record in records]
         assert len(rows) == 40
         repeated = [len({re.sub(r"\W", "", str(e).lower()) for e in r["evidences"]}) < len(r["evidences"]) for r in records]
         f1 = compute("evidence_f1", rows)

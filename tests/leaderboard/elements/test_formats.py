@@ -1,4 +1,4 @@
-"""How numbers are written."""
+"""Number formats."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ NAN = float("nan")
         (formats.duration(3.4), "3.4 s"),
     ],
 )
-def test_numbers_are_written_as_by_hand(shown: str, expected: str) -> None:
+def test_numbers_are_formatted_as_expected(shown: str, expected: str) -> None:
     assert shown == expected
 
 
 @given(some.floats(-1, 1))
-def test_a_shown_difference_reads_back_within_its_last_digit(value: float) -> None:
+def test_printed_difference_parses_back_within_its_last_digit(value: float) -> None:
     text = PERCENT.difference(value)
     assert re.fullmatch(r"[+−]?\d+\.\d", text)
     assert float(text.replace("−", "-")) == pytest.approx(100 * value, abs=0.0501)
 
 
-def test_fractions_are_shown_times_100_and_numbers_as_they_are() -> None:
+def test_fractions_are_shown_as_percentages_and_numbers_unscaled() -> None:
     known = {"rog_f1#v1": {"unit": "fraction", "high": None}, "strict_golds#v1": {"unit": "number"}}
     assert scale_of("rog_f1#v1", known) is PERCENT
     assert scale_of("strict_golds#v1", known) is PLAIN
@@ -82,19 +82,19 @@ def test_fractions_are_shown_times_100_and_numbers_as_they_are() -> None:
         ("accuracy(judge=a,model=b)#v1", "accuracy", "judge=a, model=b"),
     ],
 )
-def test_a_metric_id_is_shown_as_name_and_parameters(identifier: str, name: str, details: str) -> None:
+def test_metric_id_is_shown_as_name_and_parameters(identifier: str, name: str, details: str) -> None:
     assert formats.metric_name(identifier) == (name, details)
 
 
 @given(some.lists(some.integers(0, 8), min_size=1, max_size=400))
-def test_terminal_and_pages_round_a_mean_alike_whatever_order_it_was_added_in(eighths: list[int]) -> None:
+def test_terminal_and_pages_round_a_mean_equally_for_any_summation_order(eighths: list[int]) -> None:
     values = [eighth / 8 for eighth in eighths]
     mean, other = math.fsum(values) / len(values), sum(value / len(values) for value in values)
     assert PERCENT.value(mean) == PERCENT.value(other) == plus_minus(mean, math.nan, math.nan)
     assert PERCENT.difference(mean) == PERCENT.difference(other)
 
 
-def test_version_of_a_metric_is_shown_only_beside_another_version() -> None:
+def test_metric_version_is_shown_only_next_to_another_version() -> None:
     shown = ("recall@5#v2", "recall@5#v1", "recall@20#v2")
     assert [formats.metric_label(metric, shown) for metric in shown] == ["recall@5 (version 2)", "recall@5", "recall@20"]
     assert formats.metric_label("ndcg@10(gain=linear)#v2", shown) == "nDCG@10 (gain=linear)"

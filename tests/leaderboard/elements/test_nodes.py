@@ -12,7 +12,7 @@ from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, from_json, i
 
 
 @given(some.text())
-def test_any_text_reaches_the_browser_unchanged_and_as_a_leaf(text: str) -> None:
+def test_text_reaches_the_browser_unchanged_as_a_leaf(text: str) -> None:
     tree = el("p", el("strong", text), text, badge(text, tip=text), title=text)
     back = from_json(json.dumps(tree.to_json()))
     assert list(back.texts()) == [text, text, text]
@@ -20,19 +20,19 @@ def test_any_text_reaches_the_browser_unchanged_and_as_a_leaf(text: str) -> None
 
 
 @pytest.mark.parametrize("tag", ["script", "img", "iframe", "style", "svg", "object", "form", "input", "link", "meta"])
-def test_elements_that_load_or_run_something_do_not_exist(tag: str) -> None:
+def test_elements_that_load_or_run_content_are_refused(tag: str) -> None:
     assert tag not in TAGS
     with pytest.raises(ValueError, match="no element"):
         el(tag)
 
 
 @pytest.mark.parametrize("name", ["onclick", "style", "src", "srcdoc", "id", "onerror", "formaction"])
-def test_attributes_that_load_or_run_something_do_not_exist(name: str) -> None:
+def test_attributes_that_load_or_run_content_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no attribute"):
         el("span", **{name: "x"})
 
 
-def test_a_class_cannot_come_from_data() -> None:
+def test_css_class_from_data_is_refused() -> None:
     with pytest.raises(ValueError, match="style classes"):
         el("span", cls='x" onclick="y')
 
@@ -70,26 +70,26 @@ def test_http_addresses_become_links() -> None:
     assert link("paper", "https://arxiv.org/abs/1809.09600").attributes == {"href": "https://arxiv.org/abs/1809.09600"}
 
 
-def test_numbers_for_the_style_sheet_are_finite_numbers() -> None:
+def test_style_sheet_numbers_must_be_finite() -> None:
     node = el("span", numbers={"low": float("nan"), "high": 1, "value": float("inf")})
     assert node.numbers == {"high": 1.0}
     with pytest.raises(ValueError, match="float"):
         el("span", numbers={"low": "1; background: url(//evil)"})  # type: ignore[dict-item]
 
 
-def test_a_message_says_what_to_do_next() -> None:
+def test_message_contains_the_next_step() -> None:
     shown = message("Empty", "Nothing yet.", ("ragmeter demo",))
     assert [list(node.texts()) for node in shown.find(cls="command")] == [["ragmeter demo"]]
 
 
-def test_find_meets_tag_and_class() -> None:
+def test_find_matches_tag_and_class() -> None:
     tree = el("div", el("span", "a", cls="x y"), el("p", "b", cls="x"))
     assert [node.tag for node in tree.find(cls="x")] == ["span", "p"]
     assert [node.tag for node in tree.find(tag="p", cls="x")] == ["p"]
     assert isinstance(next(tree.find()), Node)
 
 
-def test_words_in_backticks_are_set_apart() -> None:
+def test_words_in_backticks_become_code_elements() -> None:
     shown = prose("no more than `longest_match` words; `a` and `b`, an odd ` stays")
     assert [item.children for item in shown if isinstance(item, Node)] == [("longest_match",), ("a",), ("b",)]
     assert [item for item in shown if isinstance(item, str)] == ["no more than ", " words; ", " and ", ", an odd ` stays"]
@@ -97,14 +97,14 @@ def test_words_in_backticks_are_set_apart() -> None:
 
 
 @given(some.text(some.sampled_from("`ab \n<")))
-def test_setting_words_apart_loses_nothing_but_backticks(text: str) -> None:
+def test_code_elements_lose_only_the_backticks(text: str) -> None:
     shown = "".join(el("p", *prose(text)).texts())
     assert shown.replace("`", "") == text.replace("`", "")
-    # What comes of two backticks is a pair: no other text is dropped.
+    # Two backticks are a pair: no other text is dropped.
     assert (len(text) - len(shown)) % 2 == 0
 
 
-def test_leaves_stand_by_their_dotted_keys() -> None:
+def test_leaves_are_listed_with_dotted_keys() -> None:
     value = {"a": {"b": 1, "none": None}, "list": [1, 2], "rows": [{"c": "x"}, {"c": "y"}], "empty": [], "no": {}}
     assert list(flat(value)) == [("a.b", 1), ("list", [1, 2]), ("rows[0].c", "x"), ("rows[1].c", "y")]
 
@@ -123,5 +123,5 @@ def test_leaves_stand_by_their_dotted_keys() -> None:
         ("y" * 300, "y" * 200 + "…"),
     ],
 )
-def test_values_are_shown_as_text_and_folders_by_their_last_parts(value: object, text: str) -> None:
+def test_values_are_shown_as_text_and_folders_by_their_last_components(value: object, text: str) -> None:
     assert show_value(value) == text

@@ -1,4 +1,4 @@
-"""Passages as pages show them: what is marked, what is folded, and that nothing is lost on the way."""
+"""Passages on pages: marks, folding, and complete text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def answers(node: Node) -> list[str]:
 
 
 def visible(node: Node) -> str:
-    """What is seen before anything is opened."""
+    """Return the text that is visible before anything is opened."""
     if node.tag == "p":
         return joined(node)
     return "".join(joined(child) for child in node.children if isinstance(child, Node) and child.tag == "p")
@@ -37,22 +37,22 @@ def visible(node: Node) -> str:
         (["42", "the U.S.", "New York"], ("42", "the U.S.", "New York")),
     ],
 )
-def test_what_is_looked_for(golds: list[str], kept: tuple[str, ...]) -> None:
+def test_informative_golds_are_selected(golds: list[str], kept: tuple[str, ...]) -> None:
     assert informative_golds(golds) == kept
 
 
-def test_of_very_many_golds_some_are_looked_for() -> None:
+def test_number_of_searched_golds_is_limited() -> None:
     assert len(informative_golds(f"name {number}" for number in range(5000))) == 300
 
 
-def test_an_answer_in_a_passage_without_sentences_is_marked_wherever_it_stands() -> None:
+def test_answer_in_a_passage_without_sentences_is_marked_at_any_position() -> None:
     drawn = passage_text("In new  york, not in New Yorkshire; New York.", (), ("New York",)).render("k")
     assert answers(drawn) == ["new  york", "New York"]
     assert joined(drawn) == "In new  york, not in New Yorkshire; New York."
     assert all(mark.attributes["title"] == "gold answer" for mark in drawn.find(tag="mark"))
 
 
-def test_an_answer_within_a_gold_sentence_is_marked_within_it() -> None:
+def test_answer_within_a_gold_sentence_is_marked() -> None:
     drawn = passage_text("", ("It is old. ", "Its charter is of 1506.", "Yes, 1506!"), ("1506",), {1}).render("k")
     (sentence,) = (mark for mark in drawn.find(tag="mark") if not mark.classes)
     assert joined(sentence) == "Its charter is of 1506."
@@ -61,7 +61,7 @@ def test_an_answer_within_a_gold_sentence_is_marked_within_it() -> None:
     assert joined(drawn) == "It is old. Its charter is of 1506. Yes, 1506! "
 
 
-def test_a_long_text_shows_its_first_answer_and_folds_the_rest() -> None:
+def test_long_text_shows_its_first_answer_and_folds_the_rest() -> None:
     text = f"{FILLER * 200}The charter is of 1506. {FILLER * 200}In 1506 it was new."
     drawn = passage_text(text, (), ("1506",)).render("k")
     seen = visible(drawn)
@@ -76,25 +76,25 @@ def test_a_long_text_shows_its_first_answer_and_folds_the_rest() -> None:
     assert before.attributes["key"] != after.attributes["key"]
 
 
-def test_a_long_text_with_its_answer_at_the_start_is_folded_at_its_end_alone() -> None:
+def test_long_text_with_an_early_answer_is_folded_only_at_its_end() -> None:
     drawn = passage_text(f"1506 was {FILLER * 200}", (), ("1506",)).render("k")
     assert visible(drawn).startswith("1506 was")
     (after,) = drawn.find(tag="details")
     assert "characters more" in joined(next(after.find(tag="summary")))
 
 
-def test_a_gold_sentence_deep_in_a_passage_is_seen() -> None:
+def test_gold_sentence_deep_in_a_passage_is_visible() -> None:
     drawn = passage_text("", [FILLER] * 300 + ["She died there."] + [FILLER] * 300, (), {300}).render("k")
     assert "She died there." in visible(drawn)
 
 
-def test_what_a_browser_is_sent_is_bounded_and_says_so() -> None:
+def test_text_sent_to_the_browser_is_limited_with_a_note() -> None:
     drawn = passage_text("1506 and " + "x" * 10 * MOST, (), ("1506",)).render("k")
     assert len(joined(drawn)) < MOST + 200
     assert f"{9 * MOST + 9:,} characters that are not shown" in joined(drawn)
 
 
-def test_the_key_names_only_what_can_be_marked() -> None:
+def test_legend_lists_only_possible_marks() -> None:
     assert key(sentences=False, answers=False) is None
     only = key(sentences=False, answers=True)
     assert only is not None
@@ -111,7 +111,7 @@ TEXTS = st.lists(WORDS, max_size=14).map("".join)
 
 @pytest.mark.slow
 @given(TEXTS, st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=3), st.sets(st.integers(0, 7)))
-def test_nothing_is_lost_and_every_answer_is_marked(text: str, sentences: list[str], golds: list[str], gold: set[int]) -> None:
+def test_no_text_is_lost_and_every_answer_is_marked(text: str, sentences: list[str], golds: list[str], gold: set[int]) -> None:
     wanted = informative_golds(golds)
     read = passage_text(text, sentences, wanted, gold)
     drawn = read.render("k")

@@ -1,4 +1,4 @@
-"""Intervals as small pictures: places on one axis a column."""
+"""Intervals as small charts: positions on one axis per column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ESTIMATES = st.lists(st.tuples(VALUES, st.floats(0, 1e6)), min_size=1, max_size=
 
 
 @given(ESTIMATES)
-def test_every_interval_of_a_column_has_room_and_keeps_its_order(estimates: list[tuple[float, float]]) -> None:
+def test_axis_contains_every_interval_of_a_column_in_order(estimates: list[tuple[float, float]]) -> None:
     intervals = [(value - half, value + half) for value, half in estimates]
     result = axis(intervals)
     ends = {end for interval in intervals for end in interval}
@@ -35,7 +35,7 @@ def test_every_interval_of_a_column_has_room_and_keeps_its_order(estimates: list
     assert all(a[1]["value"] <= b[1]["value"] for a, b in itertools.pairwise(by_value))
 
 
-def test_places_are_linear() -> None:
+def test_whisker_positions_are_linear() -> None:
     node = Axis(10.0, 30.0).whisker(15.0, 10.0, 20.0, best=True)
     assert node is not None
     assert node.numbers == {"low": 0.0, "value": 0.25, "high": 0.5}
@@ -43,13 +43,13 @@ def test_places_are_linear() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(math.nan, 0.1), (0.5, math.nan)])
-def test_what_has_no_interval_is_not_drawn_and_takes_no_room(low: float, high: float) -> None:
+def test_cell_without_interval_is_not_drawn_and_does_not_widen_the_axis(low: float, high: float) -> None:
     assert Axis(0.0, 1.0).whisker(0.3, low, high) is None
     assert axis([(low, high), (0.4, 0.5), (0.6, 0.7)]) == axis([(0.4, 0.5), (0.6, 0.7)])
     assert axis([(low, high)]) is None
 
 
-def test_controls_and_what_may_not_be_compared_take_no_room() -> None:
+def test_controls_and_incomparable_cells_do_not_widen_the_axis() -> None:
     def cell(value: float, apart: str = "") -> SimpleNamespace:
         return SimpleNamespace(value=value, half=0.05, low=value - 0.05, high=value + 0.05, apart=apart)
 

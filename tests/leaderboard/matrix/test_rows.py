@@ -1,4 +1,4 @@
-"""Filters, sorting, pinning, hiding and searching: which rows a matrix has, and which of them are drawn."""
+"""Filters, sorting, pinning, hiding and searching: the rows of a matrix, and which of them are drawn."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ CARDS = {"f" * 16: {"card": {"metrics": ("f1(rules=hotpotqa)", "em")}}}
         ((RECALL, EM), None, OWN, RECALL),
         ((RECALL, EM), Primary("em"), OWN, EM),
         ((RECALL, EM), Primary("f1"), OWN, RECALL),  # declared, but another experiment's score
-        ((EM,), None, JUDGED, JUDGED),  # asked for
+        ((EM,), None, JUDGED, JUDGED),  # requested
         (None, None, OWN, F1),  # runs of no experiment follow the dataset
     ],
 )
-def test_experiment_ranks_by_its_own_metrics(named: tuple[str, ...] | None, primary: Primary | None, measure: str, expected: str) -> None:
+def test_experiment_is_ranked_by_its_declared_metrics(
+    named: tuple[str, ...] | None, primary: Primary | None, measure: str, expected: str
+) -> None:
     runs = [replace(run("bm25"), metrics=named)]
     (column,) = columns_of([runs], SCORED, {}, CARDS, MAIN, measure, primary)
     assert column.metric == expected
@@ -103,13 +105,13 @@ def admitted(**query: Any) -> set[str]:
         ({"since": date(2026, 3, 2), "until": date(2026, 4, 30), "size": "under-1b"}, {"small"}),
     ],
 )
-def test_a_filter_admits_whom_it_says(queries: dict[str, Any], expected: set[str]) -> None:
+def test_filter_admits_expected_rows(queries: dict[str, Any], expected: set[str]) -> None:
     assert admitted(**queries) == expected
     assert Filters(**queries).active == len(queries)
-    assert Filters(**queries).admits(ROWS[-1])  # a control competes with nobody
+    assert Filters(**queries).admits(ROWS[-1])  # controls are not ranked
 
 
-def test_choices_are_what_the_store_knows() -> None:
+def test_filter_choices_come_from_the_store() -> None:
     result = choices(ROWS)
     assert set(result.kinds.values()) == {"retriever", "method"}
     assert set(result.readers.values()) == {"phi", "mistral", "gpt"}
@@ -119,7 +121,7 @@ def test_choices_are_what_the_store_knows() -> None:
     assert (unknown.sizes_known, unknown.weights_known, unknown.training) == (False, False, {})
 
 
-def test_a_search_looks_at_name_method_and_reader() -> None:
+def test_search_matches_name_method_and_reader() -> None:
     assert [item.name for item in ROWS if matches(item, "PHI id-")] == ["bm25", "small", "mute", "gold"]
     assert not any(matches(item, "phi gpt") for item in ROWS)
 
@@ -153,17 +155,17 @@ VALUES = {"bm25": 0.5, "small": 0.7, "huge": 0.6, "gold": 1.0}
         ("cost", True, ["bm25", "huge", "small", "mute", "gold"]),
     ],
 )
-def test_rows_are_sorted_and_what_has_no_value_comes_last(column: str, descending: bool, expected: list[str]) -> None:
+def test_rows_are_sorted_with_missing_values_last(column: str, descending: bool, expected: list[str]) -> None:
     assert [item.name for item in ordered(board(VALUES), Order(column, descending))] == expected
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_a_value_that_must_not_be_compared_never_stands_among_those_that_may(descending: bool) -> None:
+def test_incomparable_values_are_sorted_below_comparable_ones(descending: bool) -> None:
     rows = ordered(board(VALUES, apart=("small",)), Order("a", descending))
     assert [item.name for item in rows][2:] == ["small", "mute", "gold"]
 
 
-def test_the_best_comes_first_at_first() -> None:
+def test_default_order_lists_the_best_row_first() -> None:
     assert default_order(board(VALUES)) == Order("a", True)
     less = board(VALUES)
     assert default_order(replace(less, columns=(replace(less.columns[0], higher_is_better=False),))) == Order("a", False)
@@ -175,7 +177,7 @@ def names(rows: tuple[System, ...]) -> list[str]:
     return [item.name for item in rows]
 
 
-def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
+def test_pinned_rows_stay_on_top_hidden_rows_are_removed_and_controls_stay_last() -> None:
     key: Callable[[str], str] = key_of
     made = board(VALUES)
     plain = visible_rows(made, Order("a", True), [], [], "", 0)
@@ -190,7 +192,7 @@ def test_pins_stay_on_top_hidden_rows_go_and_controls_stay_below() -> None:
 @pytest.mark.parametrize(
     ("first", "expected"), [(0, ["small", "huge"]), (3, ["bm25", "mute"]), (99, ["bm25", "mute"]), (-5, ["small", "huge"])]
 )
-def test_pages_are_whole_and_no_number_leads_outside(first: int, expected: list[str]) -> None:
+def test_page_numbers_are_clamped_to_existing_pages(first: int, expected: list[str]) -> None:
     result = visible_rows(board(VALUES), Order("a", True), [], [], "", first, page=2)
     assert names(result.rows) == expected
     assert result.total == 4

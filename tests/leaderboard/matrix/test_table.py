@@ -1,4 +1,4 @@
-"""The matrix as a table and as files: what `results.boards.matrix` computed, and no untrusted text runs."""
+"""The matrix as a table and as files: it shows what `results.boards.matrix` computed, and untrusted text never runs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def text(node: Node) -> str:
 
 
 @pytest.mark.slow
-def test_every_cell_says_value_interval_and_rank(shown: Shown, tree: Node) -> None:
+def test_every_cell_shows_value_interval_and_rank(shown: Shown, tree: Node) -> None:
     results = lines(tree)
     assert len(results) == len(shown.board.rows)
     for row in shown.board.rows:
@@ -100,7 +100,7 @@ def test_every_cell_says_value_interval_and_rank(shown: Shown, tree: Node) -> No
             assert column.first.dataset.partition(":")[0] in "".join(shown.names[column.key])
 
 
-def test_greyed_cells_say_why_and_their_help_says_it_in_full(tree: Node) -> None:
+def test_grayed_out_cells_show_a_short_reason_and_a_full_tooltip(tree: Node) -> None:
     result = lines(tree)
     assert "running" in text(result["half way"])
     assert "these scores cannot be right" in text(result["proven@2"])
@@ -109,7 +109,7 @@ def test_greyed_cells_say_why_and_their_help_says_it_in_full(tree: Node) -> None
     assert "Not ranked: contaminated: training data 1 (musique:dev) covers the evaluated split dev." in tips
 
 
-def test_marks_stand_where_the_corrected_test_rejects(shown: Shown, tree: Node) -> None:
+def test_marks_are_shown_where_the_corrected_test_rejects(shown: Shown, tree: Node) -> None:
     result = lines(tree)
     seen = set()
     for row in shown.board.rows:
@@ -124,13 +124,13 @@ def test_marks_stand_where_the_corrected_test_rejects(shown: Shown, tree: Node) 
     assert seen == {"▲", "▼"}
 
 
-def test_badges_say_where_figures_come_from(tree: Node) -> None:
+def test_badges_show_the_source_of_figures(tree: Node) -> None:
     results = {name: [text(badge) for badge in row.find(cls="badge")] for name, row in lines(tree).items()}
     assert results["bm25"] == ["reference"]
     first = {name: next(row.find(tag="th")) for name, row in lines(tree).items()}
     assert "measured" in [text(part) for part in first["bm25"].find(cls="aside")]
     assert "measured" not in text(first["sent@1"])
-    # In the cell that stays in sight when the table is scrolled.
+    # In the cell that stays visible when the table is scrolled.
     assert "submitted" in text(first["sent@1"])
     assert results["sent@1"] == ["submitted"]
     assert results["proven@2"] == ["verified"]
@@ -138,7 +138,7 @@ def test_badges_say_where_figures_come_from(tree: Node) -> None:
     assert "open weights" in text(lines(tree)["sent@1"])
 
 
-def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path) -> None:
+def test_published_figure_gap_and_status_are_shown_next_to_the_own_value(several: Path) -> None:
     shown = made(several, "recall@5#v2")
     order = Order("method", False)
     response = lines(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order, papers=True))
@@ -156,7 +156,7 @@ def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path
     assert compared
 
 
-def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
+def test_column_heads_sort_and_open_the_board_of_a_benchmark(shown: Shown) -> None:
     order = Order(shown.board.columns[0].key, True)
     head = next(draw_matrix(shown, visible_rows(shown.board, order, [], [], "", 0), order).find(tag="thead"))
     (active,) = [node for node in head.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
@@ -169,7 +169,7 @@ def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
     assert opener.action["metric"] == "em#v1"
 
 
-def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> None:
+def test_pinning_and_hiding_keep_earlier_pins_and_hidden_rows(shown: Shown) -> None:
     keys = [row.key for row in shown.board.rows]
     part = visible_rows(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
     result = draw_matrix(shown, part, Order("method", False))
@@ -183,7 +183,7 @@ def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> No
     assert {"hide": None} in [node.action for node in turning.find(tag="button")]
 
 
-def test_a_pager_leads_to_every_page(shown: Shown) -> None:
+def test_pager_links_to_every_page(shown: Shown) -> None:
     seen, first = [], 0
     while True:
         part = visible_rows(shown.board, Order("method", False), [], [], "", first, page=4)
@@ -197,19 +197,19 @@ def test_a_pager_leads_to_every_page(shown: Shown) -> None:
     assert sorted(seen) == sorted(row.name for row in shown.board.rows if not row.control)
 
 
-def test_untrusted_names_are_leaves_of_the_tree(tree: Node, matrix_store: ModuleType) -> None:
+def test_untrusted_names_are_text_leaves(tree: Node, matrix_store: ModuleType) -> None:
     assert matrix_store.EVIL in lines(tree)
     assert {node.tag for node in tree.find()} <= TAGS
     assert not list(tree.find(tag="a"))
 
 
-def test_legend_names_correction_and_clusters_in_three_lines(shown: Shown) -> None:
+def test_legend_states_correction_and_clusters_in_three_lines(shown: Shown) -> None:
     assert "Holm-corrected within the benchmark, 5 %" in text(legend(shown))
     assert "questions" in text(legend(shown))
     assert len(legend(shown).children) == 3
 
 
-def test_cells_open_their_questions_and_only_on_a_page(shown: Shown, tree: Node, export: Export) -> None:
+def test_cells_link_to_their_questions_only_on_a_page(shown: Shown, tree: Node, export: Export) -> None:
     order = Order("method", False)
     cell = next(cell for cell in shown.board.line(visible_rows(shown.board, order, [], [], "", 0).rows[0]) if cell is not None)
     opened = [node.action for node in tree.find(tag="td") if node.action]
@@ -222,11 +222,11 @@ def test_cells_open_their_questions_and_only_on_a_page(shown: Shown, tree: Node,
     ("number", "expected"),
     [(None, "–"), (0, "no model"), (950, "950"), (110_000_000, "110 M"), (7_240_000_000, "7.24 B"), (10**15, "1e+03 T")],
 )
-def test_parameters_are_written_as_models_are_named(number: int | None, expected: str) -> None:
+def test_parameter_counts_are_abbreviated(number: int | None, expected: str) -> None:
     assert formats.parameters(number) == expected
 
 
-def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
+def test_csv_contains_every_cell_as_numbers(shown: Shown, export: Export) -> None:
     rows = list(csv.DictReader(io.StringIO(exports.csv(export))))
     assert list(rows[0]) == list(CSV_COLUMNS)
     assert len(rows) == len(shown.board.cells)
@@ -242,7 +242,7 @@ def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
             assert float(line["difference"]) == cell.paired.value
 
 
-def test_no_cell_of_the_csv_is_a_formula_and_negative_numbers_stay_numbers(export: Export) -> None:
+def test_csv_cells_are_never_formulas_and_negative_numbers_stay_numbers(export: Export) -> None:
     rows = list(csv.reader(io.StringIO(exports.csv(export))))
     assert any(cell.startswith("'=cmd|") for row in rows for cell in row)
     below = 0
@@ -255,17 +255,17 @@ def test_no_cell_of_the_csv_is_a_formula_and_negative_numbers_stay_numbers(expor
 
 
 @pytest.mark.parametrize("evil", ["=1+1", "+1", "-1+cmd", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\r\n=1"])
-def test_text_that_begins_a_formula_is_made_text(evil: str) -> None:
+def test_text_that_starts_a_formula_is_escaped(evil: str) -> None:
     (_, (cell, number)) = csv.reader(io.StringIO(to_csv(["a", "b"], [[evil, -1.5]])))
     assert cell.startswith("'")
     assert float(number) == -1.5
 
 
-def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> None:
+def test_markdown_and_latex_contain_the_displayed_values(shown: Shown, export: Export) -> None:
     markdown, latex = exports.markdown(export), exports.latex(export)
     first, *below = [part for part in re.split(r"\n(?!\|)", markdown) if part.lstrip("\n").startswith("|")]
     table_lines = first.strip().splitlines()
-    # Below it: what the methods come to over all benchmarks.
+    # Below it: the summary of methods over all benchmarks.
     assert [len(part.strip().splitlines()) for part in below] == [2 + len(shown.board.overall)]
     assert len(table_lines) == 2 + len(export.rows)
     assert len({line.replace(r"\|", "").count("|") for line in table_lines}) == 1
@@ -278,7 +278,7 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     for cell in shown.board.cells.values():
         interval = PERCENT.around(cell.value, cell.low, cell.high).replace("[", "\\[").replace("]", "\\]")
         assert re.search(rf"{100 * cell.value:.1f}(\\\))? {re.escape(interval)}", markdown)
-    # What is not comparable stands in brackets, with the reason.
+    # Incomparable values are in brackets, with the reason.
     assert re.search(r"\| \\\([\d.]+\\\) (±[\d.]+|\\\[[\d., ]+\\\]), [a-z ]+", markdown)
     bands = [cell.band for cell in shown.board.cells.values() if cell.band is not None and cell.band.low < cell.band.high]
     assert bands
@@ -286,11 +286,11 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     assert "†" not in markdown + latex
 
 
-def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
+def test_latex_compiles(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
     assert typeset(exports.latex(export), tmp_path) > 1000
 
 
-def test_printed_pooled_differences_have_a_star_exactly_if_their_printed_interval_leaves_out_zero(shown: Shown) -> None:
+def test_pooled_differences_have_a_star_exactly_if_their_interval_excludes_zero(shown: Shown) -> None:
     rng, row = np.random.default_rng(7), shown.board.rows[0]
     parts = []
     for kin in range(3):

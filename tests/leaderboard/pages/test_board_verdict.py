@@ -1,4 +1,4 @@
-"""The first line of the board, and which experiment it opens with."""
+"""The verdict on the first line of the board, and the experiment that the board opens with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def words(node: Any) -> str:
     return "".join(node.texts())
 
 
-def test_board_begins_with_the_verdict_of_the_suite_and_names_its_facts(app: Start, several: Path) -> None:
+def test_board_starts_with_the_suite_verdict_and_its_facts(app: Start, several: Path) -> None:
     page = app(several).open()
     (line,) = page.part("verdict").find(cls="verdict")
     assert words(line).startswith("Mean over 3 benchmarks: ")
@@ -31,7 +31,7 @@ def test_board_begins_with_the_verdict_of_the_suite_and_names_its_facts(app: Sta
     assert "updated " in facts
 
 
-def test_single_benchmark_states_the_verdict_by_the_metric_that_ranks_it(app: Start, several: Path) -> None:
+def test_single_benchmark_verdict_uses_its_ranking_metric(app: Start, several: Path) -> None:
     of = {
         item.place.metric: item
         for item in verdicts(Store(several), "several")
@@ -42,7 +42,7 @@ def test_single_benchmark_states_the_verdict_by_the_metric_that_ranks_it(app: St
         assert words(page.part("verdict")) == verdict_text(of[metric])
 
 
-def test_board_opens_with_the_experiment_of_most_questions_times_methods(app: Start, several: Path, tmp_path: Path) -> None:
+def test_board_opens_with_the_largest_experiment(app: Start, several: Path, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     shutil.copytree(several, folder)
     store = Store(folder)
@@ -55,7 +55,7 @@ def test_board_opens_with_the_experiment_of_most_questions_times_methods(app: St
 
 
 @pytest.mark.parametrize("made", [False, True])
-def test_empty_store_explains_how_to_fill_it(app: Start, tmp_path: Path, made: bool) -> None:
+def test_empty_store_shows_how_to_fill_it(app: Start, tmp_path: Path, made: bool) -> None:
     folder = tmp_path / "store"
     if made:
         Store(folder).put_cards([], [])

@@ -1,4 +1,4 @@
-"""The budget page: fronts by a naive definition, ratios by hand, and a page that shows both."""
+"""The budget page: Pareto fronts by a naive definition, hand-computed ratios, and the page that shows both."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def made_up(filled: Path, synthetic: ModuleType) -> Board:
     return result
 
 
-def beaten(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
-    """Whether another is as good and as cheap, and better in one; one pair at a time."""
+def is_dominated(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
+    """Return whether another method is at least as good and as cheap, and strictly better on one; one pair at a time."""
     return any(
         sign * other.value.value >= sign * item.value.value
         and other.x <= item.x
@@ -49,15 +49,15 @@ def beaten(item: UsageCost, others: list[UsageCost], sign: int) -> bool:
 
 @pytest.mark.parametrize(("metric", "sign"), [(F1, 1), (PERPLEXITY, -1)])
 @pytest.mark.parametrize("axis", ["tokens", "delivered", "seconds", "cost"])
-def test_the_front_is_who_is_not_beaten(made_up: Board, metric: str, sign: int, axis: Any) -> None:
+def test_pareto_front_excludes_dominated_methods(made_up: Board, metric: str, sign: int, axis: Any) -> None:
     rows = quality_budget(made_up, metric, axis, higher_is_better=sign > 0)
     able = [row for row in rows if not row.row.control and row.row.run.status == "finished"]
-    assert {row.row.run.run for row in rows if row.front} == {item.row.run.run for item in able if not beaten(item, able, sign)}
+    assert {row.row.run.run for row in rows if row.front} == {item.row.run.run for item in able if not is_dominated(item, able, sign)}
     assert any(row.front for row in rows)
     assert [row.x for row in rows] == sorted(row.x for row in rows)
 
 
-def test_costs_have_intervals_around_their_means_and_parameters_are_exact(copied: Callable[[], Path], synthetic: ModuleType) -> None:
+def test_costs_have_intervals_and_parameter_counts_are_exact(copied: Callable[[], Path], synthetic: ModuleType) -> None:
     store = Store(copied())
     with store.database.writing() as connection:
         connection.execute("UPDATE usage SET seconds = seconds * (1 + hash(question) % 10 / 10.0)")
@@ -76,7 +76,7 @@ def spent_on(board: Board, run: str, axis: Any) -> float:
     return next(spent(row, axis, row.run.done) for row in board.rows if row.run.run == run)
 
 
-def test_dearer_method_is_off_the_front_for_certain_only_beyond_both_intervals(made_up: Board) -> None:
+def test_method_is_off_the_front_with_certainty_only_beyond_both_intervals(made_up: Board) -> None:
     model = next(row for row in made_up.rows if row.run.method == "hybrid + chat reader")
 
     def row(name: str, value: float, half: float, seconds: float) -> Row:
@@ -102,7 +102,7 @@ def test_dearer_method_is_off_the_front_for_certain_only_beyond_both_intervals(m
     assert {line["name"]: (float(line["x_low"]), float(line["x_high"])) for line in lines} == between
 
 
-def test_controls_and_unfinished_runs_are_on_no_front(made_up: Board) -> None:
+def test_pareto_front_excludes_controls_and_unfinished_runs(made_up: Board) -> None:
     rows = {item.row.run.method: item for item in quality_budget(made_up, F1, "tokens")}
     assert rows["gold answer"].value.value == 1.0
     assert not rows["gold answer"].front
@@ -110,7 +110,7 @@ def test_controls_and_unfinished_runs_are_on_no_front(made_up: Board) -> None:
     assert budget.kind(rows["full context"]) == budget.PARTIAL
 
 
-def test_a_run_whose_cost_is_not_known_is_on_no_front_and_comes_last(made_up: Board) -> None:
+def test_run_with_unknown_cost_is_off_the_front_and_listed_last(made_up: Board) -> None:
     rows = tuple(replace(row, cost=None) if row.run.method == "hybrid + chat reader" else row for row in made_up.rows)
     result = quality_budget(replace(made_up, rows=rows), F1, "tokens")
     assert result[-1].row.run.method == "hybrid + chat reader"
@@ -118,14 +118,14 @@ def test_a_run_whose_cost_is_not_known_is_on_no_front_and_comes_last(made_up: Bo
     assert not result[-1].front
 
 
-def test_money_is_per_question(made_up: Board) -> None:
+def test_cost_is_shown_per_question(made_up: Board) -> None:
     chat = next(row for row in made_up.rows if row.run.method == "hybrid + chat reader")
     assert spent(chat, "cost", chat.run.done) == pytest.approx(0.00042)
     assert math.isnan(spent(chat, "cost", 0))
 
 
 def compressed(board: Board) -> Board:
-    """Runs of a compressor at three ratios beside one that reads in full, and a retriever."""
+    """Add runs of a compressor at three ratios, one without compression, and a retriever."""
     model = next(row for row in board.rows if row.run.method == "hybrid + chat reader")
 
     def row(name: str, prompt: float, memory: float, compressor: bool) -> Row:
@@ -143,7 +143,7 @@ def compressed(board: Board) -> Board:
     return replace(board, rows=tuple(rows))
 
 
-def test_runs_that_differ_in_their_ratio_alone_are_one_curve(made_up: Board) -> None:
+def test_runs_that_differ_only_in_ratio_form_one_curve(made_up: Board) -> None:
     curves = budget_curves(compressed(made_up), F1)
     assert [curve.name for curve in curves] == ["CLaRa", "in full", "closed book"]
     clara = curves[0].points
@@ -153,7 +153,7 @@ def test_runs_that_differ_in_their_ratio_alone_are_one_curve(made_up: Board) -> 
     assert [point.ratio for point in clara] == [16, 8, 4]
 
 
-def test_ratios_are_to_the_run_that_reads_most_without_a_compressor(made_up: Board) -> None:
+def test_compression_ratios_are_relative_to_the_uncompressed_run(made_up: Board) -> None:
     board = compressed(made_up)
     full = read_in_full(board)
     assert full is not None
@@ -164,7 +164,7 @@ def test_ratios_are_to_the_run_that_reads_most_without_a_compressor(made_up: Boa
     assert budget_curves(board, F1, "CLaRa 4x")[0].points[0].ratio == 4
 
 
-def test_the_tables_say_what_was_computed(made_up: Board) -> None:
+def test_curve_tables_show_the_computed_values(made_up: Board) -> None:
     curves = budget_curves(compressed(made_up), F1)
     shown = words(budget.curve_table(curves, F1, PERCENT, "in full"))
     assert "CLaRa 64x" in shown
@@ -177,7 +177,7 @@ def test_the_tables_say_what_was_computed(made_up: Board) -> None:
     assert on == {row.row.run.method for row in rows if row.front}
 
 
-def test_of_too_many_curves_those_of_one_point_are_one_series(made_up: Board) -> None:
+def test_single_point_curves_are_merged_if_there_are_too_many(made_up: Board) -> None:
     curves = budget_curves(compressed(made_up), F1)
     alone = [replace(curves[-1], name=f"alone {number}", points=curves[-1].points[:1]) for number in range(14)]
     series = {point.series for point in budget.curve_points([*curves, *alone], budget.DELIVERED, PERCENT)}
@@ -193,7 +193,7 @@ def test_axes_are_logarithmic_only_over_wide_positive_ranges() -> None:
     assert not budget.logarithmic([float("nan")])
 
 
-def test_the_chart_draws_every_run_but_controls_and_the_front(made_up: Board) -> None:
+def test_chart_shows_the_front_and_every_run_except_controls(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "tokens")
     drawing = budget.pareto_chart(rows, "tokens", F1, PERCENT)
     assert drawing is not None
@@ -206,7 +206,7 @@ def test_the_chart_draws_every_run_but_controls_and_the_front(made_up: Board) ->
     assert front[1]["d"].count("V") == sum(row.front for row in rows) - 1
 
 
-def test_the_page_follows_its_url(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_page_state_follows_the_url(app: Start, filled: Path, synthetic: ModuleType) -> None:
     page = app(filled).open("budget", cost="seconds")
     assert not page.test.exception
     assert synthetic.HOSTILE_NAME in words(page.part("pareto"))
@@ -218,7 +218,7 @@ def test_the_page_follows_its_url(app: Start, filled: Path, synthetic: ModuleTyp
     assert "US$ / question" in words(page.part("pareto"))
 
 
-def test_retrievers_alone_link_to_experiments_with_compression(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_experiment_with_only_retrievers_links_to_experiments_with_compression(app: Start, filled: Path, synthetic: ModuleType) -> None:
     page = app(filled).open("budget", experiment="open corpus")
     assert not page.test.exception
     (button,) = page.part("others").find(tag="button")
@@ -227,13 +227,13 @@ def test_retrievers_alone_link_to_experiments_with_compression(app: Start, fille
     assert "s / question" in words(page.part("pareto"))
 
 
-def test_time_is_the_cost_of_those_who_spend_no_tokens(made_up: Board) -> None:
+def test_cost_axis_is_seconds_if_no_method_uses_tokens(made_up: Board) -> None:
     assert informative_axis(made_up) == "tokens"
     retrievers = replace(made_up, rows=tuple(row for row in made_up.rows if row.control or row.run.kind == "retriever"))
     assert informative_axis(retrievers) == "seconds"
 
 
-def test_a_report_says_what_compression_saves(made_up: Board, filled: Path, synthetic: ModuleType) -> None:
+def test_report_contains_the_compression_section(made_up: Board, filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
     definitions = queries.definitions(store)
     (node,) = behind(store, synthetic.EXPERIMENT, [compressed(made_up)], definitions, {})

@@ -1,4 +1,4 @@
-"""The comparison page says what `results.boards.compare` computed, and survives what a URL may say."""
+"""The comparison page shows what `results.boards.compare` computed, and handles any URL."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def words(node: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def three(filled: Path, synthetic: ModuleType) -> Comparison:
+def three_runs(filled: Path, synthetic: ModuleType) -> Comparison:
     store = Store(filled)
     runs = [run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method in ("bm25", "dense", "hybrid")]
     return compare(store, runs, F1)
 
 
-def test_pairs_are_shown_with_interval_and_corrected_p_and_counts_of_all_common_questions(three: Comparison) -> None:
-    tree = compare_charts.pairs(three, PERCENT, higher_is_better=True)
+def test_pairs_show_interval_corrected_p_and_counts_over_common_questions(three_runs: Comparison) -> None:
+    tree = compare_charts.pairs(three_runs, PERCENT, higher_is_better=True)
     lines = list(next(tree.find(tag="tbody")).find(tag="tr"))
     assert len(lines) == 3
-    for line, pair in zip(lines, three.pairs, strict=True):
+    for line, pair in zip(lines, three_runs.pairs, strict=True):
         item, response = pair.difference, words(line)
         assert PERCENT.difference(item.value) in response
         assert PERCENT.differences(item.low, item.high) in response
@@ -48,21 +48,21 @@ def test_pairs_are_shown_with_interval_and_corrected_p_and_counts_of_all_common_
         assert sum(counts) == item.n
 
 
-def test_where_less_is_better_the_smaller_value_wins(three: Comparison) -> None:
-    line = next(next(compare_charts.pairs(three, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
-    item = three.pairs[0].difference
+def test_smaller_value_wins_for_lower_is_better_metrics(three_runs: Comparison) -> None:
+    line = next(next(compare_charts.pairs(three_runs, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
+    item = three_runs.pairs[0].difference
     assert int(next(list(line.find(tag="td"))[-3].texts())) == item.losses
 
 
-def test_the_scatter_counts_every_question_that_both_have_a_value_on(three: Comparison) -> None:
-    drawn = compare_charts.points(three, 0, 1, PERCENT)
-    assert sum(item.questions for item in drawn) == three.pairs[0].difference.n
+def test_scatter_counts_every_question_scored_for_both_runs(three_runs: Comparison) -> None:
+    drawn = compare_charts.points(three_runs, 0, 1, PERCENT)
+    assert sum(item.questions for item in drawn) == three_runs.pairs[0].difference.n
     above = sum(item.questions for item in drawn if item.side == "above")
-    assert above == three.pairs[0].difference.losses
+    assert above == three_runs.pairs[0].difference.losses
     assert len({(item.x, item.y) for item in drawn}) == len(drawn)
 
 
-def test_the_page_opens_with_three_finished_methods_and_no_control(app: Start, filled: Path) -> None:
+def test_page_opens_with_three_finished_methods_without_controls(app: Start, filled: Path) -> None:
     page = app(filled).open("compare")
     assert not page.test.exception
     response = words(page.part("values"))
@@ -72,14 +72,14 @@ def test_the_page_opens_with_three_finished_methods_and_no_control(app: Start, f
     assert "bridge" in words(page.part("kinds"))
 
 
-def test_six_runs_of_the_url_give_fifteen_pairs_and_a_seventh_is_left_out(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_six_runs_in_the_url_give_fifteen_pairs_and_a_seventh_is_ignored(app: Start, filled: Path, synthetic: ModuleType) -> None:
     able = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.kind != "control"]
     assert len(able) == 7
     page = app(filled).open("compare", runs=",".join(able))
     assert len(list(page.part("pairs").find(tag="tr"))) == 16
 
 
-def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path) -> None:
+def test_url_with_unknown_names_falls_back_to_defaults(app: Start, filled: Path) -> None:
     usual = app(filled).open("compare")
     page = app(filled).open("compare", **{"runs": "../../etc,<script>", "x": "no", "y": "such", "from": "9" * 30})
     assert not page.test.exception
@@ -87,7 +87,7 @@ def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Pat
     assert page.part("apart") == usual.part("apart")
 
 
-def test_turning_the_list_over_shows_other_questions_and_keeps_the_runs(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_paging_the_question_list_keeps_the_runs(app: Start, filled: Path, synthetic: ModuleType) -> None:
     able = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.kind != "control"]
     page = app(filled).open("compare", runs=",".join(able[:6]))
     before = words(page.part("apart"))
@@ -100,13 +100,13 @@ def test_turning_the_list_over_shows_other_questions_and_keeps_the_runs(app: Sta
     assert page.query["from"] == "15"
 
 
-def test_what_stage_attribution_still_needs_is_said_as_settings(app: Start, filled: Path) -> None:
+def test_stage_attribution_lists_missing_settings(app: Start, filled: Path) -> None:
     response = words(app(filled).open("compare").part("stages"))
     assert "oracle(base=distractor)" in response
     assert "closed_book" in response
 
 
-def test_a_board_with_one_run_says_what_to_do(app: Start, copied: Callable[[], Path], synthetic: ModuleType) -> None:
+def test_board_with_one_run_shows_the_next_step(app: Start, copied: Callable[[], Path], synthetic: ModuleType) -> None:
     store = Store(copied())
     first = queries.runs(store, synthetic.EXPERIMENT)[0].run
     store.put_experiment("alone", "name: alone\n", None, None, None, [first])
@@ -115,7 +115,7 @@ def test_a_board_with_one_run_says_what_to_do(app: Start, copied: Callable[[], P
     assert "two runs at least" in words(page.part("message"))
 
 
-def test_untrusted_text_is_plain(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_untrusted_text_is_shown_as_plain_text(app: Start, filled: Path, synthetic: ModuleType) -> None:
     hostile = [run.run for run in queries.runs(Store(filled), synthetic.EXPERIMENT) if run.method in (synthetic.HOSTILE_NAME, "bm25")]
     page = app(filled).open("compare", runs=",".join(hostile))
     assert synthetic.HOSTILE_NAME in "".join(page.part("values").texts())
@@ -123,8 +123,8 @@ def test_untrusted_text_is_plain(app: Start, filled: Path, synthetic: ModuleType
     assert {item.proto.body for item in page.test.get("html")} == {f"<style>{STYLE}</style>"}
 
 
-def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: Comparison) -> None:
-    drawn = compare_charts.points(three, 0, 1, PERCENT)
+def test_scatter_marks_have_the_position_and_label_of_their_scores(three_runs: Comparison) -> None:
+    drawn = compare_charts.points(three_runs, 0, 1, PERCENT)
     picture = compare_charts.scatter(drawn, "one", "other", PERCENT)
     assert picture is not None
     known = marks(picture)
@@ -145,7 +145,7 @@ def test_every_mark_of_the_scatter_lies_where_its_scores_are_and_says_so(three: 
 
 
 def marks(picture: Any) -> list[tuple[str, str, float, float, float]]:
-    """The hover text of each mark, its color, its center, and its width."""
+    """Return the hover text, color, center and width of each mark."""
     results = []
     for part in picture[2]:
         if isinstance(part, list) and "bubble" in part[1].get("class", ""):
@@ -159,26 +159,26 @@ def marks(picture: Any) -> list[tuple[str, str, float, float, float]]:
     return results
 
 
-def test_areas_of_marks_are_numbers_of_questions() -> None:
+def test_mark_areas_are_proportional_to_question_counts() -> None:
     drawn = [compare_charts.Point(0, 0, 400, "a", "on"), compare_charts.Point(1, 0, 100, "b", "below")]
     first, second = marks(compare_charts.scatter(drawn, "one", "other", PERCENT))
     widths = first[-1] / 10, second[-1] / 12
     assert widths[0] ** 2 == pytest.approx(4 * widths[1] ** 2, rel=0.03)
 
 
-def test_what_is_infinite_or_alike_is_drawn_without_an_error() -> None:
+def test_infinite_and_equal_values_are_drawn_without_an_error() -> None:
     far = compare_charts.Point(math.inf, 1.0, 1, "a", "below")
     assert compare_charts.scatter([far], "one", "other", PERCENT) is None
     ((_, _, x, y, _),) = marks(compare_charts.scatter([far, replace(far, x=1.0)], "one", "other", PERCENT))
     assert np.isfinite([x, y]).all()
 
 
-def test_bars_have_the_shares_of_the_table(three: Comparison) -> None:
-    bars = list(compare_charts.shares(three, higher_is_better=True).find(cls="bar"))
+def test_bar_lengths_equal_the_shares_of_the_table(three_runs: Comparison) -> None:
+    bars = list(compare_charts.shares(three_runs, higher_is_better=True).find(cls="bar"))
     assert len(bars) == 3
-    for bar, pair in zip(bars, three.pairs, strict=True):
+    for bar, pair in zip(bars, three_runs.pairs, strict=True):
         item = pair.difference
         shares = [next(iter(bar.find(cls=outcome))).numbers["share"] for outcome in ("won", "tied", "lost")]
         assert shares == pytest.approx([item.wins / item.n, item.ties / item.n, item.losses / item.n])
-    (won, *_) = compare_charts.shares(three, higher_is_better=False).find(cls="won")
-    assert won.numbers["share"] == three.pairs[0].difference.losses / three.pairs[0].difference.n
+    (won, *_) = compare_charts.shares(three_runs, higher_is_better=False).find(cls="won")
+    assert won.numbers["share"] == three_runs.pairs[0].difference.losses / three_runs.pairs[0].difference.n

@@ -1,4 +1,4 @@
-"""The datasets page: cards, counts and samples are what the store holds; untrusted text stays text."""
+"""The datasets page: cards, counts and samples equal the store, and untrusted text stays text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def words(node: Any) -> str:
     return " ".join(node.texts())
 
 
-def made(**changes: Any) -> DatasetFacts:
+def make_facts(**changes: Any) -> DatasetFacts:
     values: dict[str, Any] = {
         "fingerprint": "f00d",
         "name": "d:test",
@@ -44,7 +44,7 @@ def made(**changes: Any) -> DatasetFacts:
     return DatasetFacts(**values | changes)
 
 
-def test_counts_are_those_of_the_questions(filled: Path) -> None:
+def test_counts_equal_the_questions_of_the_dataset(filled: Path) -> None:
     store = Store(filled)
     (facts,) = dataset_facts(store)
     rows = queries.questions(store, facts.fingerprint)
@@ -55,7 +55,7 @@ def test_counts_are_those_of_the_questions(filled: Path) -> None:
     assert facts.runs == len({run.run for run in queries.runs(store)})
 
 
-def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
+def test_samples_are_evenly_spaced_and_shift_with_the_offset(filled: Path) -> None:
     store = Store(filled)
     fingerprint = dataset_facts(store)[0].fingerprint
     order = [row.question for row in queries.questions(store, fingerprint)]
@@ -67,7 +67,7 @@ def test_samples_are_spread_over_the_dataset_and_move_on(filled: Path) -> None:
     assert samples(store, "no such dataset") == []
 
 
-def test_a_submission_that_declares_what_is_asked_is_listed(copied: Callable[[], Path]) -> None:
+def test_submission_trained_on_the_split_is_listed_as_contaminated(copied: Callable[[], Path]) -> None:
     store = Store(copied())
     run = queries.runs(store)[0]
     card = {"submission": {"contamination": ["training data 1 (d) covers this split", "<b>two</b>"]}}
@@ -81,8 +81,8 @@ def test_a_submission_that_declares_what_is_asked_is_listed(copied: Callable[[],
     assert "No stored submission" not in shown
 
 
-def test_without_findings_the_page_says_what_that_does_not_mean() -> None:
-    shown = words(dataset.contamination(made(name="d'; rm -rf:test")))
+def test_page_without_contamination_findings_explains_the_limits() -> None:
+    shown = words(dataset.contamination(make_facts(name="d'; rm -rf:test")))
     assert "No stored submission declares" in shown
     assert shlex.split(shown)[-1] == "d'; rm -rf:test"
 
@@ -97,24 +97,24 @@ def test_without_findings_the_page_says_what_that_does_not_mean() -> None:
         (None, None, None),
     ],
 )
-def test_only_names_of_repositories_are_linked(hub: str | None, revision: str | None, address: str | None) -> None:
-    shown = dataset.card(made(card={"title": "D", "hub_id": hub, "revision": revision}))
+def test_only_valid_repository_names_are_linked(hub: str | None, revision: str | None, address: str | None) -> None:
+    shown = dataset.card(make_facts(card={"title": "D", "hub_id": hub, "revision": revision}))
     assert [a.attributes["href"] for a in shown.find(tag="a")] == ([address] if address else [])
 
 
-def test_contaminated_names_are_leaves() -> None:
+def test_names_of_contaminated_submissions_are_text_leaves() -> None:
     hostile = "<script>x</script>"
-    shown = dataset.contamination(made(contaminated=(Contaminated("r", hostile, (hostile,)),)))
+    shown = dataset.contamination(make_facts(contaminated=(Contaminated("r", hostile, (hostile,)),)))
     assert list(shown.texts()).count(hostile) == 2
     assert {node.tag for node in shown.find()} <= TAGS
 
 
-def test_a_table_refuses_a_row_of_another_length() -> None:
+def test_table_refuses_a_row_of_another_length() -> None:
     with pytest.raises(ValueError, match="1 cells under 2 heads"):
         plain_table("t", [Head("a"), Head("b"), Head("c")], [Line("x", ["1"])], "k")
 
 
-def test_the_page_shows_card_and_samples(app: Start, filled: Path) -> None:
+def test_page_shows_card_and_samples(app: Start, filled: Path) -> None:
     page = app(filled).open("datasets")
     assert not page.test.exception
     assert "Made-up worlds" in words(page.part("card"))
@@ -128,6 +128,6 @@ def test_the_page_shows_card_and_samples(app: Start, filled: Path) -> None:
     assert words(page.part("samples")) != words(again.part("samples"))
 
 
-def test_an_empty_folder_says_what_to_do(app: Start, tmp_path: Path) -> None:
+def test_empty_folder_shows_the_next_step(app: Start, tmp_path: Path) -> None:
     page = app(tmp_path / "none").open("datasets")
     assert "ragmeter demo" in words(page.part("message"))

@@ -1,4 +1,4 @@
-"""The judges page: win rates, strengths, biases and agreement are what the results say; names stay text."""
+"""The judges page: win rates, strengths, biases and agreement equal the results, and names stay text."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def words(node: Any) -> str:
 
 
 def cells(table: Node, name: str) -> list[list[str]]:
-    """The texts of each cell of the row of a name."""
+    """Return the texts of each cell in the row of a name."""
     body = next(table.find(tag="tbody"))
     row = next(row for row in body.find(tag="tr") if words(next(row.find(tag="th"))).strip().startswith(name))
     return [list(cell.texts()) for cell in row.find(tag="td")]
 
 
-def fight(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | None]) -> None:
+def store_battle(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[str | None]) -> None:
     """Store one verdict per question and order: `mine`, `theirs`, a tie, none or a failure."""
     item, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
@@ -97,10 +97,10 @@ def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     folder = copied()
     store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
-    fight(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
-    fight(store, runs["bm25"], runs["dense"], ["mine"] * 4 + [NONE] * 4 + [None] * 2)
-    fight(store, runs["hybrid"], runs["dense"], ["mine"] * 8 + ["theirs"] * 4)
-    fight(store, runs[synthetic.HOSTILE_NAME], runs["hybrid"], ["theirs"] * 12)
+    store_battle(store, runs["bm25"], runs["hybrid"], ["theirs"] * 6 + ["mine"] * 3 + [TIE] * 3)
+    store_battle(store, runs["bm25"], runs["dense"], ["mine"] * 4 + [NONE] * 4 + [None] * 2)
+    store_battle(store, runs["hybrid"], runs["dense"], ["mine"] * 8 + ["theirs"] * 4)
+    store_battle(store, runs[synthetic.HOSTILE_NAME], runs["hybrid"], ["theirs"] * 12)
     judge_all(store, runs["bm25"], MATCH, [1.0, 0.0] * 5 + [None, None], 2)
     judge_all(store, runs["bm25"], OTHER, [1.0] * 8 + [0.0] * 4)
     judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
@@ -119,7 +119,7 @@ def battles(judged: Path) -> BattleBoard:
 
 
 @pytest.mark.slow
-def test_a_row_holds_what_its_method_wins_and_the_column_what_is_left(battles: BattleBoard) -> None:
+def test_battle_matrix_row_and_column_shares_sum_to_100(battles: BattleBoard) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
     mine, theirs = cells(table, "bm25")[order.index("hybrid")], cells(table, "hybrid")[order.index("bm25")]
@@ -131,7 +131,7 @@ def test_a_row_holds_what_its_method_wins_and_the_column_what_is_left(battles: B
     assert again == pytest.approx([100 - high, 100 - low])
 
 
-def test_where_both_are_disqualified_neither_has_won(battles: BattleBoard) -> None:
+def test_pair_with_both_answers_disqualified_has_no_winner(battles: BattleBoard) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
     # bm25 wins 4 of the 8 with a verdict, dense none of them; two more the judge failed on.
@@ -142,18 +142,18 @@ def test_where_both_are_disqualified_neither_has_won(battles: BattleBoard) -> No
     assert "4 with both disqualified" in tip
 
 
-def test_a_certain_win_is_marked_by_more_than_color(battles: BattleBoard, synthetic: ModuleType) -> None:
+def test_significant_win_is_marked_with_a_symbol_and_color(battles: BattleBoard, synthetic: ModuleType) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
     assert cells(table, "hybrid")[order.index(synthetic.HOSTILE_NAME)][0] == "▲ 100.0"
     assert cells(table, "<script>")[order.index("hybrid")][0] == "▼ 0.0"
 
 
-def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: BattleBoard, synthetic: ModuleType) -> None:
+def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBoard, synthetic: ModuleType) -> None:
     order = battle_view.names(battles, "overall")
     chosen = {(pairing.method, pairing.opponent): pairing for pairing in battles.pairings if pairing.criterion == "overall"}
     assert len(chosen) == 4
-    # bm25 wins four questions and loses none: four coins fall alike one time in eight.
+    # bm25 wins four questions and loses none: four equal coin flips have a probability of one in eight.
     table = battle_view.matrix(battles, "overall")
     assert cells(table, "dense")[order.index("bm25")][:2] == ["0.0", "[0.0, 36.9]"]
     for p, mark in ((0.051, ""), (0.05, "▲ ")):
@@ -177,7 +177,7 @@ def test_marks_are_of_the_corrected_tests_and_not_of_the_interval(battles: Battl
     assert sure.corrected == pytest.approx(4 * 2 / 2**12)
 
 
-def test_who_met_one_rival_alone_is_listed_against_it(battles: BattleBoard) -> None:
+def test_methods_compared_with_only_one_opponent_are_listed_against_it(battles: BattleBoard) -> None:
     star = replace(battles, pairings=tuple(pairing for pairing in battles.pairings if "hybrid" in (pairing.method, pairing.opponent)))
     assert len([pairing for pairing in star.pairings if pairing.criterion == "overall"]) == 3
     table = battle_view.rates(star, "overall")
@@ -188,19 +188,19 @@ def test_who_met_one_rival_alone_is_listed_against_it(battles: BattleBoard) -> N
     rows = list(next(table.find(tag="tbody")).find(tag="tr"))
     assert len(rows) == 3
     assert not any(words(next(row.find(tag="th"))).strip() == "hybrid" for row in rows)
-    # Three methods of which each met both others, and a single pair, are matrices.
+    # Three methods that all met each other, and a single pair, are matrices.
     assert words(battle_view.rates(battles, "overall")) == words(battle_view.matrix(battles, "overall"))
     pair = replace(battles, pairings=star.pairings[:1])
     assert words(battle_view.rates(pair, "overall")) == words(battle_view.matrix(pair, "overall"))
 
 
-def test_those_who_never_met_have_no_rate(battles: BattleBoard, synthetic: ModuleType) -> None:
+def test_methods_never_compared_have_no_win_rate(battles: BattleBoard, synthetic: ModuleType) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
     assert cells(table, "dense")[order.index(synthetic.HOSTILE_NAME)] == ["–"]
 
 
-def test_strengths_are_listed_strongest_first_with_ranks_that_contain_their_place(battles: BattleBoard) -> None:
+def test_strengths_are_sorted_and_rank_ranges_contain_their_position(battles: BattleBoard) -> None:
     rows = battles.strengths["overall"]
     table = battle_view.strengths(rows)
     listed = [words(node) for node in next(table.find(tag="tbody")).find(cls="method")]
@@ -216,22 +216,22 @@ def test_strengths_are_listed_strongest_first_with_ranks_that_contain_their_plac
         assert int(first) <= position <= int(last or first)
 
 
-def test_ranks_are_single_where_tests_tell_apart() -> None:
+def test_significantly_different_methods_have_single_ranks() -> None:
     outcome = bradley_terry([0] * 60, [1] * 60, list(range(60)), [1.0, 1.0, 1.0, 1.0, 1.0, 0.0] * 10, methods=2)
     table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
     assert cells(table, "a")[2] == ["1"]
     assert cells(table, "b")[2] == ["2"]
 
 
-def test_few_questions_leave_all_ranks_open() -> None:
-    # Four coins that fall alike: too few for an interval, and nothing is sure.
+def test_few_questions_give_full_rank_ranges() -> None:
+    # Four equal coin flips: too few for an interval, and nothing is significant.
     outcome = bradley_terry([0] * 4, [1] * 4, list(range(4)), [1.0] * 4, methods=2)
     assert math.isnan(outcome.strengths[0].logit.low)
     table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
     assert cells(table, "a")[2] == cells(table, "b")[2] == ["1–2"]
 
 
-def test_the_chart_has_a_dot_for_each_method(battles: BattleBoard) -> None:
+def test_chart_has_one_dot_per_method(battles: BattleBoard) -> None:
     drawing = battle_view.strength_chart(battles.strengths["overall"])
     titles = [part[2][0][2][0] for part in drawing[2] if part[2] and part[2][0][0] == "title"]
     assert [title.rpartition(": ")[0] for title in titles] == [name for name, _ in battles.strengths["overall"]]
@@ -242,7 +242,7 @@ def judged_card(judged: Path) -> JudgeCard:
     return judge_card(Store(judged), str(MATCH))
 
 
-def test_failures_and_agreement_are_those_of_the_card(judged_card: JudgeCard) -> None:
+def test_failures_and_agreement_equal_the_judge_card(judged_card: JudgeCard) -> None:
     shown = words(judge_view.card(judged_card))
     failed = sum(judged_card.work.unscored.values())
     assert failed > 0
@@ -258,17 +258,17 @@ def test_failures_and_agreement_are_those_of_the_card(judged_card: JudgeCard) ->
     assert f"{100 * judged_card.corrected[0].mean.corrected.value:.1f}" in words(corrected)
 
 
-def test_without_labels_the_page_says_how_to_get_some(judged_card: JudgeCard) -> None:
+def test_page_without_labels_explains_how_to_create_them(judged_card: JudgeCard) -> None:
     card = replace(judged_card, with_judges={}, with_people={}, between_people={})
     assert "ragmeter judge labels export" in words(judge_view.agreement(card))
 
 
-def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
+def test_misplaced_control_is_flagged(judged: Path) -> None:
     store = Store(judged)
     measures = {judge["metric"]: judge["name"] for judge in judgments.judges(store)[str(MATCH)]["measures"]}
     group = next(runs for runs in groups(queries.runs(store)) if any(run.method == "gold answer" for run in runs))
     wrong = board(store, group, metrics=list(measures))
-    # The synthetic control goes by a name of its own; flags know controls by their ids.
+    # The synthetic control has another name; flags recognize controls by their ids.
     named = tuple(
         replace(row, run=replace(row.run, method_id="gold_answer")) if row.run.method == "gold answer" else row for row in wrong.rows
     )
@@ -291,14 +291,14 @@ def test_a_control_that_is_placed_wrongly_is_flagged(judged: Path) -> None:
 
 @pytest.fixture(scope="module")
 def controlled(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """A store in which a control loses to one method, ties with another, and has met one alone on another board."""
+    """Return a store in which a control loses to one method, ties with another, and has one opponent on another board."""
     folder = copied()
     store = Store(folder)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
-    fight(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)
-    fight(store, runs["gold answer"], runs["hybrid"], ["mine", "theirs"] * 6)
-    fight(store, runs["gold answer"], runs["dense"], ["mine"] * 12)
-    fight(store, runs["oracle evidence"], runs["dense"], ["mine"] * 12)
+    store_battle(store, runs["gold answer"], runs["bm25"], ["theirs"] * 12)
+    store_battle(store, runs["gold answer"], runs["hybrid"], ["mine", "theirs"] * 6)
+    store_battle(store, runs["gold answer"], runs["dense"], ["mine"] * 12)
+    store_battle(store, runs["oracle evidence"], runs["dense"], ["mine"] * 12)
     return folder
 
 
@@ -328,7 +328,7 @@ def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoar
     assert not list(battle_view.strengths(rows).find(cls="badge"))
 
 
-def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: BattleBoard) -> None:
+def test_every_control_is_reported_as_correctly_or_wrongly_placed(with_controls: BattleBoard) -> None:
     tree = battle_view.controls(with_controls, "overall")
     assert tree is not None
     belongs, verdict, response = cells(tree, "gold answer")
@@ -348,7 +348,7 @@ def test_each_control_is_said_to_stand_where_it_belongs_or_not(with_controls: Ba
         ("dense", "where it belongs", "significantly above dense"),
     ],
 )
-def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: BattleBoard, opponent: str, verdict: str, reason: str) -> None:
+def test_control_with_one_opponent_is_assessed_against_it(with_controls: BattleBoard, opponent: str, verdict: str, reason: str) -> None:
     alone = replace(
         with_controls,
         pairings=tuple(pairing for pairing in with_controls.pairings if {pairing.method, pairing.opponent} == {"gold answer", opponent}),
@@ -359,7 +359,7 @@ def test_a_control_that_met_one_rival_is_judged_by_it_alone(with_controls: Battl
     assert ("evidence against the judge" in words(tree)) == (verdict == "wrongly")
 
 
-def test_a_wrong_answer_that_beats_a_method_is_reported(with_controls: BattleBoard) -> None:
+def test_wrong_answer_control_that_beats_a_method_is_reported(with_controls: BattleBoard) -> None:
     wrong = replace(with_controls, controls={"gold answer": "shuffled_answer"})
     tree = battle_view.controls(wrong, "overall")
     assert tree is not None
@@ -367,7 +367,7 @@ def test_a_wrong_answer_that_beats_a_method_is_reported(with_controls: BattleBoa
     assert "overall ranks gold answer (says nothing or the wrong thing) significantly above dense" in words(tree)
 
 
-def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_controls: BattleBoard) -> None:
+def test_misplaced_controls_on_other_boards_are_not_folded(with_controls: BattleBoard) -> None:
     right = replace(
         with_controls,
         pairings=tuple(pairing for pairing in with_controls.pairings if {pairing.method, pairing.opponent} == {"gold answer", "dense"}),
@@ -386,7 +386,7 @@ def test_what_speaks_against_the_judge_on_other_boards_is_not_folded_away(with_c
     assert battle_view.controls_on_other_boards([("there", replace(right, controls={}))], "overall") is None
 
 
-def test_the_page_of_a_pair_judge_checks_the_controls(app: Start, controlled: Path, judged: Path) -> None:
+def test_page_of_a_pairwise_judge_checks_the_controls(app: Start, controlled: Path, judged: Path) -> None:
     page = app(controlled).open("judges", judge=str(PAIRWISE))
     assert not page.test.exception
     assert "Does it rank the controls correctly, by overall?" in words(page.part("controls-title"))
@@ -397,7 +397,7 @@ def test_the_page_of_a_pair_judge_checks_the_controls(app: Start, controlled: Pa
     assert not none.has("controls-here")
 
 
-def test_the_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
+def test_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     page = app(judged).open("judges", judge=str(PAIRWISE))
     assert not page.test.exception
     assert "37.5" in words(page.part("matrix"))
@@ -412,14 +412,14 @@ def test_the_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     assert page.has("controls-0")
 
 
-def test_a_store_without_judges_says_how_to_judge(app: Start, filled: Path) -> None:
+def test_store_without_judges_explains_how_to_judge(app: Start, filled: Path) -> None:
     page = app(filled).open("judges", judge="no such judge")
     assert not page.test.exception
     assert "ragmeter judge run" in words(page.part("message"))
 
 
 @pytest.mark.slow
-def test_a_report_says_who_wins_against_whom(judged: Path, battles: BattleBoard, synthetic: ModuleType) -> None:
+def test_report_contains_the_battle_matrix(judged: Path, battles: BattleBoard, synthetic: ModuleType) -> None:
     store = Store(judged)
     (node,) = behind(store, synthetic.EXPERIMENT, [], queries.definitions(store), {})
     assert "Who wins against whom" in words(node)

@@ -1,4 +1,4 @@
-"""The board page's matrix, run by Streamlit's own test harness: every choice is in the URL, and the URL is checked."""
+"""The matrix on the board page, in Streamlit's test harness: every choice is in the URL, and the URL is validated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def heads(page: Any) -> list[str]:
     return [words(node) for node in next(page.part("matrix").find(tag="thead")).find(tag="th")]
 
 
-def test_several_benchmarks_open_as_a_matrix_and_one_as_its_board(app: Start, several: Path, filled: Path) -> None:
+def test_several_benchmarks_open_as_a_matrix_and_one_as_a_board(app: Start, several: Path, filled: Path) -> None:
     page = app(several).open()
     assert not page.test.exception
     assert page.has("matrix")
@@ -42,7 +42,7 @@ def test_several_benchmarks_open_as_a_matrix_and_one_as_its_board(app: Start, se
     assert app(filled).open().has("board")
 
 
-def test_the_view_is_in_the_url_and_a_head_leads_to_the_board_of_its_benchmark(app: Start, several: Path) -> None:
+def test_view_is_in_the_url_and_column_heads_link_to_boards(app: Start, several: Path) -> None:
     page = app(several).open()
     opener = next(node for node in page.part("matrix").find(tag="button") if words(node) == "open board")
     assert opener.action is not None
@@ -54,7 +54,7 @@ def test_the_view_is_in_the_url_and_a_head_leads_to_the_board_of_its_benchmark(a
     assert app(several).open(view="javascript:alert(1)").has("matrix")
 
 
-def test_a_choice_writes_the_whole_view_and_the_url_reproduces_it(app: Start, several: Path) -> None:
+def test_choices_are_written_to_the_url_which_reproduces_the_view(app: Start, several: Path) -> None:
     page = app(several).open()
     page.choose("Metrics", "retrieval").choose("Compared with", "strong").choose("Tests corrected by", "all")
     assert (page.query["family"], page.query["reference"], page.query["correction"]) == ("retrieval", "strong", "all")
@@ -65,7 +65,7 @@ def test_a_choice_writes_the_whole_view_and_the_url_reproduces_it(app: Start, se
     assert again.part("matrix") == page.part("matrix")
 
 
-def test_a_setting_has_its_own_benchmarks_and_all_settings_have_all(app: Start, several: Path) -> None:
+def test_setting_filter_selects_its_benchmarks(app: Start, several: Path) -> None:
     page = app(several).open(setting="oracle", view="matrix")
     assert "1 benchmark" in words(page.part("summary"))
     assert methods(page) == ["strong", "dense", "bm25"]
@@ -87,7 +87,7 @@ def test_a_setting_has_its_own_benchmarks_and_all_settings_have_all(app: Start, 
         ({"until": "2026-03-03"}, {"sent@1", "proven@2", "cheat@1"}),
     ],
 )
-def test_filters_of_the_url_choose_who_competes(
+def test_url_filters_select_the_ranked_methods(
     app: Start, several: Path, matrix_store: ModuleType, requests: dict[str, str], gone: set[str]
 ) -> None:
     page = app(several).open(view="matrix", **requests)
@@ -98,7 +98,7 @@ def test_filters_of_the_url_choose_who_competes(
     assert f"{len(matrix_store.METHODS) - len(left)} filtered out" in words(page.part("summary"))
 
 
-def test_a_checkpoint_that_learned_what_is_asked_is_no_competitor_there(app: Start, several: Path, tmp_path: Path) -> None:
+def test_checkpoint_trained_on_a_benchmark_is_not_ranked_there(app: Start, several: Path, tmp_path: Path) -> None:
     store = Store(shutil.copytree(several, tmp_path / "store"))
     folder = tmp_path / "model"
     folder.mkdir()
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_learned_what_is_asked_is_no_competitor_there(app: Sta
     first, second = [words(cell) for cell in line.find(cls="number") if "±" in words(cell) or "[" in words(cell)][:2]
     assert "contaminated" in first  # hotpotqa:dev
     assert "contaminated" not in second
-    # The benchmark's own board and the method's page say it in the same words.
+    # The benchmark's board and the method's page use the same words.
     why = f"hotpotqa:dev was trained on by checkpoint {made.sha256[:8]} (pipeline, tuned)"
     board = app(tmp_path / "store").open(view="benchmark", setting="distractor").part("board")
     marked = {
@@ -135,7 +135,7 @@ def test_a_checkpoint_that_learned_what_is_asked_is_no_competitor_there(app: Sta
     assert "sent@1" not in again
 
 
-def test_ranks_are_among_those_who_compete_while_hiding_changes_no_number(app: Start, several: Path, matrix_store: ModuleType) -> None:
+def test_ranks_cover_filtered_methods_and_hiding_changes_no_number(app: Start, several: Path, matrix_store: ModuleType) -> None:
     def rank_of(page: Any, name: str) -> str:
         body = next(page.part("matrix").find(tag="tbody"))
         line = next(row for row in body.find(tag="tr") if name in words(row))
@@ -152,7 +152,7 @@ def test_ranks_are_among_those_who_compete_while_hiding_changes_no_number(app: S
     assert "rank 1" not in rank_of(usual, "dense")
 
 
-def test_sorting_pinning_and_searching(app: Start, several: Path) -> None:
+def test_matrix_supports_sorting_pinning_and_searching(app: Start, several: Path) -> None:
     up = methods(app(several).open(view="matrix", sort="method", order="asc"))
     assert up[:-1] == sorted(up[:-1], key=str.casefold)
     assert up[-1] == "gold answer"
@@ -171,7 +171,7 @@ def test_datasets_can_be_chosen(app: Start, several: Path) -> None:
     assert "strong" not in methods(page)  # it has no run there
 
 
-def test_costs_are_a_family_and_are_not_ranked(app: Start, several: Path) -> None:
+def test_costs_are_a_metric_family_without_ranks(app: Start, several: Path) -> None:
     page = app(several).open(view="matrix", family="cost", measure="tokens")
     table = words(page.part("matrix"))
     assert "tokens / question" in table
@@ -179,13 +179,13 @@ def test_costs_are_a_family_and_are_not_ranked(app: Start, several: Path) -> Non
     assert methods(page)[0] == "bm25"  # the cheapest first
 
 
-def test_published_figures_stand_in_their_cells_when_asked_for(app: Start, several: Path) -> None:
+def test_published_figures_are_shown_in_their_cells_on_request(app: Start, several: Path) -> None:
     recall = {"view": "matrix", "measure": "recall@5#v2"}
     assert not list(app(several).open(**recall).part("matrix").find(cls="printed"))
     assert list(app(several).open(**recall, papers="1").part("matrix").find(cls="printed"))
 
 
-def test_a_filter_that_leaves_nobody_says_so_and_can_be_cleared(app: Start, several: Path) -> None:
+def test_filter_without_matches_is_reported_and_can_be_cleared(app: Start, several: Path) -> None:
     page = app(several).open(view="matrix", size="over-100b")
     assert "No method competes" in words(page.part("message"))
     (clear,) = page.part("message").find(tag="button")
@@ -194,7 +194,7 @@ def test_a_filter_that_leaves_nobody_says_so_and_can_be_cleared(app: Start, seve
     assert set(clear.action.values()) == {None}
 
 
-def test_a_metric_that_nothing_was_scored_on_falls_back(app: Start, several: Path) -> None:
+def test_unscored_metric_falls_back_to_a_scored_one(app: Start, several: Path) -> None:
     page = app(several).open(
         view="matrix",
         family="graph",
@@ -210,14 +210,14 @@ def test_a_metric_that_nothing_was_scored_on_falls_back(app: Start, several: Pat
     assert page.part("matrix") == app(several).open().part("matrix")
 
 
-def test_files_of_what_is_shown_are_offered(app: Start, several: Path) -> None:
+def test_page_offers_files_of_the_displayed_table(app: Start, several: Path) -> None:
     for page, picture in ((app(several).open(), []), (app(several).open(view="benchmark"), ["SVG"])):
         labels = [button.proto.label for button in page.test.get("download_button")]
         assert labels == ["CSV", "Markdown", "LaTeX", *picture]
         assert page.has("export-png") == bool(picture)
 
 
-def test_nothing_of_the_store_is_markdown(app: Start, several: Path, matrix_store: ModuleType) -> None:
+def test_stored_text_is_never_rendered_as_markdown(app: Start, several: Path, matrix_store: ModuleType) -> None:
     page = app(several).open(view="matrix", papers="1")
     assert not page.test.markdown
     assert matrix_store.EVIL in methods(page)
@@ -225,7 +225,7 @@ def test_nothing_of_the_store_is_markdown(app: Start, several: Path, matrix_stor
         assert matrix_store.EVIL not in caption.value
 
 
-def test_a_store_of_a_hundred_methods_is_drawn_page_by_page(app: Start, tmp_path: Path, large: ModuleType) -> None:
+def test_store_of_100_methods_is_paginated(app: Start, tmp_path: Path, large: ModuleType) -> None:
     large.fill_large(tmp_path / "large", methods=60, datasets=3, questions=20)
     page = app(tmp_path / "large").open()
     assert len(methods(page)) == 25
@@ -235,7 +235,7 @@ def test_a_store_of_a_hundred_methods_is_drawn_page_by_page(app: Start, tmp_path
     assert not set(methods(following)) & set(methods(page))
 
 
-def test_seeds_of_a_training_are_one_row_of_their_experiment_and_apart_among_all_runs(app: Start, tmp_path: Path, several: Path) -> None:
+def test_training_seeds_share_a_row_per_experiment_and_are_separate_in_all_runs(app: Start, tmp_path: Path, several: Path) -> None:
     store = Store(shutil.copytree(several, tmp_path / "store"))
     with store.database.writing() as connection:
         for name, seed in (("bm25", 0), ("dense", 1)):

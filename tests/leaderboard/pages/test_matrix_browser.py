@@ -1,4 +1,4 @@
-"""The matrix in a real browser: files come down whole, keys reach everything, nothing of the store's text runs."""
+"""The matrix in a real browser: complete downloads, keyboard navigation, and no execution of stored text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def methods(page: Any) -> list[str]:
     return page.locator("table.matrix tbody .method").all_inner_texts()
 
 
-def test_files_come_down_and_hold_what_is_shown(page_of: Any, matrix_store: ModuleType) -> None:
+def test_downloaded_files_contain_the_displayed_table(page_of: Any, matrix_store: ModuleType) -> None:
     page = page_of("view=matrix&find=cmd")
     assert page.evaluate("window.pwned") is None
     assert methods(page) == [matrix_store.EVIL]
@@ -48,7 +48,7 @@ def test_files_come_down_and_hold_what_is_shown(page_of: Any, matrix_store: Modu
     assert page.evaluate("window.pwned") is None
 
 
-def test_a_benchmark_is_opened_by_keyboard_and_after_going_back_a_click_pins(page_of: Any, screenshots: ModuleType) -> None:
+def test_benchmark_opens_by_keyboard_and_a_click_pins_after_going_back(page_of: Any, screenshots: ModuleType) -> None:
     page = page_of()
     page.locator("thead button", has_text="open board").first.focus()
     page.keyboard.press("Enter")
@@ -66,7 +66,7 @@ def test_a_benchmark_is_opened_by_keyboard_and_after_going_back_a_click_pins(pag
     assert methods(page)[0] == last
 
 
-def test_cell_opens_its_questions_by_keyboard_and_by_click(page_of: Any, screenshots: ModuleType) -> None:
+def test_cell_opens_its_questions_by_keyboard_and_click(page_of: Any, screenshots: ModuleType) -> None:
     page = page_of()
     cell = page.locator("table.matrix td.opens").first
     cell.focus()
@@ -82,20 +82,20 @@ def test_cell_opens_its_questions_by_keyboard_and_by_click(page_of: Any, screens
     page.wait_for_url("**/questions?**runs=**")
 
 
-def test_filters_leave_rows_out_stand_in_the_url_and_can_be_cleared(page_of: Any, screenshots: ModuleType) -> None:
+def test_filters_hide_rows_appear_in_the_url_and_can_be_cleared(page_of: Any, screenshots: ModuleType) -> None:
     page = page_of("view=matrix")
     every = methods(page)
     page.get_by_role("button", name="Filters").click()
     chosen = page.locator("[data-testid=stPopoverBody] [data-testid=stMultiSelect]", has_text="Reader")
     chosen.locator("input").click()
-    # The first one chooses all.
+    # The first option selects all.
     page.locator("[role=option]").nth(1).click()
     page.wait_for_url("**readers=**")
     screenshots.settled(page)
     fewer = methods(page)
     assert 0 < len(fewer) < len(every)
     assert set(fewer) < set(every)
-    # An open list hides what is behind it from readers of screens, and with it from roles.
+    # An open list hides the page behind it from screen readers, and therefore from role queries.
     page.locator("button", has_text="Filters (1)").wait_for()
     page.reload()
     screenshots.settled(page)
@@ -107,7 +107,7 @@ def test_filters_leave_rows_out_stand_in_the_url_and_can_be_cleared(page_of: Any
     assert methods(page) == every
 
 
-def test_a_phone_scrolls_the_table_and_not_the_page_and_shows_two_choices_in_a_row_and_intervals_as_pictures(page_of: Any) -> None:
+def test_phone_layout_scrolls_the_table_and_draws_intervals_as_pictures(page_of: Any) -> None:
     page = page_of("view=matrix&papers=1", width=390)
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= 390
     boxes = page.locator("[data-testid=stSelectbox]")

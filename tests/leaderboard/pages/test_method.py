@@ -1,4 +1,4 @@
-"""The method page: everything that the store knows of a method, and nothing that it does not."""
+"""The method page: everything that the store contains about a method."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """A store in which `dense` has a card, a checkpoint with a curve, and decisions of the gate."""
+    """Return a store in which `dense` has a card, a checkpoint with a curve, and gate decisions."""
     store = Store(copied())
     store.put_cards(
         [
@@ -62,12 +62,12 @@ def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 
 def _rounded(estimate: Estimate) -> Estimate:
-    """Products of matrices of another shape may round their last digit otherwise."""
+    """Round values, because matrix products of other shapes may differ in the last digit."""
     return replace(estimate, **{name: float(f"{getattr(estimate, name):.12g}") for name in ("value", "low", "high")})
 
 
 @pytest.mark.slow
-def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: ModuleType) -> None:
+def test_values_on_the_method_page_equal_the_boards(filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
     results = provenance.results_of(store, provenance.runs_of(store, "bm25"), [F1, "perplexity#v1"])
     assert {result.run.setting for result in results} == {"distractor", "corpus"}
@@ -79,7 +79,7 @@ def test_values_of_every_board_are_those_of_the_boards(filled: Path, synthetic: 
 
 
 @pytest.mark.slow
-def test_results_have_the_boards_intervals(tmp_path: Path, large: ModuleType) -> None:
+def test_intervals_on_the_method_page_equal_the_boards(tmp_path: Path, large: ModuleType) -> None:
     store = large.fill_large(tmp_path / "store", methods=2, datasets=3, questions=40)
     results = provenance.results_of(store, provenance.runs_of(store, "method-001"), [large.METRIC])
     expected = {row.run.run: row for table in boards(store, large.EXPERIMENT) for row in table.rows}
@@ -89,7 +89,7 @@ def test_results_have_the_boards_intervals(tmp_path: Path, large: ModuleType) ->
     assert len({item.values[large.METRIC].value for item in results}) > 1
 
 
-def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
+def test_stage_seconds_sum_to_the_question_time(filled: Path) -> None:
     store = Store(filled)
     for result in provenance.results_of(store, provenance.runs_of(store, "full_context"), []):
         assert sum(result.stages.values()) == pytest.approx(2.9)
@@ -98,7 +98,7 @@ def test_stage_seconds_add_up_to_what_a_question_took(filled: Path) -> None:
         assert result.cost.seconds == pytest.approx(2.9)
 
 
-def test_a_curve_keeps_what_can_be_drawn_and_leaves_out_what_cannot(trained: Path) -> None:
+def test_training_curve_skips_values_that_cannot_be_drawn(trained: Path) -> None:
     (item,) = checkpoints.checkpoints(Store(trained))
     curve = provenance.curve(item.path)
     assert curve["loss"] == [(step, 1.0 / (1 + step)) for step in range(5)]
@@ -106,7 +106,7 @@ def test_a_curve_keeps_what_can_be_drawn_and_leaves_out_what_cannot(trained: Pat
     assert provenance.curve(item.path / "gone") == {}
 
 
-def test_a_thinned_curve_has_the_mean_of_the_whole() -> None:
+def test_thinned_curve_keeps_the_mean() -> None:
     points = [(float(step), float(step % 7)) for step in range(4000)]
     thin = provenance.thinned(points)
     assert len(thin) == 400
@@ -114,7 +114,7 @@ def test_a_thinned_curve_has_the_mean_of_the_whole() -> None:
     assert provenance.thinned(points[:400]) == points[:400]
 
 
-def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start, trained: Path) -> None:
+def test_page_shows_card_results_checkpoints_curve_and_decisions(app: Start, trained: Path) -> None:
     page = app(trained).open("methods", method="dense")
     assert not page.test.exception
     card = page.part("card")
@@ -132,7 +132,7 @@ def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start,
     assert "bm25" in response
 
 
-def test_every_method_of_the_store_can_be_chosen_and_shows_its_runs(app: Start, filled: Path) -> None:
+def test_every_stored_method_can_be_chosen_and_shows_its_runs(app: Start, filled: Path) -> None:
     for method in provenance.method_ids(Store(filled)):
         page = app(filled).open("methods", method=method)
         assert not page.test.exception, method
@@ -140,14 +140,14 @@ def test_every_method_of_the_store_can_be_chosen_and_shows_its_runs(app: Start, 
         assert len(lines) == len(provenance.runs_of(Store(filled), method))
 
 
-def test_a_method_that_does_not_exist_falls_back(app: Start, filled: Path) -> None:
+def test_unknown_method_falls_back_to_the_default(app: Start, filled: Path) -> None:
     usual = app(filled).open("methods")
     page = app(filled).open("methods", method="../../etc/passwd", family="<script>", figure="x")
     assert not page.test.exception
     assert page.part("results") == usual.part("results")
 
 
-def test_options_that_runs_do_not_share_say_which_run_has_which(filled: Path, synthetic: ModuleType) -> None:
+def test_differing_options_are_listed_per_run(filled: Path, synthetic: ModuleType) -> None:
     item, two = queries.runs(Store(filled), synthetic.EXPERIMENT)[:2]
     tree = method_view.options([item, two])
     assert tree is not None
@@ -170,7 +170,7 @@ def test_options_that_runs_do_not_share_say_which_run_has_which(filled: Path, sy
         "",
     ],
 )
-def test_a_paper_that_names_no_arxiv_number_is_no_link(paper: str) -> None:
+def test_paper_without_an_arxiv_id_is_not_linked(paper: str) -> None:
     tree = method_view.card("m", {"summary": "s", "paper": paper})
     assert not list(tree.find(tag="a"))
     assert (paper or "none given") in words(tree)
@@ -190,7 +190,7 @@ def test_a_paper_that_names_no_arxiv_number_is_no_link(paper: str) -> None:
         ("doi:10.48550/arXiv.2004.04906", "2004.04906"),
     ],
 )
-def test_a_paper_that_names_an_arxiv_number_is_a_link_to_it(paper: str, number: str) -> None:
+def test_paper_with_an_arxiv_id_is_linked(paper: str, number: str) -> None:
     tree = method_view.card("m", {"summary": "s", "paper": paper})
     (a,) = tree.find(tag="a")
     assert (words(a), a.attributes["href"]) == (paper, f"https://arxiv.org/abs/{number}")
@@ -198,7 +198,7 @@ def test_a_paper_that_names_an_arxiv_number_is_a_link_to_it(paper: str, number: 
 
 @pytest.fixture(scope="module")
 def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """A store to which a method was sent: one version on two settings, and another one with a hostile address."""
+    """Return a store with a submitted method: one version on two settings, and another one with a hostile URL."""
     store, world = Store(copied()), synthetic.benchmark(40)
     results = {
         "code": "no_evidence",
@@ -238,12 +238,12 @@ def sent(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 
 def facts_of(card: Node) -> dict[str, str]:
-    """The card's table, without what is folded away."""
+    """Return the card's table without folded rows."""
     table = next(node for node in card.children if isinstance(node, Node) and node.attributes.get("label") == "Facts")
     return {words(next(row.find(tag="th"))): words(next(row.find(tag="td"))) for row in table.find(tag="tr")}
 
 
-def test_a_submitted_card_is_shown_in_words(app: Start, sent: Path) -> None:
+def test_submitted_card_is_shown_as_text(app: Start, sent: Path) -> None:
     page = app(sent).open("methods", method="submitted:sent")
     assert not page.test.exception
     newest, older = list(page.part("card").find(tag="section"))
@@ -261,12 +261,12 @@ def test_a_submitted_card_is_shown_in_words(app: Start, sent: Path) -> None:
     assert [words(part) for part in older.find(tag="p")][1:] == ["First.", "Second <i>part</i>."]
     links = [a.attributes["href"] for a in older.find(tag="a")]
     assert links == ["https://example.org/x", "https://arxiv.org/abs/2004.04906"]
-    # What is no address of the web is text.
+    # Values that are not web addresses are text.
     assert facts_of(newest)["URL"] == "javascript:alert(1)"
     assert [a.attributes["href"] for a in newest.find(tag="a")] == ["https://arxiv.org/abs/2004.04906"]
 
 
-def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_shown_twice(sent: Path) -> None:
+def test_extra_card_fields_are_folded_without_loss_or_repetition(sent: Path) -> None:
     runs = provenance.runs_of(Store(sent), "submitted:sent")
     newest, older = list(submission.cards("submitted:sent", runs).find(tag="section"))
     (fold,) = newest.find(tag="details")
@@ -282,7 +282,7 @@ def test_what_a_card_has_beside_is_folded_and_nothing_is_lost_or_shown_twice(sen
     assert len(list(older.find(tag="details"))) == 2
 
 
-def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
+def test_empty_card_shows_that_nothing_is_declared(sent: Path) -> None:
     run = provenance.runs_of(Store(sent), "submitted:sent")[0]
     bare = replace(run, card={"method": {"name": "Sent"}, "training_data": []})
     (item,) = submission.cards("submitted:sent", [bare]).find(tag="section")
@@ -297,7 +297,7 @@ def test_a_card_that_says_nothing_says_so(sent: Path) -> None:
     assert not list(item.find(tag="details"))
 
 
-def test_what_it_was_trained_on_is_its_checkpoints_affair_where_it_has_some() -> None:
+def test_training_data_refers_to_the_checkpoints_if_there_are_any() -> None:
     responses = [
         words(method_view.card("m", {"training_data": data}, checkpoints=some))
         for data, some in ((["nq:train"], True), ([], True), ([], False))
@@ -308,7 +308,7 @@ def test_what_it_was_trained_on_is_its_checkpoints_affair_where_it_has_some() ->
 
 
 @pytest.mark.parametrize("empty", [True, False])
-def test_nothing_to_show_says_what_to_do(app: Start, tmp_path: Path, empty: bool) -> None:
+def test_empty_store_shows_the_next_step(app: Start, tmp_path: Path, empty: bool) -> None:
     if empty:
         Store(tmp_path).put_cards([], [])
     page = app(tmp_path).open("methods")

@@ -1,4 +1,4 @@
-"""The question page where the dataset splits no sentences, or names no evidence: answers are marked in the texts."""
+"""The question page for datasets without sentences or evidence: answers are marked in the texts."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def answers(node: Any) -> set[str]:
 
 @pytest.fixture
 def unsplit(tmp_path: Path, filled: Path) -> Path:
-    """A store whose passages have no sentences and stand in long documents; written to by one test at a time."""
+    """Return a store whose passages have no sentences and belong to long documents; one test at a time writes to it."""
     folder = Path(shutil.copytree(filled, tmp_path / "store"))
     with Store(folder).database.writing() as connection:
         connection.execute("UPDATE passages SET sentences = [], text = repeat('Mills and markets. ', 400) || text")
     return folder
 
 
-def asked(folder: Path, *, gold: int) -> QuestionRow:
-    """A question of which the first run found so many gold passages."""
+def question_with_gold(folder: Path, *, gold: int) -> QuestionRow:
+    """Return a question for which the first run found the given number of gold passages."""
     store = Store(folder)
     run = queries.runs(store, "made-up")[0]
     for row in queries.questions(store, run.dataset_fingerprint):
@@ -48,7 +48,7 @@ def asked(folder: Path, *, gold: int) -> QuestionRow:
 
 
 def test_answers_are_marked_in_passages_without_sentences(app: Start, unsplit: Path) -> None:
-    row = asked(unsplit, gold=2)
+    row = question_with_gold(unsplit, gold=2)
     page = app(unsplit).open("questions", question=row.question)
     assert not page.test.exception
     detail = page.part("detail")
@@ -64,7 +64,7 @@ def test_answers_are_marked_in_passages_without_sentences(app: Start, unsplit: P
     assert "gold answer" in words(detail), "the key"
 
 
-def test_calls_of_models_are_listed_for_the_run_that_is_chosen(app: Start, tmp_path: Path, filled: Path) -> None:
+def test_model_calls_are_listed_for_the_chosen_run(app: Start, tmp_path: Path, filled: Path) -> None:
     folder = Path(shutil.copytree(filled, tmp_path / "store"))
     store = Store(folder)
     run = next(row for row in queries.runs(store, "made-up") if row.method == "hybrid + chat reader")
@@ -83,8 +83,8 @@ def test_calls_of_models_are_listed_for_the_run_that_is_chosen(app: Start, tmp_p
     assert summaries == ["1. hyde12 + 3 tokens, 500 mscached", "2. reader0 + 0 tokens, 0.0 msfailed"]
 
 
-def test_without_gold_passages_the_first_with_an_answer_is_open(app: Start, unsplit: Path) -> None:
-    row = asked(unsplit, gold=2)
+def test_first_passage_with_an_answer_is_open_without_gold_passages(app: Start, unsplit: Path) -> None:
+    row = question_with_gold(unsplit, gold=2)
     with Store(unsplit).database.writing() as connection:
         connection.execute("UPDATE questions SET evidence = [], supporting_facts = []")
     detail = app(unsplit).open("questions", question=row.question).part("detail")
@@ -96,8 +96,8 @@ def test_without_gold_passages_the_first_with_an_answer_is_open(app: Start, unsp
     assert not [mark for mark in detail.find(tag="mark") if not mark.classes], "no gold sentence, and none in the key"
 
 
-def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
-    row = asked(unsplit, gold=2)
+def test_answer_yes_is_not_marked_in_passages(app: Start, unsplit: Path) -> None:
+    row = question_with_gold(unsplit, gold=2)
     with Store(unsplit).database.writing() as connection:
         connection.execute("UPDATE questions SET answers = ['yes'], golds = ['yes']")
         connection.execute("UPDATE passages SET text = 'Yes, yes. ' || text")
@@ -107,7 +107,7 @@ def test_yes_is_not_marked(app: Start, unsplit: Path) -> None:
     assert "has answer" not in words(detail)
 
 
-def test_the_chosen_pair_is_all_that_is_shown_and_failures_are_theirs(app: Start, filled: Path) -> None:
+def test_question_page_shows_only_the_chosen_pair_and_its_failures(app: Start, filled: Path) -> None:
     store = Store(filled)
     first, second, *_ = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
     page = app(filled).open("questions", runs=f"{first.run},{second.run}", failures="1", metric="f1(rules=hotpotqa)#v1")
@@ -121,7 +121,7 @@ def test_the_chosen_pair_is_all_that_is_shown_and_failures_are_theirs(app: Start
     assert page.query["runs"] == f"{first.run},{second.run}"
 
 
-def test_of_many_methods_the_first_have_squares_and_the_list_says_so(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_methods_have_squares_and_the_list_notes_it(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def squares(page: Any) -> set[int]:
         return {
             len(list(pick.find(cls="dot")))

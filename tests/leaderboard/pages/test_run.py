@@ -1,4 +1,4 @@
-"""The runs page: what goes on and how fast, all runs, where one comes from, and what differs between two."""
+"""The runs page: progress and speed, the list of runs, provenance, and differences between two runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def words(node: Any) -> str:
     return " ".join(node.texts())
 
 
-def going(done: int, **changes: Any) -> Running:
+def running_run(done: int, **changes: Any) -> Running:
     run = Running("ab" * 8, "e", "m", "toy:dev", "distractor", 0, 1000, done, 0, BEGAN, BEGAN)
     return replace(run, **changes)
 
@@ -40,57 +40,57 @@ def seconds(number: float) -> datetime:
     return BEGAN + timedelta(seconds=number)
 
 
-def test_at_the_first_look_the_pace_is_the_mean_since_the_run_began() -> None:
-    (pace,) = Sightings().look([going(100)], seconds(50)).values()
+def test_first_poll_reports_the_mean_speed_since_the_start() -> None:
+    (pace,) = Sightings().look([running_run(100)], seconds(50)).values()
     assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (2.0, 450.0, 0.0)
 
 
-def test_of_a_resumed_run_the_first_look_tells_nothing_and_the_next_ones_do() -> None:
+def test_resumed_run_has_a_speed_only_from_the_second_poll() -> None:
     sightings = Sightings()
     resumed = {"started_at": BEGAN - timedelta(days=1)}
-    (first,) = sightings.look([going(500, **resumed)], seconds(50)).values()
+    (first,) = sightings.look([running_run(500, **resumed)], seconds(50)).values()
     assert first.per_second is first.remaining_s is None
-    (second,) = sightings.look([going(520, **resumed)], seconds(60)).values()
+    (second,) = sightings.look([running_run(520, **resumed)], seconds(60)).values()
     assert (second.per_second, second.remaining_s) == (2.0, 240.0)
 
 
-def test_the_pace_is_that_of_the_last_two_minutes() -> None:
+def test_speed_is_measured_over_the_last_two_minutes() -> None:
     sightings = Sightings()
     for at in range(0, 600, 2):
         # Ten questions a second at first, one a second from the fifth minute on.
         done = min(at, 300) * 10 + max(0, at - 300)
-        (pace,) = sightings.look([going(done, questions=10_000)], seconds(at)).values()
+        (pace,) = sightings.look([running_run(done, questions=10_000)], seconds(at)).values()
     assert pace.per_second == pytest.approx(1.0)
     assert pace.remaining_s == pytest.approx(10_000 - done)
 
 
-def test_a_run_that_stands_still_has_no_pace_and_says_for_how_long() -> None:
+def test_stalled_run_has_no_speed_and_shows_its_idle_time() -> None:
     sightings = Sightings()
     for at in (0, 10, 100, 200):
-        (pace,) = sightings.look([going(5)], seconds(at)).values()
+        (pace,) = sightings.look([running_run(5)], seconds(at)).values()
     assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (None, None, 200.0)
-    assert "nothing new for 3 min 20 s" in words(diff_view.live([going(5)], {"ab" * 8: pace}))
+    assert "nothing new for 3 min 20 s" in words(diff_view.live([running_run(5)], {"ab" * 8: pace}))
 
 
-def test_cost_so_far_is_shown_if_it_is_known() -> None:
-    pace = {"ab" * 8: Sightings().look([going(5)], seconds(10))["ab" * 8]}
-    assert "0.25" in words(diff_view.live([going(5, dollars=0.25)], pace))
-    assert "nan" not in words(diff_view.live([going(5, dollars=float("nan"))], pace))
+def test_known_cost_of_a_running_run_is_shown() -> None:
+    pace = {"ab" * 8: Sightings().look([running_run(5)], seconds(10))["ab" * 8]}
+    assert "0.25" in words(diff_view.live([running_run(5, dollars=0.25)], pace))
+    assert "nan" not in words(diff_view.live([running_run(5, dollars=float("nan"))], pace))
 
 
-def test_a_run_that_begins_anew_is_not_taken_to_run_backwards() -> None:
+def test_restarted_run_has_no_negative_speed() -> None:
     sightings = Sightings()
-    sightings.look([going(500)], seconds(0))
-    (pace,) = sightings.look([going(3, resumed_at=seconds(10), started_at=BEGAN)], seconds(40)).values()
+    sightings.look([running_run(500)], seconds(0))
+    (pace,) = sightings.look([running_run(3, resumed_at=seconds(10), started_at=BEGAN)], seconds(40)).values()
     assert pace.per_second is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(-50, 200)), max_size=20))
-def test_whatever_was_seen_a_pace_is_positive_and_finite(looks: list[tuple[int, int]]) -> None:
+def test_speed_is_positive_and_finite_for_any_sightings(looks: list[tuple[int, int]]) -> None:
     sightings, at, done = Sightings(), 0, 0
     for wait, more in looks:
         at, done = at + wait, min(1000, max(0, done + more))
-        (pace,) = sightings.look([going(done)], seconds(at)).values()
+        (pace,) = sightings.look([running_run(done)], seconds(at)).values()
         assert pace.per_second is None or 0 < pace.per_second < 1e7
         assert pace.remaining_s is None or 0 <= pace.remaining_s < 1e9
         assert pace.quiet_s >= 0
@@ -109,7 +109,7 @@ def test_whatever_was_seen_a_pace_is_positive_and_finite(looks: list[tuple[int, 
         (8_640_000, "100 d"),
     ],
 )
-def test_times_are_said_in_their_two_largest_units(left: float, response: str) -> None:
+def test_durations_are_shown_in_their_two_largest_units(left: float, response: str) -> None:
     assert formats.span(left) == response
 
 
@@ -118,7 +118,7 @@ def runs_of(store: Store, experiment: str | None = None) -> dict[str, RunRow]:
 
 
 def prepared(store: Store, world: Any, synthetic: ModuleType, run: str, status: str = FINISHED) -> str:
-    """A run without answers, written to a store."""
+    """Store a run without answers."""
     count = len(world.questions)
     store.put_benchmark(world, world.fingerprint)
     store.start(synthetic.Run(run, "m", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, count, {}))
@@ -126,7 +126,7 @@ def prepared(store: Store, world: Any, synthetic: ModuleType, run: str, status: 
     return run
 
 
-def test_what_goes_on_shows_how_far_it_is_and_looks_again_by_itself(app: Start, filled: Path) -> None:
+def test_running_run_shows_progress_and_refreshes_automatically(app: Start, filled: Path) -> None:
     page = app(filled).open("runs")
     assert not page.test.exception
     (run,) = running(Store(filled))
@@ -138,7 +138,7 @@ def test_what_goes_on_shows_how_far_it_is_and_looks_again_by_itself(app: Start, 
     assert bar.attributes["label"] == "32% answered"
 
 
-def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+def test_page_reports_that_no_run_is_active(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path / "s")
     run = prepared(store, synthetic.benchmark(3), synthetic, "ab" * 8, RUNNING)
     page = app(store.folder).open("runs")
@@ -154,7 +154,7 @@ def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path
     assert not page.has("live-none")
 
 
-def test_what_cannot_be_read_while_it_looks_by_itself_is_said(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_error_during_automatic_refresh_is_shown(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = app(filled).open("runs")
 
     def busy(_: Store) -> list[Any]:
@@ -167,7 +167,7 @@ def test_what_cannot_be_read_while_it_looks_by_itself_is_said(app: Start, filled
     assert page.has("list")
 
 
-def test_all_runs_are_listed_once_and_filters_keep_those_that_pass(app: Start, filled: Path) -> None:
+def test_runs_are_listed_once_and_filtered(app: Start, filled: Path) -> None:
     every = {run.run: run for run in queries.runs(Store(filled))}
 
     def listed(page: Any) -> list[str]:
@@ -182,7 +182,7 @@ def test_all_runs_are_listed_once_and_filters_keep_those_that_pass(app: Start, f
     assert sorted(listed(page)) == sorted(r.run for r in queries.runs(Store(filled), "open corpus"))
 
 
-def test_a_run_of_the_url_says_where_its_numbers_come_from(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_run_in_the_url_shows_its_provenance(app: Start, filled: Path, synthetic: ModuleType) -> None:
     run = runs_of(Store(filled), synthetic.EXPERIMENT)["hybrid"]
     page = app(filled).open("runs", run=run.run)
     response = words(page.part("made"))
@@ -191,7 +191,7 @@ def test_a_run_of_the_url_says_where_its_numbers_come_from(app: Start, filled: P
     assert "machine none" in words(page.part("fold-1"))
 
 
-def test_a_page_of_runs_holds_the_run_that_the_url_names(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+def test_run_list_opens_at_the_page_of_the_url_run(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path / "s")
     ids = [f"{number:016x}" for number in range(60)]
     prepared(store, synthetic.benchmark(2), synthetic, "f" * 16)
@@ -215,14 +215,14 @@ def test_a_page_of_runs_holds_the_run_that_the_url_names(app: Start, tmp_path: P
 @pytest.mark.parametrize(
     "requests", [{"run": "../../etc/passwd", "with": "x"}, {"from": "9" * 400, "state": "<script>"}, {"experiment": "'; DROP"}]
 )
-def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path, requests: dict[str, str]) -> None:
+def test_url_with_unknown_names_falls_back_to_defaults(app: Start, filled: Path, requests: dict[str, str]) -> None:
     page = app(filled).open("runs", **requests)
     assert not page.test.exception
     usual = app(filled).open("runs", experiment="*")
     assert page.part("made") == usual.part("made")
 
 
-def test_the_difference_of_two_runs_is_that_of_the_command(app: Start, filled: Path, synthetic: ModuleType) -> None:
+def test_run_difference_equals_the_command_output(app: Start, filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
     runs = runs_of(store, synthetic.EXPERIMENT)
     first, second = runs["bm25"], runs["hybrid"]
@@ -244,7 +244,7 @@ def test_the_difference_of_two_runs_is_that_of_the_command(app: Start, filled: P
     assert f"ragmeter results compare {first.run[:8]} {second.run[:8]}" in words(page.part("diff-command"))
 
 
-def test_of_many_runs_the_nearest_are_offered_and_any_by_its_address(
+def test_nearest_runs_are_offered_and_any_run_opens_by_url(
     app: Start, filled: Path, synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (runs_of(Store(filled), synthetic.EXPERIMENT)[name].run for name in ("bm25", "hybrid"))
@@ -260,19 +260,19 @@ def test_of_many_runs_the_nearest_are_offered_and_any_by_its_address(
     assert any("hybrid" in name for name in far)
 
 
-def test_a_sure_gain_is_marked_by_the_metrics_direction(filled: Path, synthetic: ModuleType) -> None:
+def test_significant_gain_is_marked_by_the_metric_direction(filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
     runs, known = runs_of(store, synthetic.EXPERIMENT), queries.definitions(store)
     result = diff(store, runs["closed book"], runs["gold answer"], metrics=[F1, "perplexity"], questions=0)
     lines = {number.metric: words(diff_view.numbers(replace(result, numbers=(number,)), known)) for number in result.numbers}
     assert "▲ +" in lines[F1]
-    # Of this metric, less is better.
+    # This metric is lower-is-better.
     assert "▲ −" in lines["perplexity#v1"]
     back = diff(store, runs["gold answer"], runs["closed book"], metrics=[F1], questions=0)
     assert "▼ −" in words(diff_view.numbers(back, known))
 
 
-def test_runs_over_other_data_are_not_paired(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+def test_runs_on_different_data_are_not_paired(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
     store = Store(tmp_path / "s")
     first = prepared(store, synthetic.benchmark(4, seed=9), synthetic, "ab" * 8)
     second = prepared(store, synthetic.benchmark(6), synthetic, "cd" * 8)
@@ -282,7 +282,7 @@ def test_runs_over_other_data_are_not_paired(app: Start, tmp_path: Path, synthet
 
 
 @pytest.mark.parametrize("kind", ["missing", "empty"])
-def test_a_store_without_runs_says_what_to_do(app: Start, tmp_path: Path, kind: str) -> None:
+def test_store_without_runs_shows_the_next_step(app: Start, tmp_path: Path, kind: str) -> None:
     if kind == "empty":
         Store(tmp_path / "s").put_cards([], [])
     page = app(tmp_path / "s").open("runs")

@@ -1,4 +1,4 @@
-"""The style page: drops and curves are those of the results, in the direction that the metric has."""
+"""The style page: drops and curves equal the results, in the metric's direction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def styles_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods and a control over one base in three styles; the second method at two depths."""
+    """Return a store with two methods and a control over one base in three styles; the second method at two depths."""
     folder = tmp_path_factory.mktemp("styles") / "store"
     store, base = Store(folder), load("worlds/multihop:test", {"questions": N})
     metric = parse(METRIC)
@@ -75,7 +75,7 @@ def row_of(node: Any, *responses: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_table_says_what_the_statistics_say(table: GapTable) -> None:
+def test_style_table_equals_the_statistics(table: GapTable) -> None:
     node = style.gaps(table)
     for row in table.rows:
         for gap in row.gaps:
@@ -90,7 +90,7 @@ def test_the_table_says_what_the_statistics_say(table: GapTable) -> None:
             assert lost == f"{100 * gap.result.content_lost.value:.1f}"
 
 
-def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: GapTable) -> None:
+def test_significant_loss_is_marked_and_reversed_for_lower_is_better(table: GapTable) -> None:
     shown = row_of(style.gaps(table), HOSTILE, "informal")[2]
     assert shown.startswith("▼ +")
     turned = row_of(style.gaps(table, higher_is_better=False), HOSTILE, "informal")
@@ -99,14 +99,14 @@ def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: GapTa
     assert turned[4] == f"{gap.losses} · {gap.wins}"
 
 
-def test_controls_are_badged_and_not_in_the_mean(table: GapTable) -> None:
+def test_controls_have_a_badge_and_are_excluded_from_the_mean(table: GapTable) -> None:
     node = style.gaps(table)
     assert len([row for row in node.find(cls="control") if row.tag == "tr"]) == 2
     ranked = [d.result.gap.value for row in table.rows[:3] for d in row.gaps if d.styled.name == "informal"]
     assert f"informal {100 * np.mean(ranked):+.1f}" in words(style.average(table))
 
 
-def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
+def test_unknown_content_loss_is_reported(table: GapTable) -> None:
     forgotten = replace(
         table, rows=tuple(replace(row, gaps=tuple(replace(d, content_known=False) for d in row.gaps)) for row in table.rows)
     )
@@ -115,7 +115,7 @@ def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
     assert "unknown which answers restyling lost" not in style.gaps_note(table)
 
 
-def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
+def test_drop_chart_shows_each_drop_once(table: GapTable) -> None:
     drawing = style.gap_chart(table)
     titles = [part[2][0][2][0] for part in drawing[2] if part[2] and part[2][0][0] == "title"]
     expected = [f"{row.method}: {PERCENT.difference(gap.result.gap.value)} " for row in table.rows for gap in row.gaps]
@@ -123,7 +123,7 @@ def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
     assert all(title.startswith(start) for title, start in zip(titles, expected, strict=True))
 
 
-def test_curves_go_through_the_values(styles_store: Path) -> None:
+def test_curves_pass_through_the_values(styles_store: Path) -> None:
     (curves,) = style_curves(Store(styles_store), "restyled", "formal")
     points = style.curve_points(curves)
     hostile = [point for point in points if point.series == HOSTILE]
@@ -142,13 +142,13 @@ def test_points_without_a_value_are_not_drawn() -> None:
     assert plot(points[1:], "x", "y", "label") is None
 
 
-def test_curves_are_distinguished_by_shape_and_color() -> None:
+def test_curves_differ_in_shape_and_color() -> None:
     points = [Point(f"m{number}", 1.0, 2.0, 1.0, 3.0, "", "") for number in range(14)]
     marks = [part for part in plot(points, "x", "y", "label")[2] if part[2] and part[2][0][0] == "title"]
     assert len({(mark[1]["class"], mark[2][-1][1]["d"]) for mark in marks}) == 14
 
 
-def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store: Path) -> None:
+def test_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store: Path) -> None:
     page = app(styles_store).open("styles")
     assert not page.test.exception
     assert HOSTILE in words(page.part("gaps-0"))
@@ -159,14 +159,14 @@ def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store:
     assert "worlds/multihop:test --experiment restyled" in words(page.part("sensitivity"))
 
 
-def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> None:
+def test_store_without_styles_shows_the_command_to_run(app: Start, filled: Path) -> None:
     page = app(filled).open("styles")
     assert not page.test.exception
     assert "ragmeter list experiments" in words(page.part("message"))
 
 
 @pytest.mark.slow
-def test_a_report_says_what_style_costs(styles_store: Path, table: GapTable) -> None:
+def test_report_contains_the_style_section(styles_store: Path, table: GapTable) -> None:
     store = Store(styles_store)
     (node,) = behind(store, "restyled", [], queries.definitions(store), {})
     assert "What style costs" in words(node)
@@ -174,7 +174,7 @@ def test_a_report_says_what_style_costs(styles_store: Path, table: GapTable) -> 
     assert words(drawn) == words(next(style.gaps(table).find(tag="table")))
 
 
-def test_one_style_in_two_settings_is_no_style_gap(app: Start, several: Path) -> None:
+def test_one_style_in_two_settings_is_not_a_style_gap(app: Start, several: Path) -> None:
     page = app(several).open("styles")
     assert not page.test.exception
     assert "No experiment compares styles" in words(page.part("message"))

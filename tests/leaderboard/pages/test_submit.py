@@ -1,4 +1,4 @@
-"""The submit page: absent by default; checks, previews, and stores on a second click what was previewed."""
+"""The submission page: absent by default; it checks, previews, and stores the preview on a second click."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def words(node: Any) -> str:
 
 
 def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
-    """Put files into the boxes and ask for the check."""
+    """Upload files and request the check."""
     page.test.file_uploader[0].set_value(("theirs.jsonl", predictions, "application/json"))
     if card is not None:
         page.test.file_uploader[1].set_value(("theirs.yaml", card, "text/yaml"))
@@ -43,7 +43,7 @@ def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
     return page
 
 
-def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_refuses_submissions_unless_configured(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(intake.VARIABLE, raising=False)
     page = app(sent.folder).open("submit")
     assert not page.test.file_uploader
@@ -52,7 +52,7 @@ def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: A
 
 
 @pytest.mark.slow
-def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submission_page_states_that_the_server_is_read_only(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     testing = pytest.importorskip("streamlit.testing.v1")
     monkeypatch.delenv(intake.VARIABLE, raising=False)
     monkeypatch.setenv("RAGMETER_STORE", str(sent.folder))
@@ -66,12 +66,12 @@ def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatc
 
 
 @pytest.mark.parametrize("value", ["", "null", "1", "{}", "[]", "[1]", "not json", '"submit"'])
-def test_what_is_no_command_allows_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_command_variable_disables_submissions(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(intake.VARIABLE, value)
     assert intake.submit_command() is None
 
 
-def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_allow_submissions_enables_submissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     responses: list[Any] = []
     monkeypatch.setattr("leaderboard.server.serve", lambda folder, **value: responses.append(value["submit"]) or 0)
     for extra in ([], ["--allow-submissions"]):
@@ -83,9 +83,7 @@ def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypa
     assert responses[1][-1] == "submit"
 
 
-def test_the_server_is_configured_by_its_environment_and_inherits_no_permission_and_no_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_is_configured_by_environment_without_inherited_permission_or_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(intake.VARIABLE, '["rm"]')
     for name in ("OPENAI_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD"):
         monkeypatch.setenv(name, "hunter2")
@@ -96,13 +94,13 @@ def test_the_server_is_configured_by_its_environment_and_inherits_no_permission_
     assert closed["PATH"] == os.environ["PATH"]
 
 
-def test_uploads_are_bounded_by_the_server_too() -> None:
+def test_upload_size_is_limited_by_the_server() -> None:
     assert "--server.maxUploadSize=0" in command(1, "h", False)
     assert f"--server.maxUploadSize={intake.UPLOAD_MIB}" in command(1, "h", False, uploads=True)
 
 
 @pytest.mark.usefixtures("allowed")
-def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_second_click(app: Start, sent: Any) -> None:
+def test_submission_is_previewed_and_stored_on_the_second_click(app: Start, sent: Any) -> None:
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
     assert "No errors" in words(page.part("verdict"))
     lines = [words(line) for line in page.part("preview").find(tag="tr")][1:]
@@ -118,7 +116,7 @@ def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_s
     assert rows["my-method@1"].run.origin == "submitted"
     for metric, cell in rows["half right"].cells.items():
         mine = rows["my-method@1"].cells[metric].estimate
-        # The preview's number and interval are those that the board computes from what was stored.
+        # Number and interval of the preview equal those that the board computes after storing.
         shown = "" if mine.insufficient_data else f" [{100 * mine.low:.1f}, {100 * mine.high:.1f}]"
         assert f"{100 * mine.value:.1f}{shown}" in lines[1]
         assert mine.value < cell.estimate.value
@@ -127,7 +125,7 @@ def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_s
 
 
 @pytest.mark.usefixtures("allowed")
-def test_problems_are_listed_with_file_and_line_and_keep_it_out(app: Start, sent: Any) -> None:
+def test_invalid_submission_lists_problems_with_file_and_line(app: Start, sent: Any) -> None:
     first, second, *rest = sent.predictions.decode().splitlines(keepends=True)
     wrong = json.dumps({"question_id": sent.questions[1], "anwser": 1}) + "\n"
     page = upload(app(sent.folder).open("submit"), (first + wrong + first + "".join(rest)).encode(), sent.card)
@@ -141,9 +139,7 @@ def test_problems_are_listed_with_file_and_line_and_keep_it_out(app: Start, sent
 
 
 @pytest.mark.usefixtures("allowed")
-def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
-    app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unscorable_submission_has_no_preview(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = intake.hand_over
 
     def without_scores(*value: Any, **options: Any) -> Any:
@@ -159,14 +155,14 @@ def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
 
 
 @pytest.mark.usefixtures("allowed")
-def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: Start, sent: Any) -> None:
+def test_card_error_names_its_line_and_changed_files_require_a_new_check(app: Start, sent: Any) -> None:
     bad = sent.card.replace(b"training_data: []", b"trainig_data: []")
     page = upload(app(sent.folder).open("submit"), sent.predictions, bad)
     response = words(page.part("message"))
     assert "card.yaml:" in response
     assert "did you mean 'training_data'?" in response
     assert str(sent.folder) not in response
-    # Why it was refused stays until the files change, whatever else draws the page anew.
+    # The reason for the refusal stays until the files change, whatever redraws the page.
     page.test.run()
     assert words(page.part("message")) == response
     assert not page.has("changed")
@@ -192,7 +188,7 @@ def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: 
         ((b"config: {}", b"config: {worlds: 3}"), "refused-submission"),
     ],
 )
-def test_a_sender_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], response: str) -> None:
+def test_submission_for_data_missing_from_the_store_is_refused(sent: Any, change: tuple[bytes, bytes], response: str) -> None:
     card = b"\n".join(line for line in sent.card.splitlines() if not line.startswith(b"dataset_fingerprint"))
     if b"config" in change[0] and change[0] not in card:
         card += b"\nconfig: {}\n"
@@ -202,7 +198,7 @@ def test_a_sender_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent:
     assert len(queries.runs(Store(sent.folder))) == 1
 
 
-def test_what_is_too_large_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_upload_is_refused_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(intake, "UPLOAD_MIB", 1)
     for predictions, card in ((b"x" * (MIB + 1), b"a: 1"), (b"{}", b"x" * (LIMITS.card_bytes + 1))):
@@ -211,14 +207,14 @@ def test_what_is_too_large_is_refused_before_it_is_written(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_predictions_want_a_card_and_a_bundle_wants_none() -> None:
+def test_predictions_require_a_card_and_a_bundle_does_not() -> None:
     with raises("predictions-without-card"):
         Draft(b"{}", None)
     with raises("card-besides-bundle"):
         Draft(b"PK\3\4", b"a: 1")
 
 
-def test_what_was_sent_lies_in_a_private_folder_under_names_of_ours_and_goes_with_the_visitor() -> None:
+def test_uploads_are_stored_privately_under_fixed_names_and_deleted_with_the_session() -> None:
     draft = Draft(b"{}", b"a: 1")
     folder = draft.folder
     assert sorted(path.name for path in folder.iterdir()) == ["card.yaml", "predictions.jsonl"]
@@ -232,7 +228,7 @@ def fake(code: str) -> str:
     return json.dumps([sys.executable, "-c", code])
 
 
-def test_a_check_that_breaks_off_says_nothing_of_the_machine(
+def test_crashed_check_reveals_nothing_about_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for code in (
@@ -251,19 +247,19 @@ def test_a_check_that_breaks_off_says_nothing_of_the_machine(
 
 
 @pytest.mark.slow
-def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_is_stopped_at_its_time_limit_and_only_one_runs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "TIME_S", 0.3)
     monkeypatch.setenv(intake.VARIABLE, fake("import time; time.sleep(60)"))
     with raises("check-timeout"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
     with intake._turn, raises("submission-check-busy"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
-    # The turn was given back.
+    # The lock was released.
     with raises("check-timeout"):
         hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
 
 
-def test_the_command_gets_our_names_alone_and_no_way_to_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_command_gets_only_fixed_names_and_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import json, os, sys; here = os.getcwd(); "
         "json.dump({'report': {'ok': True, 'said': [sys.argv[1:], os.environ['HF_HUB_OFFLINE'], here]}, "
@@ -279,7 +275,7 @@ def test_the_command_gets_our_names_alone_and_no_way_to_the_network(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("allowed")
-def test_a_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> None:
+def test_api_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> None:
     card = sent.card.replace(b"settings: {}", b"settings: {api_key: hunter2, url: 'https://me:hunter2@x.example'}")
     assert card != sent.card
     stored = hand_over(Draft(sent.predictions, card), sent.folder, keep=True)
@@ -291,7 +287,7 @@ def test_a_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> None
     assert HIDDEN in drawn
 
 
-def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None:
+def test_incomparable_result_has_no_rank_in_the_preview(sent: Any) -> None:
     (board,) = boards(Store(sent.folder))
     (metric, *_), (row, *_) = board.metrics, board.rows
     worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "insufficient_data": ""}}

@@ -1,5 +1,7 @@
-"""What visitors may send: archives that are bombs, traps or lies, files that want to be executed. Nothing is unpacked,
-nothing runs, nothing is written but the files under names of ours, and the store stays as it was."""
+"""Hostile uploads: zip bombs, path traversal, false sizes and executable content.
+
+Nothing is unpacked or executed, only files with fixed names are written, and the store stays unchanged.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ Archive = zipfile.ZipFile
 
 @pytest.fixture
 def refused(sent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Hand something over that must be refused; why it was, after looking at what it left behind."""
+    """Upload a draft that must be refused, check the remaining files, and return the reason."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
@@ -61,7 +63,7 @@ def bundle(fill: Callable[[Archive], None]) -> bytes:
 
 
 def three(archive: Archive, **content: bytes) -> None:
-    """The three members of a bundle, empty unless their content is given by the name's stem."""
+    """Return the three members of a bundle, empty unless their content is given by the name's stem."""
     for name in MEMBERS:
         archive.writestr(name, content.get(name.partition(".")[0], b""))
 
@@ -80,7 +82,7 @@ def three(archive: Archive, **content: bytes) -> None:
         "\u202eevil",
     ],
 )
-def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(refused: Callable[..., str], name: str) -> None:
+def test_archive_path_outside_its_folder_is_refused_before_writing(refused: Callable[..., str], name: str) -> None:
     for beside in (True, False):
 
         def fill(archive: Archive, beside: bool = beside) -> None:
@@ -91,7 +93,7 @@ def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(refused: 
         assert "a bundle holds manifest.json, card.yaml, predictions.jsonl and nothing else, not" in refused(bundle(fill))
 
 
-def test_a_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
+def test_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
     def fill(archive: Archive) -> None:
         for name in MEMBERS:
             link = zipfile.ZipInfo(name)
@@ -101,14 +103,14 @@ def test_a_link_in_an_archive_is_refused(refused: Callable[..., str]) -> None:
     assert "link" in refused(bundle(fill))
 
 
-def test_a_bomb_is_refused_by_its_ratio(refused: Callable[..., str]) -> None:
+def test_zip_bomb_is_refused_by_its_ratio(refused: Callable[..., str]) -> None:
     sent = bundle(lambda archive: three(archive, predictions=b" " * (8 * MIB)))
     assert len(sent) < MIB
     assert "zip bomb" in refused(sent)
 
 
 @pytest.mark.slow
-def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Callable[..., str]) -> None:
+def test_zip_bomb_with_a_false_size_is_stopped_while_reading(refused: Callable[..., str]) -> None:
     sent = bytearray(bundle(lambda archive: three(archive, predictions=b" " * (64 * MIB), manifest=b"{}")))
     true, small = (64 * MIB).to_bytes(4, "little"), (1000).to_bytes(4, "little")
     assert sent.count(true) == 2
@@ -128,17 +130,17 @@ def test_a_bomb_that_lies_about_its_size_is_stopped_while_it_is_read(refused: Ca
     ids=["twice", "many", "comment", "nested", "empty"],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_archive_that_is_no_bundle_is_refused(refused: Callable[..., str], change: Callable[[Archive], Any], why: str) -> None:
+def test_archive_without_a_bundle_is_refused(refused: Callable[..., str], change: Callable[[Archive], Any], why: str) -> None:
     assert why in refused(bundle(change))
 
 
 @pytest.mark.parametrize("data", [b"PK", b"PK\3\4" + b"\0" * 100, b"PK\5\6" + b"\xff" * 18, b"PK\3\4" * 5000])
-def test_what_only_begins_like_an_archive_is_refused(refused: Callable[..., str], data: bytes) -> None:
+def test_file_with_only_an_archive_header_is_refused(refused: Callable[..., str], data: bytes) -> None:
     assert "archive" in refused(data)
 
 
 class _Runs:
-    """Pickled, it would leave a file behind when it is read."""
+    """Object whose pickle would write a file when it is read."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -148,7 +150,7 @@ class _Runs:
 
 
 @pytest.mark.slow
-def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: Any, tmp_path: Path) -> None:
+def test_uploaded_content_is_never_executed(refused: Callable[..., str], sent: Any, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     assert "Python pickle" in refused(pickle.dumps(_Runs(trap)), sent.card)
     code = f"__import__('pathlib').Path({str(trap)!r}).touch()"
@@ -165,7 +167,7 @@ def test_nothing_that_was_sent_is_executed(refused: Callable[..., str], sent: An
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../../etc/passwd", "~/.ssh/id_rsa", "file:///etc/passwd"])
-def test_a_card_cannot_name_a_file_of_the_machine(refused: Callable[..., str], sent: Any, path: str) -> None:
+def test_card_cannot_refer_to_a_file_on_the_server(refused: Callable[..., str], sent: Any, path: str) -> None:
     lines = [line for line in sent.card.splitlines() if not line.startswith((b"config", b"benchmark"))]
     config = [b"benchmark: hotpotqa:dev", f"config: {{path: '{path}'}}".encode()]
     response = refused(sent.predictions, b"\n".join([*lines, *config]))
@@ -175,7 +177,7 @@ def test_a_card_cannot_name_a_file_of_the_machine(refused: Callable[..., str], s
 
 
 @pytest.mark.slow
-def test_a_huge_line_and_too_many_rows_are_bounded(refused: Callable[..., str], sent: Any) -> None:
+def test_huge_lines_and_too_many_rows_are_refused(refused: Callable[..., str], sent: Any) -> None:
     assert "'line': 1" in refused(b'{"question_id": "' + b"x" * (3 * MIB) + b'"}\n', sent.card)
     assert "too_many_rows" in refused(b'{"question_id": "x", "answer": ""}\n' * 1100, sent.card)
     assert refused(b"[" * 100_000 + b"\n", sent.card)

@@ -1,4 +1,4 @@
-"""Places on a board: sign tests by hand, and nobody placed who must not be compared."""
+"""Ranks on a board: hand-computed sign tests, and no ranks for incomparable results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(filled: Path, synthetic: ModuleType) -> tuple[Store, Board]:
 
 
 @pytest.mark.slow
-def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_or_worse(made: tuple[Store, Board]) -> None:
+def test_rank_counts_better_methods_and_its_range_significantly_better_or_worse_ones(made: tuple[Store, Board]) -> None:
     store, result = made
     able = [row for row in result.rows if not row.control and EM in row.cells and not row.cells[EM].apart]
     assert len(able) > 2
@@ -55,7 +55,7 @@ def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_o
         assert band.low <= band.rank <= band.high
 
 
-def test_where_less_is_better_the_places_turn_round(made: tuple[Store, Board]) -> None:
+def test_ranks_are_reversed_for_lower_is_better_metrics(made: tuple[Store, Board]) -> None:
     store, result = made
     up, down = positions(store, result, EM), positions(store, result, EM, higher_is_better=False)
     values = {row.run.run: row.cells[EM].estimate.value for row in result.rows if row.run.run in up}
@@ -65,6 +65,6 @@ def test_where_less_is_better_the_places_turn_round(made: tuple[Store, Board]) -
     assert down[best].rank == max(band.rank for band in down.values())
 
 
-def test_of_a_metric_that_nobody_has_there_are_no_places(made: tuple[Store, Board]) -> None:
+def test_metric_without_values_has_no_ranks(made: tuple[Store, Board]) -> None:
     store, result = made
     assert positions(store, result, "absent#v1") == {}

@@ -1,4 +1,4 @@
-"""Published figures on the board: the closest one, its status and what differs."""
+"""Published figures on the board: the closest one, its status and the differences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CARD = DatasetCard(
 
 @pytest.fixture(scope="module")
 def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    """BM25 and a random order, on a metric that a paper prints for BM25."""
+    """Return a store with BM25 and a random order, on a metric that a paper prints for BM25."""
     store = Store(tmp_path_factory.mktemp("published") / "store")
     queries = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
     benchmark = Benchmark(DataReference("hotpotqa", None, "dev"), 1, CARD, queries, Corpus.of([]))
@@ -54,7 +54,7 @@ def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
 
 
 @pytest.mark.slow
-def test_published_figure_of_the_same_method_stands_in_its_cell_with_what_differs(hotpotqa: Board) -> None:
+def test_published_figure_is_shown_in_its_cell_with_the_differences(hotpotqa: Board) -> None:
     tree = draw_board(hotpotqa, "recall@5#v2", Order("rank", False), {}, papers=True)
     (printed,) = [cell for cell in tree.find(tag="td") if list(cell.find(cls="printed"))]
     # CLaRa's table of retrievers prints 62.09 for BM25 in the oracle setting.
@@ -63,6 +63,6 @@ def test_published_figure_of_the_same_method_stands_in_its_cell_with_what_differ
     assert not list(draw_board(hotpotqa, "recall@5#v2", Order("rank", False), {}).find(cls="printed"))
 
 
-def test_board_that_no_paper_speaks_of_has_no_published_figure(hotpotqa: Board) -> None:
+def test_board_without_a_matching_paper_has_no_published_figure(hotpotqa: Board) -> None:
     other = replace(hotpotqa, dataset="worlds/multihop:test")
     assert not list(draw_board(other, "recall@5#v2", Order("rank", False), {}, papers=True).find(cls="printed"))

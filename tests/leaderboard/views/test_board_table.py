@@ -1,4 +1,4 @@
-"""The board's table says what `results.boards.board` computed."""
+"""The board's table shows what `results.boards.board` computed."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def shown(tree: Node, method: str) -> str:
     return " ".join(lines(tree)[names(tree).index(method)].texts())
 
 
-def test_every_shown_value_is_the_boards(made_up: Board) -> None:
+def test_every_displayed_value_equals_the_board(made_up: Board) -> None:
     tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     for row in made_up.rows:
-        line = shown(tree, row.run.method).replace("(", "").replace(")", "")  # brackets of what is not comparable
+        line = shown(tree, row.run.method).replace("(", "").replace(")", "")  # brackets of incomparable values
         for metric, factor, digits in ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)):
             result = row.cells[metric].estimate
             low, value, high = (f"{factor * number:.{digits}f}" for number in (result.low, result.value, result.high))
@@ -61,7 +61,7 @@ def test_every_shown_value_is_the_boards(made_up: Board) -> None:
         assert f"{row.cells[F1].estimate.n} of {made_up.questions}" in line
 
 
-def test_marks_stand_where_the_corrected_test_rejects(made_up: Board) -> None:
+def test_marks_are_shown_where_the_corrected_test_rejects(made_up: Board) -> None:
     tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     for row in made_up.rows:
         marks = list(lines(tree)[names(tree).index(row.run.method)].find(tag="span", cls="mark-better"))
@@ -93,7 +93,7 @@ def test_controls_and_unfinished_runs_have_no_rank(made_up: Board) -> None:
     assert by_place[0][0] == 1
 
 
-def test_what_cannot_be_right_or_was_trained_on_has_no_rank(made_up: Board) -> None:
+def test_implausible_and_contaminated_results_have_no_rank(made_up: Board) -> None:
     first, second, *others = made_up.rows
     broken, leaky = (
         replace(row, cells={metric: replace(cell, apart=why) for metric, cell in row.cells.items()})
@@ -114,7 +114,7 @@ def test_implausible_submission_is_marked_and_keeps_its_rank(made_up: Board) -> 
     assert ranks(replace(made_up, rows=(sent, *others)), F1, DEFINITIONS) == ranks(made_up, F1, DEFINITIONS)
 
 
-def test_rank_one_is_the_lowest_where_lower_is_better(made_up: Board) -> None:
+def test_rank_one_is_the_lowest_value_for_lower_is_better_metrics(made_up: Board) -> None:
     positions = ranks(made_up, PERPLEXITY, DEFINITIONS)
     best = min((r for r in made_up.rows if r.run.run in positions), key=lambda r: r.cells[PERPLEXITY].estimate.value)
     assert positions[best.run.run] == 1
@@ -139,21 +139,21 @@ def test_sorting_orders_methods_and_keeps_controls_below(made_up: Board, descend
             assert called == sorted(called, reverse=descending)
 
 
-def test_a_difference_column_without_reference_does_not_exist(filled: Path) -> None:
+def test_difference_column_requires_a_reference(filled: Path) -> None:
     result = boards(Store(filled), None, metrics=[F1])[0]
     tree = draw_board(result, F1, Order("rank", False), DEFINITIONS)
     assert "Δ" not in " ".join(tree.texts())
     assert not list(tree.find(cls="mark-better"))
 
 
-def test_the_head_that_sorts_says_so_and_turns_round_on_the_next_click(made_up: Board) -> None:
+def test_sorted_column_head_is_marked_and_reverses_on_the_next_click(made_up: Board) -> None:
     tree = draw_board(made_up, F1, Order(F1, True), DEFINITIONS)
     (head,) = [node for node in tree.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
     assert head.attributes["sort"] == "descending"
     assert next(head.find(tag="button")).action == {"sort": F1, "order": "asc"}
 
 
-def test_running_failed_and_unscorable_are_shown(made_up: Board) -> None:
+def test_running_failed_and_unscorable_states_are_shown(made_up: Board) -> None:
     tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     assert "running 13/40" in shown(tree, "full context")
     assert "failed" in shown(tree, "closed book")
@@ -162,7 +162,7 @@ def test_running_failed_and_unscorable_are_shown(made_up: Board) -> None:
     assert "control" in shown(tree, "gold answer")
 
 
-def test_the_picture_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
+def test_chart_marks_incomparable_results(made_up: Board) -> None:
     chosen = next(row for row in made_up.rows if not row.control and row.run.status == "finished" and not row.cells[F1].apart)
     why = "contaminated: madeup:test was trained on"
     cells = {metric: replace(cell, apart=why) for metric, cell in chosen.cells.items()}
@@ -174,19 +174,19 @@ def test_the_picture_sets_apart_what_must_not_be_compared(made_up: Board) -> Non
     assert "not comparable" not in before
 
 
-def test_main_metrics_are_the_datasets_own_first(filled: Path) -> None:
+def test_main_metrics_of_the_dataset_come_first(filled: Path) -> None:
     store = Store(filled)
     runs = [run.run for run in queries.runs(store)]
     result = families(queries.metric_ids(store, runs), queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
     assert result[MAIN][:2] == [F1, EM]
     assert result["retrieval"] == ["recall@5#v2", "hit@5#v2"]
-    # Asked about something else than the dataset's main metric: the experiment's own order counts.
+    # If the question is not about the dataset's main metric, the experiment's own order applies.
     other = families([EM, "recall@5#v2", "hit@5#v2"], queries.definitions(store), ("f1(rules=hotpotqa)", "recall@5"))
     assert other[MAIN][:2] == [EM, "recall@5#v2"]
     assert set(result["all"]) == {F1, EM, PERPLEXITY, "recall@5#v2", "hit@5#v2"}
 
 
-def test_what_a_metric_ranks_wrongly_stands_at_its_head(made_up: Board) -> None:
+def test_controls_misranked_by_a_metric_are_noted_in_its_column_head(made_up: Board) -> None:
     flagged = replace(made_up, flags={F1: ["ranks idk as high as the best method"]})
     tree = draw_board(flagged, F1, Order("rank", False), DEFINITIONS)
     heads = "".join(next(tree.find(tag="thead")).texts())
@@ -194,14 +194,14 @@ def test_what_a_metric_ranks_wrongly_stands_at_its_head(made_up: Board) -> None:
     assert "⚑" not in "".join(next(draw_board(made_up, F1, Order("rank", False), DEFINITIONS).find(tag="thead")).texts())
 
 
-def test_a_run_whose_scores_cannot_be_right_says_so(made_up: Board) -> None:
+def test_run_with_implausible_scores_is_marked(made_up: Board) -> None:
     broken = replace(made_up.rows[0], violations=("recall@1 is greater than recall@5 for 2 questions",))
     tree = draw_board(replace(made_up, rows=(broken, *made_up.rows[1:])), F1, Order("rank", False), DEFINITIONS)
     assert "inconsistent" in shown(tree, broken.run.method)
     assert not any("inconsistent" in shown(tree, row.run.method) for row in made_up.rows[1:])
 
 
-def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
+def test_rank_cell_shows_the_rank_range_of_the_tests(made_up: Board) -> None:
     able = [row for row in made_up.rows if not row.control and F1 in row.cells and not row.cells[F1].apart]
     assert len(able) > 2
     bands = {
@@ -222,7 +222,7 @@ def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
         sure = band.low == band.high == rank
         assert list(cell.texts()) == ([str(rank)] if sure else [str(rank), f"{band.low}–{band.high}"])
         assert (str(band.standing) in cell.tip) == (not sure)
-        # The mark stands in the cell of the metric that ranks, and there alone.
+        # The mark is only in the cell of the ranking metric.
         assert len(list(line.find(cls="best"))) == (band.standing is Standing.BEST)
         assert len(list(line.find(cls="standing"))) == (band.standing is Standing.NO_DIFFERENCE)
     assert not list(draw_board(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))

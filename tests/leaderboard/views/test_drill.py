@@ -1,4 +1,4 @@
-"""Drill-down: which questions pass, and where ranks are cut off."""
+"""Question filters and rank cutoffs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SCORES = np.array([[0.0, 1.0, 1.0], [0.5, 1.0, NAN]])
         ({"words": "word", "kind": "comparison"}, [1]),
     ],
 )
-def test_questions_pass_that_meet_all_conditions(wanted: dict[str, Any], expected: list[int]) -> None:
+def test_questions_must_meet_all_filter_conditions(wanted: dict[str, Any], expected: list[int]) -> None:
     assert passing(ROWS, Wanted(**wanted), SCORES, 0.0) == expected
 
 
-def test_unbounded_metric_has_no_failures_and_lower_is_better_fails_at_its_top() -> None:
+def test_unbounded_metric_has_no_failures_and_lower_is_better_fails_at_its_maximum() -> None:
     assert passing(ROWS, Wanted(failures=True), SCORES, None) == []
     assert passing(ROWS, Wanted(differ=True), np.empty((0, 3)), 0.0) == []
     assert worst_of({"low": 0.0, "high": 1.0, "higher_is_better": False}) == 1.0
@@ -65,7 +65,7 @@ def test_rank_k_of_metric_and_of_reader_are_marked() -> None:
     assert cutoffs(run(), "em#v1") == {}
 
 
-def test_missed_gold_stands_below_the_ranking_and_rank_k_within_it() -> None:
+def test_missed_gold_is_listed_below_the_ranking_and_rank_k_within_it() -> None:
     evidence_rows = tuple(EvidenceRow(number, f"p{number}", 1.0, f"title {number}", f"text {number}", (), number == 1) for number in (1, 3))
     answer = AnswerRow("r", "bm25", "Lyon", None, {}, evidence_rows, {}, {}, {}, 0, 0, 0, 0, 0.0)
     gold = {"p2": Passage("p2", "Second", "the text", ())}

@@ -1,4 +1,4 @@
-"""The question page shows what judges said, call by call, and the cached request and reply behind it; names stay text."""
+"""The question page shows each judge call with its cached request and reply; names stay text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUESTED = Call("http://127.0.0.1:1/v1", "m", [{"role": "user", "content": f"Is
 
 @pytest.fixture(scope="module")
 def judged_question(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[Path, str]:
-    """A store, and the question that two judges were asked about; the judge of answers kept its conversation."""
+    """Return a store and the question that two judges judged; the answer judge kept its conversation."""
     store = Store(copied())
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     bm25, hybrid = runs["bm25"], runs["hybrid"]
@@ -63,7 +63,7 @@ def words(node: Any) -> str:
     return " ".join(node.texts())
 
 
-def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
+def test_verdicts_equal_the_stored_calls_and_winners_do_not_depend_on_the_order(
     judged_question: tuple[Path, str], synthetic: ModuleType
 ) -> None:
     store = Store(judged_question[0])
@@ -86,7 +86,7 @@ def test_verdicts_are_those_of_the_calls_and_who_won_does_not_hang_on_the_order(
     assert {item.other for item in only_one} == {None}
 
 
-def test_a_conversation_is_read_without_touching_its_file_and_without_secrets(judged_question: tuple[Path, str]) -> None:
+def test_conversation_is_read_without_changing_its_file_or_showing_secrets(judged_question: tuple[Path, str]) -> None:
     store = Store(judged_question[0])
     result = judged.conversations(store, [REQUESTED.key, "f" * 32])
     assert set(result) == {REQUESTED.key}
@@ -96,7 +96,7 @@ def test_a_conversation_is_read_without_touching_its_file_and_without_secrets(ju
     assert result[REQUESTED.key].reply.startswith("Match, as")
 
 
-def test_no_file_of_replies_and_a_foreign_one_are_as_if_nothing_were_kept(tmp_path: Path) -> None:
+def test_missing_or_foreign_reply_file_counts_as_no_stored_replies(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     assert judged.conversations(store, ["0" * 32]) == {}
     assert not store.cache.exists()
@@ -105,7 +105,7 @@ def test_no_file_of_replies_and_a_foreign_one_are_as_if_nothing_were_kept(tmp_pa
     assert judged.conversations(store, ["0" * 32]) == {}
 
 
-def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: Start, judged_question: tuple[Path, str]) -> None:
+def test_page_shows_verdicts_and_opens_a_conversation_by_url(app: Start, judged_question: tuple[Path, str]) -> None:
     folder, question = judged_question
     page = app(folder).open("questions", question=question)
     assert not page.test.exception
@@ -123,14 +123,14 @@ def test_the_page_shows_verdicts_and_opens_one_conversation_by_the_address(app: 
     assert SECRET not in shown
     lost = app(folder).open("questions", question=question, call="0" * 32)
     assert "does not keep the conversation" in words(lost.part("detail"))
-    # An address can only open what belongs to its question.
+    # A URL can only open conversations of its question.
     store = Store(folder)
     other = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
     foreign = app(folder).open("questions", question=other, call=REQUESTED.key)
     assert "Is <b>it</b> right?" not in words(foreign.part("detail"))
 
 
-def test_a_reader_that_asked_a_model_can_be_read(judged_question: tuple[Path, str], synthetic: ModuleType) -> None:
+def test_conversation_of_a_reader_is_shown(judged_question: tuple[Path, str], synthetic: ModuleType) -> None:
     store = Store(judged_question[0])
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
     query = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == judged_question[1])
@@ -142,12 +142,12 @@ def test_a_reader_that_asked_a_model_can_be_read(judged_question: tuple[Path, st
     assert shown is not None
     assert [node.action for node in shown.find(tag="button")] == [{"call": REQUESTED.key}]
     assert verdict_view.calls([reported], here, []) == {REQUESTED.key: "Reader of bm25"}
-    # What a submission's notes name is its sender's text, and a key has one form.
+    # A submission's notes are its sender's text, and keys have a fixed form.
     assert verdict_view.answered_here([reported], [replace(run, origin="submitted")]) == {}
     assert verdict_view.answered_here([replace(reported, notes={"call": "../x"})], [run]) == {}
 
 
-def test_a_very_long_message_is_cut_and_says_so(judged_question: tuple[Path, str]) -> None:
+def test_very_long_message_is_truncated_with_a_note(judged_question: tuple[Path, str]) -> None:
     result = judged.Conversation((("user", "x" * (verdict_view.LONGEST + 1234)),), "short")
     text = words(verdict_view.conversation(result, "Judge j"))
     assert "1,234 more characters" in text

@@ -1,4 +1,4 @@
-"""What a system returned beside its answer, as elements of the question's page."""
+"""Contexts, statements, searches and confidence on the question page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_contexts_statements_searches_and_confidence_are_shown() -> None:
     assert {"contexts: 2, statements: 1, searches: 1, confidence: 0.25", " cites 0, d1", " found 2, used 1"} <= set(shown)
 
 
-def test_earlier_turns_stand_before_the_question() -> None:
+def test_earlier_turns_are_shown_before_the_question() -> None:
     from benchmarks.schema import Turn
 
     row = QuestionRow("q1", "And there?", (), (), (), (), "", None, (Turn("user", "Hi"),))

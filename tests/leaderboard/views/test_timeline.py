@@ -1,4 +1,4 @@
-"""The timeline of a method: a row per run, the gate's outcomes and the mark on boards."""
+"""The timeline of a method: one row per run, gate outcomes and the mark on boards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def words(node: Any) -> str:
 
 @pytest.fixture(scope="module")
 def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
-    """Two checkpoints of `dense`; `bm25`'s run counts as made with the first, `dense`'s with the second."""
+    """Return a store with two checkpoints of `dense`; `bm25`'s run counts as made with the first, `dense`'s with the second."""
     store = Store(copied())
     folder = store.folder.parent
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
@@ -49,7 +49,7 @@ def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
 
 
 def found(store: Store) -> list[Point]:
-    """The points of both runs, in their order."""
+    """Return the points of both runs in order."""
     runs = [run for run in {run.method: run for run in queries.runs(store, "made-up")}.values() if run.method in ("bm25", "dense")]
     return [point for points in timelines(store, runs).values() for point in points]
 
@@ -58,7 +58,7 @@ def values_of(store: Store, points: list[Point]) -> dict[str, Any]:
     return {item.run.run: item.values for item in provenance.results_of(store, [point.run for point in points], [F1])}
 
 
-def test_the_table_and_the_chart_say_the_same(aged: Path) -> None:
+def test_timeline_table_and_chart_agree(aged: Path) -> None:
     store = Store(aged)
     points, definitions = found(store), queries.definitions(store)
     values = values_of(store, points)
@@ -76,14 +76,14 @@ def test_the_table_and_the_chart_say_the_same(aged: Path) -> None:
     assert {node.tag for node in table.find()} <= TAGS
 
 
-def test_a_run_without_the_metric_has_a_row_and_no_point(aged: Path) -> None:
+def test_run_without_the_metric_has_a_row_but_no_point(aged: Path) -> None:
     store = Store(aged)
     points, definitions = found(store), queries.definitions(store)
     assert timeline.chart_points(points, {}, F1, definitions, "x") == []
     assert all(point.revision in words(timeline.table(points, {}, F1, definitions)) for point in points)
 
 
-def test_changed_questions_are_marked_and_begin_a_new_curve(aged: Path) -> None:
+def test_changed_questions_are_marked_and_start_a_new_curve(aged: Path) -> None:
     store = Store(aged)
     first, second = found(store)
     points = [first, replace(second, changed_data=True)]
@@ -92,7 +92,7 @@ def test_changed_questions_are_marked_and_begin_a_new_curve(aged: Path) -> None:
     assert len({item.series for item in timeline.chart_points(points, values, F1, definitions, "x")}) == 2
 
 
-def test_the_mark_on_boards_is_the_worst_of_the_newest_outcomes(aged: Path) -> None:
+def test_gate_mark_is_the_worst_of_the_newest_outcomes(aged: Path) -> None:
     run = queries.runs(Store(aged))[0]
     assert gate_marks([replace(run, gate="")]) == []
     for outcomes, shown in ((("pass", "regressed"), "regressed"), (("pass", "inconclusive"), "inconclusive"), (("pass",), "pass")):
@@ -100,7 +100,7 @@ def test_the_mark_on_boards_is_the_worst_of_the_newest_outcomes(aged: Path) -> N
         assert words(mark) == f"gate: {shown}"
 
 
-def test_the_page_shows_the_timeline_and_the_board_the_outcome(app: Start, aged: Path) -> None:
+def test_page_shows_the_timeline_and_the_board_the_gate_outcome(app: Start, aged: Path) -> None:
     page = app(aged).open("methods", method="dense")
     assert not page.test.exception
     text = words(page.part("timeline"))

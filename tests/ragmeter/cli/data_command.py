@@ -1,4 +1,4 @@
-"""`ragmeter data` in this process: its result, what it says as JSON, its error; and a file of data for it."""
+"""Run `ragmeter data` in this process and return its result, JSON or error; and write a data file for it."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ from ragmeter.cli import app
 from tests.support.worlds_native import write_native
 
 
-def alone(monkeypatch, folder: Path) -> None:
-    """No local data, no waiting for a hub, and an environment that each test gets back."""
+def isolated(monkeypatch, folder: Path) -> None:
+    """Remove local data and waiting times for a hub, and restore the environment after each test."""
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
     monkeypatch.setenv("RAGMETER_OFFLINE", "0")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -23,7 +23,7 @@ def alone(monkeypatch, folder: Path) -> None:
 
 
 def write_hotpotqa(folder: Path, questions: int) -> Path:
-    """HotpotQA's dev file, written from a world."""
+    """Write HotpotQA's dev file from a world."""
     folder.mkdir()
     path = folder / "hotpot_dev_distractor_v1.json"
     write_native(load("worlds/multihop:test", {"questions": 3 * questions}), "hotpotqa", path)
@@ -32,7 +32,7 @@ def write_hotpotqa(folder: Path, questions: int) -> Path:
 
 
 def data(*arguments):
-    """The command's result; errors are those of the command."""
+    """Return the command's result; errors are those of the command."""
     return CliRunner().invoke(app, ["data", *map(str, arguments)])
 
 

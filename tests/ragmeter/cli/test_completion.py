@@ -1,4 +1,4 @@
-"""The Tab key: which names are offered for which word, how fast, and that nothing ever goes wrong on the way."""
+"""Tab completion: which names it offers for which word, how fast, and that it never fails visibly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli import main\ntry
 
 
 def typed(line: str, last: str = "pass", **environment: str) -> subprocess.CompletedProcess[str]:
-    """What bash asks when Tab is pressed after a line; `last` is executed before the process ends."""
+    """Return bash's request for Tab after a line; `last` is executed before the process ends."""
     words = line.split(" ")
     env = {
         **os.environ,
@@ -45,7 +45,7 @@ def typed(line: str, last: str = "pass", **environment: str) -> subprocess.Compl
 
 @pytest.fixture
 def answered_here(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> Callable[..., str]:
-    """What a shell is answered, in this process, with these variables set beside those of bash."""
+    """Return a shell's completions in this process, with variables in addition to those of bash."""
 
     def answered(**environment: str) -> str:
         with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ def answered_here(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> 
 
 @pytest.fixture
 def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> Tab:
-    """The words that are offered; where there is no store unless the test names one."""
+    """Return the offered words; there is no store unless the test names one."""
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "none"))
 
     def offered(line: str, **environment: str) -> list[str]:
@@ -82,12 +82,12 @@ def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable
         ("explainer", EXPLAINERS),
     ],
 )
-def test_ids_read_from_the_source_are_those_that_are_registered(noun: str, registry: Any) -> None:
+def test_ids_parsed_from_the_source_equal_the_registered_ids(noun: str, registry: Any) -> None:
     ours = {entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in completion._REGISTRIES[noun]}
     assert set(completion._read_ids(noun)) == ours
 
 
-def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_offers_names_registered_by_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert completion.ids("method") == sorted(completion._read_ids("method"))
     monkeypatch.setattr(completion, "_registry", lambda noun: [SimpleNamespace(id=f"their_{noun}")])
     monkeypatch.setattr(plugins, "has_plugins", lambda group: group == "ragmeter.methods")
@@ -134,19 +134,19 @@ def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyP
         ("train --preset ", set()),
     ],
 )
-def test_names_are_offered_where_they_fit(line: str, offered: set[str], tab: Tab, tmp_path: Path) -> None:
+def test_completion_offers_expected_names(line: str, offered: set[str], tab: Tab, tmp_path: Path) -> None:
     assert set(tab(line)) == offered
     assert not (tmp_path / "none").exists(), "a store was made"
 
 
-def test_files_of_experiments_are_offered_beside_those_that_ship(tab: Tab, tmp_path: Path) -> None:
+def test_completion_offers_own_and_shipped_experiments(tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").touch()
     (tmp_path / "mine.txt").touch()
     assert tab(f"run {tmp_path}/mi") == [f"{tmp_path}/mine.yaml"]
 
 
 @pytest.mark.slow
-def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
+def test_completion_offers_names_from_the_store(tab: Tab, store: Store) -> None:
     rows = runs(store)
     row = next(row for row in rows if row.method == "bm25")
     tag_run(store, "main", row)
@@ -168,9 +168,9 @@ def test_what_the_store_holds_is_offered(tab: Tab, store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Store, tmp_path: Path) -> None:
+def test_locked_or_damaged_store_completes_nothing_without_waiting(store: Store, tmp_path: Path) -> None:
     def tab(line: str, **environment: str) -> list[str]:
-        """As another process is answered."""
+        """Return the completions of another process."""
         return list(filter(None, typed(f"ragmeter {line}", **environment).stdout.splitlines()))
 
     here = {"RAGMETER_STORE": str(store.folder)}
@@ -193,8 +193,8 @@ def test_a_store_that_is_written_to_or_damaged_offers_nothing_at_once(store: Sto
         (("run --resume ",), "torch transformers pyarrow numpy"),
     ],
 )
-def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: Store) -> None:
-    """One line after another in one process: whatever one of them imports stays imported."""
+def test_completion_imports_no_heavy_package(lines: tuple[str, ...], heavy: str, store: Store) -> None:
+    """Lines are completed one after another in one process, because imports persist."""
     *before, line = lines
     reported = f"print([name for name in {heavy.split()!r} if name in sys.modules], file=sys.stderr)"
     again = "".join(
@@ -207,14 +207,14 @@ def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: St
     assert done.stderr.strip() == "[]"
 
 
-def test_completion_that_breaks_offers_nothing(monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> None:
+def test_failing_completion_offers_nothing(monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> None:
     settings = {"COMP_WORDS": "ragmeter list methods a", "COMP_CWORD": "3"}
     assert answered_here(**settings) != ""
     monkeypatch.setattr(completion, "_read_ids", None)
     assert answered_here(**settings).strip() == ""
 
 
-def test_other_shells_are_answered_too(answered_here: Callable[..., str]) -> None:
+def test_completion_works_in_other_shells(answered_here: Callable[..., str]) -> None:
     queries = {"_TYPER_COMPLETE_ARGS": "ragmeter list datasets worlds/long:te"}
     zsh = answered_here(_RAGMETER_COMPLETE="complete_zsh", **queries)
     assert zsh.startswith("_arguments")
@@ -229,7 +229,7 @@ NAMES = {"experiment", "run", "runs", "reference", "references", "benchmark", "m
          "baseline", "candidate", "against", "method", "dataset", "judge", "data", "graph"}  # fmt: skip
 
 
-def test_whatever_is_a_name_completes() -> None:
+def test_every_name_parameter_completes() -> None:
     silent = []
 
     def walk(command: Any, path: str) -> None:

@@ -1,4 +1,4 @@
-"""`ragmeter data`: what is checked, measured, sampled, built and compared, as people meet it."""
+"""`ragmeter data`: check, stats, sample, build-corpus and overlap."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,8 @@ def command(module_at):
 
 
 @pytest.fixture(autouse=True)
-def _alone(command, monkeypatch, tmp_path):
-    command.alone(monkeypatch, tmp_path)
+def _isolated(command, monkeypatch, tmp_path):
+    command.isolated(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def native(command, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
+def test_partial_split_is_red_unless_declared_partial(command, native):
     (red,) = command.shown("check", "hotpotqa:dev", "--set", f"path={native}", code=1)["splits"]
     (size,) = [finding for finding in red["findings"] if finding["status"] == "red"]
     assert f"{QUESTIONS}, the card says 7,405" in size["detail"]
@@ -40,7 +40,7 @@ def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
 
 
 @pytest.mark.slow
-def test_files_that_changed_since_they_were_recorded_are_red(command, native, tmp_path):
+def test_files_changed_since_recording_are_red(command, native, tmp_path):
     records, copy = tmp_path / "records.json", tmp_path / "dev.json"
     copy.write_bytes(native.read_bytes())
     check = ("check", "hotpotqa:dev", "--set", f"path={copy}", "--partial")
@@ -53,7 +53,7 @@ def test_files_that_changed_since_they_were_recorded_are_red(command, native, tm
 
 
 @pytest.mark.slow
-def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native, tmp_path):
+def test_unreadable_record_is_red_with_its_position(command, native, tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text(native.read_text().replace('"question"', '"quest"', 1))
     result = command.data("check", "hotpotqa:dev", "--set", f"path={bad}", "--partial")
@@ -64,7 +64,7 @@ def test_a_record_that_cannot_be_read_is_red_and_names_its_place(command, native
 
 
 @pytest.mark.slow
-def test_all_checks_what_is_here_and_says_what_it_skips(command, native, monkeypatch):
+def test_option_all_checks_available_datasets_and_lists_skipped_ones(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
     result = command.shown("check", "--all", "--partial")
     assert [split["reference"] for split in result["splits"]] == ["hotpotqa/distractor:dev"]
@@ -73,7 +73,7 @@ def test_all_checks_what_is_here_and_says_what_it_skips(command, native, monkeyp
 
 
 @pytest.mark.slow
-def test_questions_of_one_split_that_are_nearly_in_another_are_found(command, native, tmp_path, monkeypatch):
+def test_near_duplicates_across_splits_are_found(command, native, tmp_path, monkeypatch):
     folder = tmp_path / "data" / "hotpotqa"
     folder.mkdir(parents=True)
     (folder / native.name).write_bytes(native.read_bytes())
@@ -91,7 +91,7 @@ def test_questions_of_one_split_that_are_nearly_in_another_are_found(command, na
 
 
 @pytest.mark.slow
-def test_check_wants_references_or_all_and_not_both(command):
+def test_check_requires_either_references_or_all(command):
     assert "neither" in command.refused("check").what
     assert "exclude each other" in command.refused("check", "worlds:test", "--all").what
     assert "of one dataset" in command.refused("check", "--all", "--set", "skip_bad=true").what
@@ -102,7 +102,7 @@ def test_generated_worlds_are_green(command):
     assert world["color"] == "green"
 
 
-def test_a_setting_that_generated_data_declare_must_apply(command, monkeypatch):
+def test_declared_setting_of_generated_data_must_apply(command, monkeypatch):
     checks = [Check("setting a applies", True), Check("setting b applies", False, "it lacks something")]
     monkeypatch.setattr(conformance, "check_settings", lambda benchmark: checks)
     (world,) = command.shown("check", "worlds/multihop:test", "--set", "questions=12", code=1)["splits"]
@@ -110,7 +110,7 @@ def test_a_setting_that_generated_data_declare_must_apply(command, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatch):
+def test_samples_folder_is_completely_green(command, data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     result = command.shown("check", "--all", "--partial")
     assert {split["reference"]: split["color"] for split in result["splits"] if split["color"] != "green"} == {
@@ -121,7 +121,7 @@ def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatc
 
 
 @pytest.mark.slow
-def test_stats_count_and_measure(command, native):
+def test_stats_report_counts_and_lengths(command, native):
     result = command.shown("stats", "hotpotqa:dev", "--set", f"path={native}")
     benchmark = load("hotpotqa:dev", {"path": str(native)})
     assert result["counts"]["questions"] == QUESTIONS
@@ -134,7 +134,7 @@ def test_stats_count_and_measure(command, native):
     assert "█" not in text
 
 
-def test_a_terminal_histogram_has_a_bar_for_what_is_there():
+def test_terminal_histogram_has_a_bar_for_every_nonempty_bin():
     console = Console(width=100, record=True, force_terminal=False)
     with console.capture() as captured:
         histograms.draw({"x": Distribution.of([1] * 80 + [2])}, console)
@@ -145,7 +145,7 @@ def test_a_terminal_histogram_has_a_bar_for_what_is_there():
 
 
 @pytest.mark.slow
-def test_plots_are_drawn_in_the_terminal_or_a_file(command, native, tmp_path):
+def test_plots_are_drawn_in_the_terminal_or_written_to_a_file(command, native, tmp_path):
     assert "█" in command.data("stats", "hotpotqa:dev", "--set", f"path={native}", "--plot").stdout
     pytest.importorskip("altair")
     page = tmp_path / "plot.html"
@@ -154,7 +154,7 @@ def test_plots_are_drawn_in_the_terminal_or_a_file(command, native, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
-def test_pictures_are_drawn_where_something_renders_them(command, native, tmp_path, suffix):
+def test_images_are_written_if_a_renderer_is_installed(command, native, tmp_path, suffix):
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert", reason="vl-convert-python renders pictures and is not installed")
     path = tmp_path / f"plot{suffix}"
@@ -163,7 +163,7 @@ def test_pictures_are_drawn_where_something_renders_them(command, native, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_plot_that_cannot_be_drawn_says_what_can(command, native, tmp_path, monkeypatch):
+def test_undrawable_plot_error_lists_possible_plots(command, native, tmp_path, monkeypatch):
     assert ".html" in command.refused("stats", "hotpotqa:dev", "--set", f"path={native}", "-o", tmp_path / "x.pdf").what
     monkeypatch.setattr(histograms.importlib.util, "find_spec", lambda name: None if name == "vl_convert" else 1)
     assert "plot.html" in command.refused("stats", "hotpotqa:dev", "--set", f"path={native}", "-o", tmp_path / "plot.svg").try_this
@@ -172,7 +172,7 @@ def test_a_plot_that_cannot_be_drawn_says_what_can(command, native, tmp_path, mo
     assert "[leaderboard]" in error.try_this
 
 
-def test_sample_prints_records_with_their_gold_marked(command, native):
+def test_sample_prints_records_with_marked_gold(command, native):
     results = command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
     assert results == command.shown("sample", "hotpotqa:dev", "--set", f"path={native}", "--count", 2, "--seed", 3)
     assert len(results) == 2
@@ -190,7 +190,7 @@ def test_sample_prints_records_with_their_gold_marked(command, native):
 
 
 @pytest.mark.slow
-def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path):
+def test_corpus_is_built_once_and_an_existing_one_kept(command, tmp_path):
     dump = tmp_path / "psgs.tsv"
     dump.write_text("id\ttext\ttitle\n" + "".join(f"{i}\ttext {i}\ttitle\n" for i in range(30)))
     target = tmp_path / "corpus"
@@ -205,7 +205,7 @@ def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path
 
 
 @pytest.mark.slow
-def test_a_wrong_layout_or_a_bad_record_is_an_error_before_the_end(command, tmp_path):
+def test_wrong_layout_or_bad_record_stops_the_build_early(command, tmp_path):
     dump = tmp_path / "psgs.tsv"
     dump.write_text("id\ttext\ttitle\n1\tx\ty\nbroken\n")
     assert "dpr" in command.refused("build-corpus", dump, "-o", tmp_path / "c", "--layout", "dprr").try_this
@@ -222,7 +222,7 @@ def test_a_wrong_layout_or_a_bad_record_is_an_error_before_the_end(command, tmp_
 
 
 @pytest.mark.slow
-def test_overlap_reports_every_question_and_where_it_was_found(command, native, tmp_path):
+def test_overlap_reports_every_question_with_its_position(command, native, tmp_path):
     rows = json.loads(native.read_text())
     train = tmp_path / "train.jsonl"
     train.write_text("".join(json.dumps({"prompt": row["question"]}) + "\n" for row in rows[:3]))
@@ -245,7 +245,7 @@ def test_overlap_reports_every_question_and_where_it_was_found(command, native, 
 
 
 @pytest.mark.slow
-def test_overlap_refuses_what_it_cannot_read_or_write(command, native, tmp_path):
+def test_overlap_refuses_unreadable_input_and_unwritable_output(command, native, tmp_path):
     queries = ("--eval", "hotpotqa:dev", "--set", f"path={native}")
     assert command.refused("overlap", "--train", tmp_path / "no", *queries).code == "missing-file"
     train = tmp_path / "t.txt"

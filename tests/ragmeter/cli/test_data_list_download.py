@@ -1,4 +1,4 @@
-"""`ragmeter data` and `ragmeter data download`: what is listed, shown and fetched, and what a hub states, as people meet it."""
+"""`ragmeter data` and `ragmeter data download`: listings, details, downloads and sizes declared by the hub."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.support.hub_server import HubServer, Repository
 
 QUESTIONS = 20
 MAIN = "revision=main"
-"""The hub of these tests knows no pinned commit."""
+"""Revision of these tests' hub, which has no pinned commit."""
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +25,8 @@ def command(module_at):
 
 
 @pytest.fixture(autouse=True)
-def _alone(command, monkeypatch, tmp_path):
-    command.alone(monkeypatch, tmp_path)
+def _isolated(command, monkeypatch, tmp_path):
+    command.isolated(monkeypatch, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def native(command, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def rows(native) -> bytes:
-    """The same in the hub's rows."""
+    """Return the same questions as hub rows."""
     results = []
     for record in records(native):
         fields = dict(record.fields)
@@ -56,7 +56,7 @@ def server(rows):
 
 
 @pytest.mark.slow
-def test_the_bare_noun_lists_every_dataset_with_license_sizes_and_availability(command):
+def test_command_data_lists_every_dataset_with_license_sizes_and_availability(command):
     listed = command.shown()
     assert listed == command.shown("list")
     assert [item["id"] for item in listed] == [entry.id for entry in DATASETS]
@@ -70,7 +70,7 @@ def test_the_bare_noun_lists_every_dataset_with_license_sizes_and_availability(c
 
 
 @pytest.mark.slow
-def test_show_says_where_each_split_would_be_read_from_now(command, native, monkeypatch):
+def test_show_reports_the_source_of_each_split(command, native, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(native.parent.parent))
     here = {position["reference"]: position for position in command.shown("list", "hotpotqa")["here"]}
     assert here["hotpotqa/distractor:dev"]["state"] == "local"
@@ -84,13 +84,13 @@ def test_show_says_where_each_split_would_be_read_from_now(command, native, monk
 
 
 @pytest.mark.slow
-def test_a_name_alone_shows_the_dataset(command):
+def test_command_data_with_a_name_shows_the_dataset(command):
     assert command.shown("hotpotqa") == command.shown("list", "hotpotqa")
     assert CliRunner().invoke(app, ["data", "--json", "hotpotqa"]).stdout == command.data("hotpotqa", "--json").stdout
     assert "distractor" in command.data("hotpotqa").stdout
 
 
-def test_a_subset_is_shown_with_its_own_splits_and_settings(command):
+def test_subset_is_shown_with_its_splits_and_settings(command):
     shown = command.shown("worlds/long:test")
     assert [position["reference"] for position in shown["here"]] == [f"worlds/long:{split}" for split in ("train", "validation", "test")]
     assert (shown["subsets"], shown["settings"][0], shown["subset_settings"]) == (["long"], "document", {})
@@ -99,13 +99,13 @@ def test_a_subset_is_shown_with_its_own_splits_and_settings(command):
 
 
 @pytest.mark.parametrize("name", [entry.id for entry in DATASETS])
-def test_no_dataset_is_taken_for_a_misspelled_command(command, name, monkeypatch):
+def test_dataset_names_are_not_taken_for_misspelled_commands(command, name, monkeypatch):
     monkeypatch.setattr(data, "show_dataset", lambda reference, common: common.emit(reference, list))
     assert command.shown(name) == name
 
 
 @pytest.mark.slow
-def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, monkeypatch, tmp_path):
+def test_two_matching_files_are_reported_as_ambiguous(command, native, monkeypatch, tmp_path):
     folder = tmp_path / "data" / "hotpotqa"
     folder.mkdir(parents=True)
     for name in ("hotpot_dev_distractor_a.json", "hotpot_dev_distractor_b.json"):
@@ -119,7 +119,7 @@ def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, m
 
 
 @pytest.mark.slow
-def test_fetch_names_files_sizes_hashes_and_the_commit_and_then_they_are_cached(command, server, rows, tmp_path):
+def test_fetch_reports_files_sizes_hashes_and_commit_and_caches_them(command, server, rows, tmp_path):
     with server.as_hub(tmp_path):
         (item,) = command.shown("download", "hotpotqa:dev", "--revision", "main")
         (file,) = item["files"]
@@ -135,7 +135,7 @@ def test_fetch_names_files_sizes_hashes_and_the_commit_and_then_they_are_cached(
 
 
 @pytest.mark.slow
-def test_show_knows_what_the_cache_holds_of_the_pinned_commit(command, server, tmp_path):
+def test_show_reports_cached_files_of_the_pinned_commit(command, server, tmp_path):
     card = hotpotqa.CARD
     repository = server.repositories["datasets"][card.hub_id]
     repository.commits[card.revision] = repository.commits[repository.branches["main"]]
@@ -150,7 +150,7 @@ def test_show_knows_what_the_cache_holds_of_the_pinned_commit(command, server, t
 
 
 @pytest.mark.slow
-def test_what_the_hub_refuses_is_said_as_the_hub_module_says_it(command, server, rows, tmp_path):
+def test_hub_errors_are_reported_unchanged(command, server, rows, tmp_path):
     with server.as_hub(tmp_path):
         assert "no revision 'v9'" in command.refused("download", "hotpotqa:dev", "--revision", "v9").what
         assert "has no file" in command.refused("download", "hotpotqa:train", "--revision", "main").what
@@ -160,7 +160,7 @@ def test_what_the_hub_refuses_is_said_as_the_hub_module_says_it(command, server,
 
 
 @pytest.mark.slow
-def test_what_is_not_on_the_hub_cannot_be_fetched(command):
+def test_fetch_refuses_datasets_that_are_not_on_the_hub(command):
     assert "nothing to fetch" in command.refused("download", "worlds:test").what
     error = command.refused("download", "nq/kilt:dev")
     assert "not on the hub" in error.what
@@ -168,7 +168,7 @@ def test_what_is_not_on_the_hub_cannot_be_fetched(command):
 
 
 @pytest.mark.slow
-def test_a_transfer_that_arrives_altered_leaves_nothing_behind(command, rows, tmp_path):
+def test_corrupted_download_leaves_no_file(command, rows, tmp_path):
     import gzip
 
     name = "distractor/validation.jsonl.gz"
@@ -182,7 +182,7 @@ def test_a_transfer_that_arrives_altered_leaves_nothing_behind(command, rows, tm
 
 
 @pytest.mark.slow
-def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path):
+def test_offline_mode_uses_only_the_cache(command, server, tmp_path):
     with server.as_hub(tmp_path):
         assert "not in the cache" in command.refused("download", "hotpotqa:dev", "--revision", "main", "--offline").what
         os.environ["RAGMETER_OFFLINE"] = os.environ["HF_HUB_OFFLINE"] = "0"
@@ -192,11 +192,11 @@ def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path)
         assert server.requests.total() == query
 
 
-def test_offline_is_an_option_of_running_too(server, tmp_path, call):
+def test_run_has_an_offline_option(server, tmp_path, call):
     experiment = tmp_path / "x.yaml"
     experiment.write_text("name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: bm25}]\nmetrics: [em]\n")
     with server.as_hub(tmp_path / "home"):
-        # A plan needs no network at all: it says what is to be downloaded.
+        # A plan needs no network: it lists the files to download.
         done = call("run", str(experiment), "--dry-run", "--store", str(tmp_path / "store"))
         assert "ragmeter data download hotpotqa/distractor:dev" in " ".join((done.out + done.err).split())
         done = call("run", str(experiment), "--offline", "--store", str(tmp_path / "store"))
@@ -228,7 +228,7 @@ dataset_info:
         (QUESTIONS - 4, "yellow", f"{QUESTIONS} here, {QUESTIONS - 4} stated of distractor/validation: 4 more; "),
     ],
 )
-def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_are_shown(command, rows, tmp_path, stated, status, says):
+def test_declared_repository_size_is_checked_and_both_numbers_shown(command, rows, tmp_path, stated, status, says):
     pytest.importorskip("datasets")
     files = {"distractor/validation.jsonl": rows, "README.md": STATES.format(rows=stated).encode()}
     with HubServer({hotpotqa.CARD.hub_id: Repository(files)}).as_hub(tmp_path / "home"):
@@ -242,14 +242,14 @@ def test_what_the_repository_states_of_its_size_is_checked_and_both_numbers_are_
 
 
 @pytest.mark.slow
-def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server, tmp_path):
+def test_repository_without_a_readme_is_reported_as_unchecked(command, server, tmp_path):
     with server.as_hub(tmp_path / "home"):
         (split,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--set", MAIN).stdout)["splits"]
     (result,) = [item for item in split["findings"] if item["name"] == "as many records as the repository states"]
     assert (result["status"], result["detail"][:12]) == ("note", "not checked:")
 
 
-def test_errors_are_shown_as_of_all_commands(tmp_path, call, monkeypatch):
+def test_data_errors_have_the_common_format_and_exit_code(tmp_path, call, monkeypatch):
     done = call("data", "hotpotq")
     assert (done.code, done.err.splitlines()[0]) == (2, "error: unknown dataset 'hotpotq'")
     assert "did you mean 'hotpotqa'?" in done.err

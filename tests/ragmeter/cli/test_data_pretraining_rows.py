@@ -1,4 +1,4 @@
-"""`ragmeter data pretraining-rows` as people call it: what it writes, says, refuses, and how it goes on."""
+"""`ragmeter data pretraining-rows`: output, messages, refused input and resuming."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = (*(word for key, value in WORLD.items() for word in ("--set", f"data.{ke
 
 
 class Done(NamedTuple):
-    """How a command ended and what it said."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -42,7 +42,7 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 def synthesize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The real command line with a store of this test, in this process."""
+    """Return a function that runs the real command line with a store of this test, in this process."""
     for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -70,13 +70,13 @@ def url(truth: WorldTruth) -> Iterator[str]:
 
 
 def at(url: str) -> list[str]:
-    """Options of an endpoint."""
+    """Return options of an endpoint."""
     every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001, "concurrency": 1}
     return [word for name, value in every.items() for word in ("--set", f"llm.{name}={value}")]
 
 
 @pytest.mark.slow
-def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_shown(synthesize: Command, url: str, tmp_path: Path) -> None:
+def test_rows_are_written_and_reused_for_another_mix_and_table_9_is_shown(synthesize: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(REF, "-o", str(file), *SMALL, *at(url))
     assert done.code == 0, done.err
@@ -94,7 +94,7 @@ def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_show
     assert again.code == 0, again.err
     assert json.loads(again.out)["types"] == kept["types"]
 
-    # Another mix uses what is there.
+    # Another mix uses the existing rows.
     wanted = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--mix", "paraphrase", "--json")
     assert wanted.code == 0, wanted.err
     chosen = scp_rows("clara_stages/pretraining:train", options={"path": str(file)})
@@ -102,7 +102,7 @@ def test_rows_are_written_read_back_and_used_for_another_mix_and_table_9_is_show
     assert json.loads(wanted.out)["mix"] == "paraphrase"
 
 
-def test_a_dry_run_asks_nobody_and_writes_nothing(synthesize: Command, tmp_path: Path) -> None:
+def test_dry_run_sends_no_requests_and_writes_nothing(synthesize: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(REF, "-o", str(file), *SMALL, *at("http://localhost:9/v1"), "--dry-run", "--json")
     assert done.code == 0, done.err
@@ -111,7 +111,7 @@ def test_a_dry_run_asks_nobody_and_writes_nothing(synthesize: Command, tmp_path:
     assert list(tmp_path.glob("rows*")) == []
 
 
-def test_worlds_need_no_model(synthesize: Command, tmp_path: Path) -> None:
+def test_worlds_need_no_model_for_pretraining_rows(synthesize: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(REF, "-o", str(file), *SMALL, "--by", "worlds", "--json")
     assert done.code == 0, done.err
@@ -121,7 +121,7 @@ def test_worlds_need_no_model(synthesize: Command, tmp_path: Path) -> None:
     assert len(rows) == sum(item["documents"] for item in result.values())
 
 
-def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> None:
+def test_rows_are_synthesized_from_a_corpus_folder(synthesize: Command, tmp_path: Path) -> None:
     texts = [f"Entity {number} was made in {1800 + number}." for number in range(5)]
     Corpus.of(Passage(passage_id("", text), "", text) for text in texts).save(tmp_path / "wiki")
     done = synthesize(
@@ -153,7 +153,7 @@ def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> No
         ([REF, "-o", "OUT", "--by", "worlds", "--set", "model=m"], "no model"),
     ],
 )
-def test_what_cannot_be_done_is_said(synthesize: Command, tmp_path: Path, arguments: list[str], response: str) -> None:
+def test_impossible_synthesis_is_refused(synthesize: Command, tmp_path: Path, arguments: list[str], response: str) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(*[str(file) if word == "OUT" else word for word in arguments])
     assert done.code == 2
@@ -161,7 +161,7 @@ def test_what_cannot_be_done_is_said(synthesize: Command, tmp_path: Path, argume
     assert not file.exists()
 
 
-def test_an_endpoint_that_is_not_there_stops_it_before_anything_is_asked(synthesize: Command, tmp_path: Path) -> None:
+def test_unreachable_endpoint_stops_synthesis_before_the_first_request(synthesize: Command, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(REF, "-o", str(file), *SMALL, *at("http://localhost:9/v1"))
     assert done.code == 1
@@ -169,7 +169,7 @@ def test_an_endpoint_that_is_not_there_stops_it_before_anything_is_asked(synthes
 
 
 @pytest.mark.slow
-def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesize: Command, url: str, tmp_path: Path) -> None:
+def test_limited_synthesis_reports_the_rest_and_the_next_run_completes_it(synthesize: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     done = synthesize(REF, "-o", str(file), *SMALL, *at(url), "--set", "llm.run_tokens=9000", "--json")
     assert done.code == 1
@@ -180,7 +180,7 @@ def test_what_a_limit_puts_aside_is_said_and_done_by_the_next_run(synthesize: Co
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_and_asks_nothing_twice(truth: WorldTruth, tmp_path: Path, call: Command) -> None:
+def test_killed_synthesis_resumes_without_repeating_requests(truth: WorldTruth, tmp_path: Path, call: Command) -> None:
     queries: Counter[str] = Counter()
 
     def slowly(request: ChatRequest) -> Written:

@@ -1,4 +1,4 @@
-"""`ragmeter data` with people's own files: what it shows of a mapping, what it skips, and the questions that it writes."""
+"""`ragmeter data` with users' own files: the field mapping, skipped rows, and generated questions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(module_at: Any) -> Any:
 
 @pytest.fixture
 def place(command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    command.alone(monkeypatch, tmp_path)
+    command.isolated(monkeypatch, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
     (tmp_path / "docs").mkdir()
@@ -42,7 +42,7 @@ def place(command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path
     return tmp_path
 
 
-def test_a_file_may_be_named_in_place_of_a_reference(command: Any, place: Path) -> None:
+def test_question_file_is_accepted_as_a_benchmark(command: Any, place: Path) -> None:
     named = ("q.csv", "--set", "documents=docs", "--skip-bad")
     shown = command.shown("sample", *named)
     assert [question["answers"] for question in shown["questions"]] == [["24 euros"], ["Tuesday"]]
@@ -53,7 +53,7 @@ def test_a_file_may_be_named_in_place_of_a_reference(command: Any, place: Path) 
     assert config_options.named_data("hotpotqa:dev", {}) == ("hotpotqa:dev", {})
 
 
-def test_the_plan_shows_the_mapping_and_every_table_what_was_skipped(place: Path) -> None:
+def test_plan_shows_the_mapping_and_tables_show_skipped_rows(place: Path) -> None:
     (place / "e.yaml").write_text(
         "name: e\nmetrics: [mrr@10]\nbenchmarks:\n  - {id: files, config: {path: q.csv, documents: docs}}\nmethods: [{id: random}]\n"
     )
@@ -67,7 +67,7 @@ def test_the_plan_shows_the_mapping_and_every_table_what_was_skipped(place: Path
     assert "1 record that could not be read was skipped" in footnotes(board)
 
 
-def test_rules_write_questions_that_are_read_back_as_synthetic(command: Any, place: Path) -> None:
+def test_rule_generated_questions_are_read_back_as_synthetic(command: Any, place: Path) -> None:
     value = command.shown("questions", "docs", "-o", "made.csv", "--held-out", "0.5")
     assert value["files"] == {"made.csv": 2, "made-dev.csv": 2}
     parts = [command.shown("sample", name, "--set", "documents=docs") for name in value["files"]]
@@ -77,7 +77,7 @@ def test_rules_write_questions_that_are_read_back_as_synthetic(command: Any, pla
     assert any(note.startswith("synthetic questions: 2 of 2") for note in parts[0]["notes"])
 
 
-def test_a_model_writes_questions_and_each_filter_is_counted(command: Any, place: Path) -> None:
+def test_model_generated_questions_are_filtered_and_each_filter_is_counted(command: Any, place: Path) -> None:
     def reply(request: ChatRequest) -> Written:
         text = request.prompt
         if request.messages[0]["content"].startswith("You write"):
@@ -97,7 +97,7 @@ def test_a_model_writes_questions_and_each_filter_is_counted(command: Any, place
     assert {call["step"] for state in states for call in state["calls"]} == {"single", "answer", "guess"}
     (place / "made.csv").write_text("corrected")
     assert command.refused("questions", "docs", "-o", "made.csv", *model).code == "output-exists"
-    again = command.shown("questions", "docs", "-o", "made.csv", *model, "--overwrite")  # the endpoint is gone, and nothing is asked
+    again = command.shown("questions", "docs", "-o", "made.csv", *model, "--overwrite")  # the endpoint is gone, and no request is sent
     assert again == value
 
 
@@ -112,7 +112,7 @@ def test_a_model_writes_questions_and_each_filter_is_counted(command: Any, place
         (("docs", "-o", "q2.csv", "--set", "data.chunk_sizes=2"), "unknown-option"),
     ],
 )
-def test_what_cannot_be_written_is_refused(arguments: tuple[str, ...], code: str, command: Any, place: Path) -> None:
+def test_unwritable_question_output_is_refused(arguments: tuple[str, ...], code: str, command: Any, place: Path) -> None:
     error = command.refused("questions", *arguments)
     assert isinstance(error, UserError)
     assert error.code == code

@@ -1,4 +1,4 @@
-"""`ragmeter data restyle`, `mix` and `style-…` as people call them: what they make, print and refuse, and how they go on."""
+"""`ragmeter data restyle`, `mix` and `style-…`: output, messages, refused input and resuming."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
-    """The real command line with a store of this test, in this process."""
+    """Return a function that runs the real command line with a store of this test, in this process."""
     for name, value in {"COLUMNS": "150", "NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -54,7 +54,7 @@ def url() -> Iterator[str]:
 
 
 def at(url: str, *roles: str) -> list[str]:
-    """Options of an endpoint, for the rewriter and for judges in roles."""
+    """Return options of an endpoint, for the rewriter and for judges in roles."""
     every = {"model": "m", "base_url": url, "key_variable": "null", "backoff_s": 0.001}
     prefixes = ("llm.", *(f"{role}.llm." for role in roles))
     return [word for prefix in prefixes for name, value in every.items() for word in ("--set", f"{prefix}{name}={value}")]
@@ -66,7 +66,7 @@ def by_rule(ragmeter: Command, file: Path, *more: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command, url: str, tmp_path: Path) -> None:
+def test_model_rewrites_every_candidate_and_judges_validate_it(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     command = ["data", "restyle", REF, "-o", str(file), "--style", "informal", "--style", "humor", *SIZE,
                *at(url, "style", "content"), "--validate", "style", "--validate", "content=content"]  # fmt: skip
@@ -79,7 +79,7 @@ def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command,
         assert row["at_first_try"] + row["after_more_tries"] + row["given_up"] == len(candidates)
     estimate = response["estimate"]
     assert estimate["calls"] == 2 * len(candidates)
-    # A judge of style is shown the informal texts alone, the judge of content all.
+    # The style judge gets only the informal texts, the content judge all texts.
     assert estimate["judging_calls"] == 3 * len(candidates)
     pairs = load_pairs(file)
     assert pairs.styles == ("informal", "humor")
@@ -87,7 +87,7 @@ def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command,
 
 
 @pytest.mark.slow
-def test_the_same_command_again_asks_for_nothing(ragmeter: Command, url: str, tmp_path: Path) -> None:
+def test_repeated_command_sends_no_requests(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     command = ["data", "restyle", REF, "-o", str(file), "--style", "romance", *SIZE, *at(url)]
     first = ragmeter(*command)
@@ -102,7 +102,7 @@ def test_the_same_command_again_asks_for_nothing(ragmeter: Command, url: str, tm
 
 
 @pytest.mark.slow
-def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp_path: Path) -> None:
+def test_refused_texts_are_counted_by_reason_and_not_retried(ragmeter: Command, tmp_path: Path) -> None:
     corrupt = WorldTruth.of(REF, corruption=0.5)
     file = tmp_path / "pairs.jsonl"
     with corrupt.server().running() as url:
@@ -120,7 +120,7 @@ def test_refused_texts_are_counted_by_reason_and_given_up(ragmeter: Command, tmp
 
 
 @pytest.mark.slow
-def test_what_was_given_up_is_asked_for_again_on_request(ragmeter: Command, url: str, tmp_path: Path) -> None:
+def test_refused_texts_are_retried_on_request(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     command = ["data", "restyle", REF, "-o", str(file), "--style", "informal", *SIZE, *at(url)]
     assert ragmeter(*command, "--json").code == 0
@@ -156,8 +156,8 @@ def _slow(url: str, file: Path, store: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path, call: Command) -> None:
-    """Stopped twice once whole batches are on disk; the same command goes on, and the texts are those of a calm one."""
+def test_interrupted_rewriting_resumes_to_the_same_file(tmp_path: Path, call: Command) -> None:
+    """The command is stopped twice after whole batches are on disk; the resumed file equals an uninterrupted one."""
     stopped, calm = tmp_path / "stopped.jsonl", tmp_path / "calm.jsonl"
     truth = WorldTruth.of(REF)
 
@@ -166,7 +166,7 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path, ca
         return truth.respond(request)
 
     def stop(url: str, how: signal.Signals, lines: int) -> tuple[int, str]:
-        """How the command ended and what it said, stopped once the file had more than so many lines."""
+        """Return exit code and output of a command that is stopped once the file has more than a number of lines."""
         process = subprocess.Popen(
             [sys.executable, "-m", "ragmeter.cli", *_slow(url, stopped, tmp_path / "one")],
             stderr=subprocess.PIPE,
@@ -194,7 +194,7 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path, ca
     assert stopped.read_bytes() == whole
 
 
-def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: Command, tmp_path: Path) -> None:
+def test_quality_reports_n_mean_and_interval(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     by_rule(ragmeter, file)
     done = ragmeter("data", "style-quality", str(file), "--benchmark", REF, "--strength", "rule_style", "--json")
@@ -215,7 +215,7 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
     assert "95 % interval" in text
 
 
-def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_path: Path) -> None:
+def test_written_mix_equals_the_styled_benchmark(ragmeter: Command, tmp_path: Path) -> None:
     file, mixed = tmp_path / "pairs.jsonl", tmp_path / "mixed.jsonl"
     by_rule(ragmeter, file)
     command = ["data", "mix", REF, str(file), "--mix", "informal=0.3", "--seed", "5", *SIZE, "-o", str(mixed)]
@@ -231,7 +231,7 @@ def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_p
 
 
 @pytest.mark.parametrize(("setting", "passages", "size"), [(None, None, 10), ("corpus(retriever=bm25,n=7)", 3, 3)])
-def test_candidates_are_written_as_found_and_read_again_as_the_same(
+def test_candidates_round_trip_through_a_file(
     setting: str | None, passages: int | None, size: int, ragmeter: Command, tmp_path: Path
 ) -> None:
     file = tmp_path / "test.jsonl"
@@ -248,7 +248,7 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
         assert (after.text, after.answers) == (before.text, before.golds)
         expected = [(item.title, item.text) for item in base.corpus.get((before.candidates or ())[:passages])]
         assert [(item.title, item.text) for item in again.corpus.get(after.candidates or ())] == expected
-    # What was exported is what `rewrite` and `styled` begin with.
+    # The exported file is the input of `rewrite` and `styled`.
     pairs = tmp_path / "pairs.jsonl"
     rendering = ragmeter(
         "data", "restyle", "sark:test", "-o", str(pairs), "--set", f"data.path={file}", "--style", "informal", "--rewriter", "rule", "-q"
@@ -261,8 +261,8 @@ def test_candidates_are_written_as_found_and_read_again_as_the_same(
     assert "--overwrite" in in_the_way.err
 
 
-def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp_path: Path) -> None:
-    """DPR's results, as its tool writes them: one question twice, one without a passage."""
+def test_fields_outside_the_layout_are_dropped_and_reported(ragmeter: Command, tmp_path: Path) -> None:
+    """DPR results as its tool writes them: one question twice, one without a passage."""
     rows = [
         {
             "question": text,
@@ -287,7 +287,7 @@ def test_what_the_layout_cannot_hold_is_left_out_and_said(ragmeter: Command, tmp
     assert "corpus(retriever=bm25,n=50)" in none.err
 
 
-def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Command, tmp_path: Path) -> None:
+def test_parallel_texts_are_imported_by_field_names(ragmeter: Command, tmp_path: Path) -> None:
     texts, file = tmp_path / "texts.jsonl", tmp_path / "pairs.jsonl"
     texts.write_text('{"v": {"KJV": ["Let there be light."], "BBE": ["Light!"]}, "q": "a"}\n', "utf-8")
     command = ["data", "style-pairs", str(texts), "-o", str(file), "--field", "formal=v.KJV", "--field", "bbe=v.BBE"]
@@ -297,7 +297,7 @@ def test_parallel_texts_are_taken_in_by_the_names_of_their_fields(ragmeter: Comm
     assert (item.question, item.formal.text, item.styled.text, item.by) == ("a", "Let there be light.", "Light!", "translators")
 
 
-def test_all_fields_that_a_record_lacks_are_named_at_once(ragmeter: Command, tmp_path: Path) -> None:
+def test_all_missing_fields_of_a_record_are_reported_together(ragmeter: Command, tmp_path: Path) -> None:
     texts, file = tmp_path / "texts.jsonl", tmp_path / "pairs.jsonl"
     texts.write_text('{"v": {"KJV": "Let there be light."}}\n', "utf-8")
     done = ragmeter("data", "style-pairs", str(texts), "-o", str(file), "--field", "formal=w", "--field", "bbe=v.BBE", "--question", "q")
@@ -306,7 +306,7 @@ def test_all_fields_that_a_record_lacks_are_named_at_once(ragmeter: Command, tmp
     assert "the record has v" in done.err
 
 
-def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Path) -> None:
+def test_two_sark_files_are_paired_row_by_row(ragmeter: Command, tmp_path: Path) -> None:
     for name, text in (("formal", "The mill burned."), ("informal", "Wow, the mill burned!")):
         row = {"question": "What burned?", "answers": ["mill"], "rank_list": [text]}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
@@ -318,7 +318,7 @@ def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_runs_over_two_mixes_are_distinguished_and_others_keep_their_names(tmp_path: Path) -> None:
+def test_runs_on_different_mixes_have_distinct_names(tmp_path: Path) -> None:
     config = "{base_config: {questions: 5}, mix: {informal: SHARE}}"
     mix = f"  - {{id: styled, split: test, limit: 3, config: {config}}}\n"
     mixes = "".join(mix.replace("SHARE", share) for share in ("0.2", "0.8"))
@@ -379,7 +379,7 @@ RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
         ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --style humor", "1 files were named", "FILE", "two"),
     ],
 )
-def test_what_is_not_right_is_said_with_its_place_and_a_remedy(
+def test_invalid_input_is_reported_with_position_and_remedy(
     ragmeter: Command, tmp_path: Path, arguments: str, what: str, where: str, remedy: str
 ) -> None:
     (tmp_path / "other.jsonl").write_text('{"some": "thing"}\n', "utf-8")
@@ -392,7 +392,7 @@ def test_what_is_not_right_is_said_with_its_place_and_a_remedy(
     assert not (tmp_path / "p.jsonl").exists(), "nothing is begun by a command that is refused"
 
 
-def test_pairs_of_something_else_are_refused(ragmeter: Command, tmp_path: Path) -> None:
+def test_pairs_of_another_benchmark_are_refused(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     by_rule(ragmeter, file)
     other = "worlds/multihop:validation"
@@ -403,7 +403,7 @@ def test_pairs_of_something_else_are_refused(ragmeter: Command, tmp_path: Path) 
     assert not (tmp_path / "m.jsonl").exists()
 
 
-def test_an_endpoint_that_does_not_answer_breaks_before_anything_is_written(ragmeter: Command, tmp_path: Path) -> None:
+def test_unreachable_endpoint_stops_rewriting_before_writing(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     options = [*at("http://127.0.0.1:9/v1"), "--set", "llm.attempts=1"]
     done = ragmeter("data", "restyle", REF, "-o", str(file), "--style", "informal", *SIZE, *options)

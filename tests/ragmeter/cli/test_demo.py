@@ -1,4 +1,4 @@
-"""`ragmeter demo`: its parts, what it leaves out, and what its lines say. The whole of it runs in tests/test_wheel.py."""
+"""`ragmeter demo`: its parts, skipped parts, and printed lines. The complete demo runs in tests/test_wheel.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.toy import CARD
 from tools.measure import rows_of
 
 
-def test_it_loads_what_ships_and_trains_the_same_rows_small_where_asked(tmp_path: Path) -> None:
+def test_demo_loads_shipped_checkpoints_or_trains_small_ones_on_request(tmp_path: Path) -> None:
     seen = set()
     for name in PARTS:
         shipped, trained = (experiments.load(name, profile=profile, store=tmp_path) for profile in (None, "train"))
@@ -47,9 +47,7 @@ def test_it_loads_what_ships_and_trains_the_same_rows_small_where_asked(tmp_path
     assert set(demo.LONGEST_FIRST) == set(PARTS)
 
 
-def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_the_rest_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
-) -> None:
+def test_demo_skips_missing_or_faulty_real_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     (tmp_path / "data" / "musique").mkdir(parents=True)
     (tmp_path / "data" / "musique" / "musique_ans_v1.0_train.jsonl").write_text("{}\n")
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "data"))
@@ -100,11 +98,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[experiments.Experimen
 
 
 @pytest.mark.slow
-def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is_neither_trained_nor_a_control(
-    ran: tuple[experiments.Experiment, Store],
-) -> None:
+def test_gains_equal_the_board_differences_from_base_and_best_untrained_row(ran: tuple[experiments.Experiment, Store]) -> None:
     experiment, store = ran
-    # BM25 plays the approach, so it is a baseline too, as long as nothing says that it was trained.
+    # BM25 plays the role of the approach, so it is a baseline too unless marked as trained.
     trained = replace(experiment, methods=tuple(replace(m, needs=(m,) if m.name == "ARK" else ()) for m in experiment.methods))  # type: ignore[arg-type]
     results = list(gains(trained, store, ["recall@5", "mrr@5"]))
     assert [gain.metric for gain in results] == ["recall@5", "mrr@5"]
@@ -128,7 +124,7 @@ def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is
 
 
 @pytest.mark.slow
-def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
+def test_demo_output_fits_two_screens_and_marks_insignificant_gains(
     ran: tuple[experiments.Experiment, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, store = ran
@@ -169,7 +165,7 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
 
 
 @pytest.mark.parametrize(("last", "verdict"), [(0.9, AHEAD), (0.3, f"not shown to be {AHEAD}")])
-def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, verdict: str, tmp_path: Path) -> None:
+def test_gain_is_claimed_only_if_every_set_of_worlds_confirms_it(last: float, verdict: str, tmp_path: Path) -> None:
     store = Store(tmp_path)
     worlds = np.repeat(np.arange(36), 5)
     questions = [Question(f"q{n}", f"what {n}?", ("a",), metadata={"world": str(world)}) for n, world in enumerate(worlds)]
@@ -193,7 +189,7 @@ def test_difference_is_claimed_only_if_each_set_of_worlds_shows_it(last: float, 
     assert in_sets(store, board, "base-fingerprint", "recall@5#v2") == ()
 
 
-def test_the_page_of_results_has_every_claim_and_gain() -> None:
+def test_results_page_contains_every_claim_and_gain() -> None:
     text = site.results(f"# Results\n\n{site.MARK}\n")
     gains_shown = sum(
         1 + sum((row[side] or {}).get("value") is not None for side in ("base", "strongest"))
@@ -234,5 +230,5 @@ def test_results_of_real_text_are_read_with_their_positive_control(p: float, p_c
         ("styled:test(worlds/multihop,informal=0.5,by=rule,seed=0)", "worlds/multihop:test, 50 % informal"),
     ],
 )
-def test_the_table_names_datasets_briefly(dataset: str, expected: str) -> None:
+def test_demo_table_uses_short_dataset_names(dataset: str, expected: str) -> None:
     assert without_options(dataset) == expected

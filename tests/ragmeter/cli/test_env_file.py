@@ -1,4 +1,4 @@
-"""Variables from `.env`: what is set, what is said of it, and where values must never appear."""
+"""Variables from `.env`: which are set, what is reported, and where values must never appear."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "acme-5ecret-0123456789"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; what `.env` sets is removed afterwards."""
+    """Use an empty working directory; remove variables that `.env` sets afterwards."""
     for name in ("ACME_KEY", "ACME_MODE", "ACME_EMPTY"):
         monkeypatch.setenv(name, "x")
         monkeypatch.delenv(name)
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_environment_goes_before_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
+def test_environment_overrides_the_env_file(folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     (folder / ".env").write_text(f'﻿ACME_KEY="{SECRET}"\nexport ACME_MODE=file\nACME_EMPTY\nBAD LINE\n', encoding="utf-8")
     monkeypatch.setenv("ACME_MODE", "environment")
     done = call("list", "metrics", "em")
@@ -43,21 +43,21 @@ def test_environment_goes_before_the_file(folder: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("options", [["--no-env"], ["-q"], ["--json"]])
-def test_file_can_be_turned_off_and_is_not_mentioned_if_quiet(folder: Path, options: list[str], call: Callable[..., Any]) -> None:
+def test_env_file_can_be_disabled_and_is_not_mentioned_in_quiet_mode(folder: Path, options: list[str], call: Callable[..., Any]) -> None:
     (folder / ".env").write_text(f"ACME_KEY={SECRET}\n")
     done = call("list", "metrics", "em", *options)
     assert ("ACME_KEY" in os.environ) == ("--no-env" not in options)
     assert "ACME_KEY" not in done.err + done.out
 
 
-def test_file_may_name_the_store(folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
+def test_env_file_can_set_the_store(folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     monkeypatch.setenv("RAGMETER_STORE", "x")
     monkeypatch.delenv("RAGMETER_STORE")
     (folder / ".env").write_text("RAGMETER_STORE=elsewhere\n")
     assert json.loads(call("store", "--json").out)["folder"].endswith("elsewhere")
 
 
-def test_folder_of_that_name_is_left_alone_and_text_in_another_encoding_refused(
+def test_folder_named_env_is_ignored_and_a_file_in_another_encoding_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
 ) -> None:
     (folder / ".env").mkdir()
@@ -70,16 +70,14 @@ def test_folder_of_that_name_is_left_alone_and_text_in_another_encoding_refused(
     env_file.begin(off=True)
 
 
-def test_without_the_package_the_file_is_not_read_and_this_is_said(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
-) -> None:
+def test_missing_dotenv_package_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     (folder / ".env").write_text(f"ACME_KEY={SECRET}\n")
     monkeypatch.setitem(sys.modules, "dotenv", None)
     done = call("list", "metrics", "em")
     assert (done.code, "python-dotenv" in done.err, "ACME_KEY" in os.environ) == (0, True, False)
 
 
-def test_file_beside_the_experiment_is_read_and_its_values_stay_out_of_the_store(folder: Path, call: Callable[..., Any]) -> None:
+def test_env_file_next_to_the_experiment_is_read_but_not_stored(folder: Path, call: Callable[..., Any]) -> None:
     beside = folder / "beside"
     beside.mkdir()
     (beside / ".env").write_text(f"ACME_KEY={SECRET}\n")

@@ -1,4 +1,4 @@
-"""What a command says where its output cannot be held or written, a task fails, or a name or number is not right."""
+"""Messages and exit codes if output cannot be encoded or written, a task fails, or a name or number is wrong."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Written = Callable[..., bytes]
 
 @pytest.fixture
 def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
-    """What a command that succeeds writes to an output of an encoding, in this process."""
+    """Return what a successful command writes to an output with an encoding, in this process."""
 
     def write(encoding: str, *words: str) -> bytes:
         output = io.BytesIO()
@@ -61,14 +61,14 @@ def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answered: Path, written: Written) -> None:
+def test_unencodable_characters_are_replaced_in_output(encoding: str, answered: Path, written: Written) -> None:
     runs = [row.run for row in queries.runs(Store(answered / "store"))]
     shown = written(encoding, "results", "compare", *runs[:2]).decode(encoding)
     assert "+/=/?" in shown
     assert ("±" in shown) == (encoding == "cp1252")
 
 
-def test_json_loses_no_character_to_the_output(written: Written) -> None:
+def test_json_output_keeps_every_character(written: Written) -> None:
     narrow, wide = (written(name, "list", "runs", "--json").decode(name) for name in ("ascii", "utf-8"))
     reported = json.loads(narrow)
     assert reported == json.loads(wide)
@@ -79,7 +79,7 @@ def test_json_loses_no_character_to_the_output(written: Written) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize(("line", "unbuffered"), [("list runs", ""), ("list runs --json", "1"), ("", "1"), ("--version", "")])
-def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: str, answered: Path) -> None:
+def test_full_disk_on_standard_output_is_a_system_error(line: str, unbuffered: str, answered: Path) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     env |= {"RAGMETER_STORE": str(answered / "store"), "PYTHONUNBUFFERED": unbuffered}
     env |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
@@ -90,7 +90,7 @@ def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: s
     assert done.returncode == 1
     assert "the output could not be written: No space left on device" in response
     assert "fault" not in response
-    # Python flushes once more at its end.
+    # Python flushes once more at exit.
     assert "Traceback" not in response
     assert "Exception ignored" not in response
     if "--json" in line:
@@ -99,7 +99,7 @@ def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: s
 
 @pytest.fixture
 def faulty() -> Iterator[None]:
-    """A method that a user's mistake breaks after the run has begun."""
+    """Register a method that raises a user error after the run has started."""
     list(METHODS)
     before = dict(METHODS._entries)
 
@@ -118,19 +118,19 @@ def faulty() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command) -> None:
+def test_failed_task_exits_with_1_and_not_as_wrong_usage(faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command) -> None:
     file = tmp_path / "y.yaml"
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: test_mistaken}"))
     code, _, response = ragmeter("run", str(file))
     assert "that model is not here" in response
     assert "1 of 3 tasks failed" in response
     assert code == 1
-    # What is wrong before anything begins still is wrong input.
+    # Mistakes found before the run are still wrong input.
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: nobody}"))
     assert ragmeter("run", str(file))[0] == 2
 
 
-def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
+def test_error_suggests_runs_whose_method_contains_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     bm25 = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
     for line in (("results", "show", "BM25"), ("results", "compare", "bm25", "random é")):
         code, _, response = ragmeter(*line)
@@ -141,7 +141,7 @@ def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: St
 
 
 @pytest.mark.slow
-def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(ragmeter: Command, store: Store) -> None:
+def test_error_suggests_at_most_twelve_runs_of_the_newest_experiments(ragmeter: Command, store: Store) -> None:
     (like, *_) = queries.runs(store)
     names = ["at random", *(f"pick {number}" for number in range(13))]
     runs = [f"{number:064x}" for number in range(len(names))]
@@ -156,13 +156,13 @@ def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(
     assert response.index("a-later/at random") < response.index("small/random é")
 
 
-def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
+def test_error_suggests_matching_tags_before_runs(ragmeter: Command, store: Store) -> None:
     run = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
     checkpoints.tag_run(store, "bm25-best", run)
     assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("results", "show", "bm25")[2]
 
 
-def test_for_an_unknown_dataset_datasets_alone_are_offered(ragmeter: Command) -> None:
+def test_unknown_dataset_error_suggests_only_datasets(ragmeter: Command) -> None:
     code, _, response = ragmeter("data", "foo", "--json")
     assert code == 2
     error = json.loads(response)["error"]
@@ -170,7 +170,7 @@ def test_for_an_unknown_dataset_datasets_alone_are_offered(ragmeter: Command) ->
     assert error["what"] == "unknown dataset 'foo'"
     assert len(listed) > 5
     assert not {"overlap", "download", "list"} & set(listed)
-    # A mistyped command is named as one all the same.
+    # A mistyped command is still reported as one.
     assert "did you mean 'download'?" in ragmeter("data", "downlod")[2]
 
 
@@ -184,13 +184,13 @@ def test_for_an_unknown_dataset_datasets_alone_are_offered(ragmeter: Command) ->
         ("store replies prune --older-than x", "invalid value for '--older-than': a number is wanted, got 'x'"),
     ],
 )
-def test_numbers_that_are_none_are_named_in_our_words(line: str, response: str, ragmeter: Command) -> None:
+def test_invalid_numbers_are_reported_in_plain_words(line: str, response: str, ragmeter: Command) -> None:
     code, _, reported = ragmeter(*line.split())
     assert code == 2
     assert reported.startswith(f"error: {response}\n")
 
 
-def test_process_ends_after_exit_functions_with_its_code_and_its_output(tmp_path: Path) -> None:
+def test_process_runs_exit_functions_and_keeps_its_code_and_output(tmp_path: Path) -> None:
     script = tmp_path / "ragmeter"
     script.write_text(
         "import atexit, sys\n"

@@ -1,4 +1,4 @@
-"""What commands offer where a name is wrong, and what they say at their end."""
+"""Suggestions for wrong names, and final messages of commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Command = Callable[..., Any]
 KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
 
 
-def test_a_metric_that_was_not_scored_is_offered_to_be(ragmeter: Command) -> None:
+def test_error_for_an_unscored_metric_suggests_scoring_it(ragmeter: Command) -> None:
     for line in (
         ("results", "--metric", "mrr@10"),
         ("results", "compare", "bm25", "random", "--metric", "mrr@10"),
@@ -34,14 +34,14 @@ def test_a_metric_that_was_not_scored_is_offered_to_be(ragmeter: Command) -> Non
     assert "unknown stored metric 'f11'" in done.err
 
 
-def test_the_gate_lists_what_was_scored_once(ragmeter: Command) -> None:
+def test_gate_error_lists_each_scored_metric_once(ragmeter: Command) -> None:
     done = ragmeter("gate", "--baseline", "bm25", "--candidate", "random", "--metric", "zzz", "--margin", "1pp")
     assert done.code == 2
     assert done.err.count("em(rules=squad)#v1") == 1
 
 
 @pytest.mark.slow
-def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, store: Any) -> None:
+def test_error_suggests_run_names_and_hashes_for_a_hash(ragmeter: Command, store: Any) -> None:
     response = ragmeter("results", "compare", "nothing-like-it", "bm25").err
     first = min(row.path for row in queries.runs(store))
     assert first in response
@@ -54,7 +54,7 @@ def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, stor
         assert f"did you mean {run!r}?" in str(caught.value.try_this)
 
 
-def test_nothing_is_deleted_without_a_yes(ragmeter: Command) -> None:
+def test_deletion_requires_confirmation(ragmeter: Command) -> None:
     done = ragmeter("store", "prune", "--orphans")
     assert done.code == 0
     assert (done.out + done.err).count("no run to delete") == 1
@@ -63,7 +63,7 @@ def test_nothing_is_deleted_without_a_yes(ragmeter: Command) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Path) -> None:
+def test_replaced_report_is_announced(ragmeter: Command, tmp_path: Path) -> None:
     output = tmp_path / "keep.html"
     assert "replaced" not in ragmeter("results", "report", "-o", str(output)).out
     again = ragmeter("results", "report", "-o", str(output))
@@ -82,17 +82,17 @@ def test_a_report_that_replaces_another_says_so(ragmeter: Command, tmp_path: Pat
         f"llm.base_url=http://user:{KEY}@host",
     ],
 )
-def test_a_key_behind_set_is_never_repeated(option: str) -> None:
+def test_api_key_in_option_set_is_never_printed(option: str) -> None:
     with pytest.raises(UserError) as caught:
         judge_of("match", given_options(None, ["llm.model=m", option]))
     assert "abcdefghijklm" not in str(caught.value)
 
 
-def test_small_sums_are_not_nothing_and_one_is_one() -> None:
+def test_small_dollar_amounts_are_not_rounded_to_zero() -> None:
     assert [dollars(value) for value in (0.0037, 0.01, 1234.5)] == ["<0.01", "0.01", "1,234.50"]
 
 
-def test_doctor_and_errors_offer_what_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_and_errors_suggest_working_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def remedies() -> dict[str, str]:
         return {finding.what.removeprefix("extra "): finding.remedy for finding in doctor._extras()}
 
@@ -100,7 +100,7 @@ def test_doctor_and_errors_offer_what_works(monkeypatch: pytest.MonkeyPatch, tmp
     results = remedies()
     assert {"notebook", "ann"} <= set(results)
     assert all("pip install '.[" in remedy and "-c constraints.txt" in remedy for remedy in results.values())
-    # An installed wheel has no pyproject.toml beside it.
+    # An installed wheel has no pyproject.toml next to it.
     monkeypatch.setattr(errors, "HOME", tmp_path)
     results = remedies()
     assert results["ann"].startswith("pip install 'faiss-cpu")

@@ -1,4 +1,4 @@
-"""Every command of `ragmeter`, one after another: its help, its JSON, how it ends when it is used wrongly."""
+"""Every command of `ragmeter`: its help, its JSON, and its exit on wrong usage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ methods: [{id: bm25}, {id: random}, {id: gold_answer}]
 metrics: [em, recall@5]
 """
 
-# What is typed after `ragmeter`, and how it ends: every command occurs, with success wherever that is cheap.
+# Command lines after `ragmeter` and their exit codes: every command occurs, with success if that is cheap.
 WALK: tuple[tuple[str, int], ...] = (
     ("run", 0), ("run x.yaml --dry-run", 0), ("run x.yaml", 0), ("run --resume", 0), ("init --schema", 0), ("demo --device nowhere", 2),
     ("results", 0), ("results table small", 0), ("results paper", 0), ("results paper ark", 0), ("results show bm25", 0),
@@ -78,7 +78,7 @@ Say = Callable[..., tuple[int, str, str]]
 
 
 def commands() -> dict[str, Any]:
-    """Every command by what is typed for it."""
+    """Return every command by its command line."""
     results: dict[str, Any] = {}
 
     def walk(command: Any, path: tuple[str, ...]) -> None:
@@ -98,13 +98,13 @@ COMMANDS = commands()
 
 
 @pytest.fixture
-def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Say:
-    """Type a command line; returns its exit code, standard output and standard error."""
+def run_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Say:
+    """Return a function that runs a command line and returns its exit code, standard output and standard error."""
 
     def typed(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ragmeter", *words])
         if cli.app is OURS:
-            # Made from the same declarations, once.
+            # Built once from the same declarations.
             monkeypatch.setattr(cli, "app", TREE)
         with pytest.raises(SystemExit) as end:
             cli.main()
@@ -114,28 +114,28 @@ def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> S
     return typed
 
 
-def test_help_is_shown_and_names_the_options_that_every_command_has(say: Say) -> None:
+def test_help_lists_the_common_options_of_every_command(run_line: Say) -> None:
     for name in COMMANDS:
-        code, shown, response = say(*name.split(), "--help")
+        code, shown, response = run_line(*name.split(), "--help")
         assert (code, response) == (0, ""), name
         assert shown.startswith(f"Usage: ragmeter {name}")
         for option in ("--json", "--store", "--quiet", "--verbose", "--help"):
             assert option in shown, name
 
 
-def test_every_option_of_every_command_says_what_it_does() -> None:
+def test_every_option_has_a_help_text() -> None:
     silent = [f"{name} {parameter.name}" for name, command in COMMANDS.items() for parameter in command.params if not parameter.help]
     assert silent == []
 
 
-def test_the_overview_has_the_line_of_every_group(say: Say) -> None:
-    code, shown, _ = say("--help")
-    assert (code, *say()) == (0, 0, shown, ""), "alone it says the same"
+def test_overview_lists_every_command_group(run_line: Say) -> None:
+    code, shown, _ = run_line("--help")
+    assert (code, *run_line()) == (0, 0, shown, ""), "alone it says the same"
     flat = " ".join(shown.split())
     for lines in cli.GROUPS.values():
         for name, line in lines.items():
             assert f" {name} {line}" in flat
-            # What it says is what the group says of itself.
+            # Its help equals the help of the group.
             group = TREE.get_command(None, name)
             own = import_module(f"ragmeter.cli.{name}").app.info.help
             assert own == line or own is None, name
@@ -143,7 +143,7 @@ def test_the_overview_has_the_line_of_every_group(say: Say) -> None:
 
 
 @pytest.mark.parametrize("line", ["nonsense", "{group} --help", "{group} --nonsense"])
-def test_help_and_errors_import_no_numpy(line: str) -> None:
+def test_help_and_errors_do_not_import_numpy(line: str) -> None:
     words = [line.format(group=name).split() for name in cli.NAMES] if "{" in line else [line.split()]
     code = (
         "import sys\nfrom ragmeter.cli import main\n"
@@ -163,7 +163,7 @@ HEAVY = (
 
 
 @pytest.mark.slow
-def test_rerun_with_nothing_to_do_imports_no_library_of_models(tmp_path: Path) -> None:
+def test_rerun_with_nothing_to_do_imports_no_model_library(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(
         "name: x\nbenchmarks: [{id: worlds/multihop, split: test, config: {questions: 5}}]\nmethods: [{id: bm25}, {id: random}]\n"
     )
@@ -180,13 +180,13 @@ def test_rerun_with_nothing_to_do_imports_no_library_of_models(tmp_path: Path) -
     assert again.splitlines()[-1] == "imported"
 
 
-def test_the_version_is_that_of_the_installed_package(say: Say) -> None:
-    assert say("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
+def test_printed_version_equals_the_installed_package(run_line: Say) -> None:
+    assert run_line("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
 
 
-def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> None:
+def test_unknown_option_exits_with_2_and_one_message(run_line: Say) -> None:
     for name in COMMANDS:
-        code, shown, response = say(*name.split(), "--nonsense")
+        code, shown, response = run_line(*name.split(), "--nonsense")
         assert (code, shown) == (2, ""), name
         first, where, remedy = response.splitlines()
         assert first == "error: there is no option '--nonsense'"
@@ -195,9 +195,9 @@ def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> 
         assert f"ragmeter {name} --help" in remedy
 
 
-def test_programs_get_wrong_usage_as_json(say: Say) -> None:
+def test_wrong_usage_is_reported_as_json_on_request(run_line: Say) -> None:
     for name in COMMANDS:
-        code, shown, response = say(*name.split(), "--json", "--nonsense")
+        code, shown, response = run_line(*name.split(), "--json", "--nonsense")
         assert (code, shown) == (2, ""), name
         assert set(json.loads(response)["error"]) == {"code", "what", "where", "try"}
 
@@ -218,27 +218,27 @@ def test_programs_get_wrong_usage_as_json(say: Say) -> None:
         ("store prune --store", "option '--store' requires an argument", "ragmeter store prune --help"),
     ],
 )
-def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, what: str, remedy: str, say: Say) -> None:
-    code, shown, response = say(*line.split())
+def test_typos_suggest_the_nearest_name(line: str, what: str, remedy: str, run_line: Say) -> None:
+    code, shown, response = run_line(*line.split())
     assert (code, shown) == (2, "")
     assert response.startswith(f"error: {what}")
     assert remedy in response
 
 
-def test_a_command_that_needs_options_shows_its_help_alone(say: Say) -> None:
-    code, shown, response = say("gate")
+def test_command_without_required_options_shows_only_its_help(run_line: Say) -> None:
+    code, shown, response = run_line("gate")
     assert (code, response) == (0, "")
     assert "--baseline" in shown
 
 
 class Stopped(Exception):
-    """Like `ragmeter.runner.loop.Interrupted`."""
+    """Exception like `ragmeter.runner.loop.Interrupted`."""
 
     exit_code = 130
 
 
 class OutOfMemoryError(RuntimeError):
-    """Like `torch.OutOfMemoryError`."""
+    """Exception like `torch.OutOfMemoryError`."""
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ class OutOfMemoryError(RuntimeError):
         (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
     ],
 )
-def test_each_ending_has_its_exit_code_and_is_reported_on_standard_error(
-    raised: BaseException | None, code: int, response: str, say: Say, monkeypatch: pytest.MonkeyPatch
+def test_every_failure_has_its_exit_code_and_a_message_on_stderr(
+    raised: BaseException | None, code: int, response: str, run_line: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -269,16 +269,16 @@ def test_each_ending_has_its_exit_code_and_is_reported_on_standard_error(
             raise raised
 
     monkeypatch.setattr(cli, "app", app)
-    run_command = say("end")
+    run_command = run_line("end")
     assert run_command[:2] == (code, "")
     assert run_command[2].startswith(response)
     assert "Traceback" not in run_command[2]
-    run_command = say("end", "--json")
+    run_command = run_line("end", "--json")
     assert run_command[:2] == (code, "")
     assert not response or json.loads(run_command[2])["error"]["what"]
 
 
-def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_shows_its_traceback_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     app = typer.Typer(pretty_exceptions_enable=False)
 
     @app.command()
@@ -290,7 +290,7 @@ def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: 
         errors.run_command(app)
 
 
-def test_the_page_of_the_command_line_has_every_exit_code() -> None:
+def test_command_line_page_lists_every_exit_code() -> None:
     page = facts.cli_page()
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert table == {
@@ -305,7 +305,7 @@ def test_the_page_of_the_command_line_has_every_exit_code() -> None:
         100,
         101,
     }
-    # What it says of commands is said of commands that there are.
+    # Commands that it names exist.
     assert set(re.findall(r"`ragmeter ([a-z][a-z-]*)", page)) <= set(cli.NAMES)
 
 
@@ -317,15 +317,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
-    """A port that something else listens on."""
+def occupied_port() -> Iterator[int]:
+    """Return an occupied port."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         yield other.getsockname()[1]
 
 
-def test_the_walk_misses_no_command() -> None:
+def test_command_walk_visits_every_command() -> None:
     typed = {" ".join(line.split()[:length]) for line, _ in WALK for length in (1, 2, 3)}
     assert set(COMMANDS) - typed == set()
     assert set(cli.NAMES) - {line for line, code in WALK if code != 2} == {"demo", "leaderboard", "gate", "init"}, "alone it does something"
@@ -333,16 +333,20 @@ def test_the_walk_misses_no_command() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_standard_output_is_json_or_nothing(place: Path, taken: int, say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One walk through one store, and so one test: earlier commands make what later ones read."""
+def test_stdout_is_json_or_empty(place: Path, occupied_port: int, run_line: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One walk through one store in one test, because later commands read the output of earlier ones."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("RAGMETER_STORE", str(place / "store"))
-    wrong = {line: result for line, code in WALK if (result := _wrong(code, *say(*line.format(taken=taken).split(), "--json")))}
+    wrong = {
+        line: result
+        for line, code in WALK
+        if (result := _wrong(code, *run_line(*line.format(occupied_port=occupied_port).split(), "--json")))
+    }
     assert wrong == {}
 
 
 def _wrong(code: int, run_command: int, shown: str, response: str) -> str:
-    """What is wrong with how a command with `--json` ended; empty where nothing is."""
+    """Return what is wrong with the exit of a command with `--json`, or an empty text."""
     if run_command != code:
         return f"ended with {run_command}, not {code}: {response}"
     try:
@@ -355,7 +359,7 @@ def _wrong(code: int, run_command: int, shown: str, response: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_leaderboards_address_is_json_and_its_servers_talk_is_not_in_it(tmp_path: Path) -> None:
+def test_leaderboard_prints_its_url_as_json_without_server_output(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -380,7 +384,7 @@ def test_the_leaderboards_address_is_json_and_its_servers_talk_is_not_in_it(tmp_
 
 
 def in_terminal(arguments: list[str], **environment: str) -> str:
-    """What a command writes to a terminal."""
+    """Return what a command writes to a terminal."""
     parent, child = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
     process = subprocess.Popen([sys.executable, "-m", "ragmeter.cli", *arguments], stdout=child, stderr=child, env=env)
@@ -403,14 +407,14 @@ COLOR = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|4[0-7]|9[0-7]|10[0-7]|38|48)[0-9;]*m
 
 
 @pytest.mark.slow
-def test_a_terminal_has_color_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_output_is_colored_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert COLOR.search(in_terminal(["frob"]))
     assert not COLOR.search(in_terminal(["frob"], NO_COLOR="1"))
 
 
 @pytest.mark.slow
-def test_what_is_piped_is_plain() -> None:
+def test_piped_output_has_no_color() -> None:
     env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     for arguments in (["list"], ["frob"]):
         done = subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], capture_output=True, text=True, env=env)

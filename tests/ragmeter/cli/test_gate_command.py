@@ -1,4 +1,4 @@
-"""The gate as CI meets it: exit codes, reports and messages of the real command on a real run."""
+"""The gate in CI: exit codes, reports and messages of the real command on a real run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Command = Callable[..., Any]
 
 
 def started(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, as CI starts it."""
+    """Run the command in another process, as CI does."""
     command = [sys.executable, "-m", "ragmeter.cli", *arguments]
     env = {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}
     env |= {"COLUMNS": "120", "NO_COLOR": "1"}
@@ -76,7 +76,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def ragmeter(store: str, call: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command on that store, in this process."""
+    """Return a function that runs the command on that store, in this process."""
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "RAGMETER_STORE": store}.items():
         monkeypatch.setenv(name, value)
@@ -93,7 +93,7 @@ def path(method: str, experiment: str = "small") -> str:
 
 
 @pytest.mark.slow
-def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate: Command) -> None:
+def test_gate_exits_with_100_if_worse_0_if_better_and_101_if_inconclusive(store: str, gate: Command) -> None:
     worse = started(
         "gate", "--baseline", path("bm25"), "--candidate", path("random"), "--metric", "recall@5", "--margin", "1.0pp", "--store", store
     )
@@ -104,13 +104,13 @@ def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate
     assert better.out.rstrip().endswith("pass")
     few = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1.0pp")
     assert few.code == 101, few.err
-    # Nothing is held back for lack of data: the interval decides.
+    # There are enough data, so the interval decides.
     assert few.out.rstrip().endswith("inconclusive")
     assert "detect" in few.out
     assert "inconclusive: " not in few.err
 
 
-def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
+def test_gate_json_contains_the_deciding_numbers(gate: Command) -> None:
     done = gate(
         path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "recall@5=2pp", "--margin", "1pp", "--json"
     )
@@ -126,7 +126,7 @@ def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
     assert response["questions"] == 60
 
 
-def test_a_run_against_itself_exits_with_2_and_no_report_shows_a_pass(store: str, gate: Command, tmp_path: Path) -> None:
+def test_gate_of_a_run_against_itself_exits_with_2_without_a_pass(store: str, gate: Command, tmp_path: Path) -> None:
     files = {name: tmp_path / f"gate.{name}" for name in ("junit", "summary", "comment")}
     before = len(history(Store(Path(store))))
     options = [text for name, file in files.items() for text in (f"--{name}", str(file))]
@@ -150,7 +150,7 @@ def test_a_run_against_itself_exits_with_2_and_no_report_shows_a_pass(store: str
 
 
 @pytest.mark.slow
-def test_another_execution_of_the_same_task_is_tested(store: str, ragmeter: Command, gate: Command) -> None:
+def test_another_execution_of_the_same_task_is_gated(store: str, ragmeter: Command, gate: Command) -> None:
     assert ragmeter("results", "tag", "first", path("random", "other")).code == 0
     assert ragmeter("run", str(Path(store).with_name("other.yaml")), "-q").code == 0
     options = ("--metric", "f1", "--margin", "90pp", "--json")
@@ -165,7 +165,7 @@ def test_another_execution_of_the_same_task_is_tested(store: str, ragmeter: Comm
     assert ragmeter("results", "tag", "first", "--remove").code == 0
 
 
-def test_warnings_are_in_every_report(gate: Command, tmp_path: Path) -> None:
+def test_gate_warnings_are_in_every_report(gate: Command, tmp_path: Path) -> None:
     files = {name: tmp_path / f"gate.{name}" for name in ("junit", "summary", "comment")}
     options = [text for name, file in files.items() for text in (f"--{name}", str(file))]
     done = gate(path("random"), path("bm25"), "--metric", "recall@5", "--margin", "1pp", *options, "--json")
@@ -177,7 +177,7 @@ def test_warnings_are_in_every_report(gate: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_method_is_gated_on_all_benchmarks_of_its_experiment(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
+def test_method_is_gated_on_all_benchmarks_of_its_experiment(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
     options = ("--metric", "recall@5", "--metric", "recall@20", "--margin", "5pp", "--margin", "recall@5=2pp", "--json")
     done = gate("several/bm25", "several/drawn", *options, "--comment", str(tmp_path / "gate.md"))
     response = json.loads(done.out)
@@ -193,12 +193,12 @@ def test_a_method_is_gated_on_all_benchmarks_of_its_experiment(ragmeter: Command
     assert all(cell["baseline"]["path"].startswith("several/bm25/") for cell in response["cells"])
     text = (tmp_path / "gate.md").read_text()
     assert all(f"worlds/multihop:{split}/distractor/0" in text for split in ("test", "validation"))
-    # A run on one side chooses the benchmark.
+    # A run on one side selects the benchmark.
     one = gate(path("bm25"), "several/drawn", "--metric", "recall@5", "--margin", "1pp", "--json")
     assert (one.code, json.loads(one.out)["candidate"]["path"]) == (100, path("drawn", "several"))
 
 
-def test_a_benchmark_that_the_candidate_lacks_is_refused_and_one_that_the_baseline_lacks_is_named(store: str) -> None:
+def test_missing_benchmark_of_the_candidate_is_refused_and_of_the_baseline_reported(store: str) -> None:
     opened = Store(Path(store))
     first, second = side_of(opened, "several/bm25"), side_of(opened, "several/drawn")
     assert isinstance(first, Rows)
@@ -213,7 +213,7 @@ def test_a_benchmark_that_the_candidate_lacks_is_refused_and_one_that_the_baseli
     assert note in ask_pairs(opened, pairs, metrics=["recall@5"], margin=0.01, notes=notes).remarks
 
 
-def test_junit_and_summary_say_the_same_as_the_exit_code(gate: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_junit_and_summary_agree_with_the_exit_code(gate: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
     summary.write_text("# before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
@@ -252,7 +252,7 @@ def test_junit_and_summary_say_the_same_as_the_exit_code(gate: Command, tmp_path
 
 
 @pytest.mark.slow
-def test_a_tagged_baseline_is_a_name_that_moves(ragmeter: Command, gate: Command) -> None:
+def test_tagged_baseline_follows_its_tag(ragmeter: Command, gate: Command) -> None:
     assert ragmeter("results", "tag", "main", path("bm25"), "--note", "first").code == 0
     done = gate("main", path("random"), "--metric", "recall@5", "--margin", "1pp")
     assert done.code == 100, done.err
@@ -280,7 +280,7 @@ benchmarks: [worlds/multihop:test]
     ("change", "outcome", "code"),
     [(("", ""), "pass", 0), ((", may_be_inconclusive: true", ""), "inconclusive", 101), (("recall@20", "recall@5"), "regressed", 100)],
 )
-def test_a_gate_file_is_one_verdict(ragmeter: Command, tmp_path: Path, change: tuple[str, str], outcome: str, code: int) -> None:
+def test_gate_file_gives_one_overall_outcome(ragmeter: Command, tmp_path: Path, change: tuple[str, str], outcome: str, code: int) -> None:
     file, report = tmp_path / "gate.yaml", tmp_path / "gate.xml"
     file.write_text(GATE.replace(*change))
     done = ragmeter("gate", "--file", str(file), "--json", "--junit", str(report))
@@ -308,14 +308,14 @@ def test_a_gate_file_is_one_verdict(ragmeter: Command, tmp_path: Path, change: t
         (("baseline: small/bm25", "baseline: bm25"), 1, ""),
     ],
 )
-def test_a_gate_file_that_is_wrong_is_answered_with_its_line(
+def test_invalid_gate_file_error_names_its_line(
     ragmeter: Command, tmp_path: Path, change: tuple[str, str], line: int, response: str
 ) -> None:
     file = tmp_path / "gate.yaml"
     file.write_text(GATE.replace(*change))
     done = ragmeter("gate", "--file", str(file), "-q")
     message = " ".join(done.err.split())
-    if not response:  # a method's name alone is enough
+    if not response:  # only a method's name is enough
         assert done.code == 0, message
         return
     assert done.code == 2
@@ -323,7 +323,7 @@ def test_a_gate_file_that_is_wrong_is_answered_with_its_line(
     assert response in message
 
 
-def test_a_gate_file_with_a_cell_of_one_run_exits_with_2(ragmeter: Command, tmp_path: Path) -> None:
+def test_gate_file_cell_with_equal_runs_exits_with_2(ragmeter: Command, tmp_path: Path) -> None:
     file, report, comment = (tmp_path / name for name in ("gate.yaml", "gate.xml", "gate.md"))
     file.write_text(GATE.replace("small/random", "small/bm25").replace("1.0pp", "20pp"))
     done = ragmeter("gate", "--file", str(file), "--json", "--junit", str(report), "--comment", str(comment))
@@ -336,7 +336,7 @@ def test_a_gate_file_with_a_cell_of_one_run_exits_with_2(ragmeter: Command, tmp_
     assert ragmeter("gate", "--file", str(file), "--allow-same").code == 0
 
 
-def test_a_tagged_run_in_a_gate_file_means_runs_of_its_description_on_other_benchmarks(ragmeter: Command, tmp_path: Path) -> None:
+def test_tagged_run_in_a_gate_file_selects_matching_runs_on_other_benchmarks(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "gate.yaml"
     file.write_text(
         "baseline: base\ncandidate: several/drawn\nmargin: 1pp\nmetrics: [recall@5]\n"
@@ -348,7 +348,7 @@ def test_a_tagged_run_in_a_gate_file_means_runs_of_its_description_on_other_benc
     assert ragmeter("results", "tag", "base", "--remove").code == 0
 
 
-def test_the_comment_links_questions_that_got_worse_or_shows_their_command(gate: Command, tmp_path: Path) -> None:
+def test_comment_links_regressed_questions_or_shows_their_command(gate: Command, tmp_path: Path) -> None:
     comment = tmp_path / "gate.md"
     options = ("--metric", "recall@5", "--margin", "1pp", "--comment", str(comment))
     assert gate(path("bm25"), path("random"), *options).code == 100
@@ -367,14 +367,14 @@ def test_the_comment_links_questions_that_got_worse_or_shows_their_command(gate:
     assert gate(path("bm25"), path("random"), *options[:4], "--board-url", "https://a").code == 2
 
 
-def test_the_commands_of_the_comment_work(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
+def test_commands_in_the_comment_work(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
     comment = tmp_path / "gate.md"
     gate(path("bm25"), path("random"), "--metric", "recall@5", "--margin", "1pp", "--comment", str(comment))
     command = re.findall(r"`ragmeter (results show [^`]+)`", comment.read_text())[0]
     assert ragmeter(*shlex.split(command)).code == 0
 
 
-def test_every_decision_is_kept(store: str, gate: Command) -> None:
+def test_every_gate_decision_is_stored(store: str, gate: Command) -> None:
     before = len(history(Store(Path(store))))
     gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "1pp")
     kept = history(Store(Path(store)))
@@ -396,7 +396,7 @@ def test_every_decision_is_kept(store: str, gate: Command) -> None:
         (("nothing", path("random"), "f1", "1pp"), "unknown run, checkpoint or tag"),
     ],
 )
-def test_wrong_usage_ends_with_two_and_a_remedy(gate: Command, arguments: tuple[str, ...], response: str) -> None:
+def test_wrong_usage_exits_with_2_and_a_remedy(gate: Command, arguments: tuple[str, ...], response: str) -> None:
     baseline, candidate, metric, margin = arguments
     done = gate(baseline, candidate, "--metric", metric, "--margin", margin)
     assert done.code == 2, done.out
@@ -404,7 +404,7 @@ def test_wrong_usage_ends_with_two_and_a_remedy(gate: Command, arguments: tuple[
     assert "Traceback" not in done.err
 
 
-def test_a_report_that_cannot_be_written_is_named(gate: Command, tmp_path: Path) -> None:
+def test_unwritable_report_is_reported(gate: Command, tmp_path: Path) -> None:
     done = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1pp", "--junit", str(tmp_path / "no" / "x.xml"))
     assert done.code == 2
     assert "--junit" in done.err
@@ -421,7 +421,7 @@ def tiny_models() -> Any:
 
 
 def encoder(folder: Path, seed: int) -> Path:
-    """A checkpoint folder with an untrained encoder, as a training would leave it."""
+    """Save an untrained encoder as a checkpoint, as a training would."""
     import torch
     from transformers import BertModel
 
@@ -436,8 +436,8 @@ def encoder(folder: Path, seed: int) -> Path:
 
 
 @pytest.mark.slow
-def test_did_my_checkpoint_regress(tmp_path: Path, call: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a model folder to the gate's answer, with nothing but the commands of the docs."""
+def test_documented_checkpoint_workflow_detects_a_regression(tmp_path: Path, call: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a model folder to the gate's outcome, using only documented commands."""
 
     def gate(candidate: str, *more: str) -> Any:
         return call("gate", "--baseline", "main", "--candidate", candidate, "--metric", "recall@2", "--margin", "1pp", *more)
@@ -472,7 +472,7 @@ def test_did_my_checkpoint_regress(tmp_path: Path, call: Command, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_a_gate_counts_the_loss_since_the_anchor_in_every_report(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
+def test_every_gate_report_includes_the_loss_since_the_anchor(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
     assert ragmeter("results", "tag", "pinned", path("random")).code == 0
     options = ("--metric", "recall@5", "--margin", "1.0pp")
     assert gate("pinned", path("bm25"), *options, "--need-anchor").code == 2
@@ -491,6 +491,6 @@ def test_a_gate_counts_the_loss_since_the_anchor_in_every_report(ragmeter: Comma
 
 
 @pytest.mark.parametrize("more", [("--candidate", "x"), ("--file", "gate.yaml"), ("--margin", "1.0pp")])
-def test_setting_an_anchor_takes_nothing_but_a_baseline(store: str, ragmeter: Command, more: tuple[str, str]) -> None:
+def test_setting_an_anchor_accepts_only_a_baseline(store: str, ragmeter: Command, more: tuple[str, str]) -> None:
     assert ragmeter("gate", "--baseline", path("bm25"), "--set-anchor", *more).code == 2
     assert not has_anchor(Store(Path(store)), path("bm25"))

@@ -1,4 +1,4 @@
-"""The gate on systems that change behind their name: a model at an endpoint, the code of a plug-in."""
+"""The gate on systems that change behind their name: a model at an endpoint, and the code of a plug-in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUESTIONS = 40
 
 
 class Replaced(OpenAIServer):
-    """A model that answers a benchmark's questions rightly until it is replaced by one that knows nothing."""
+    """Model that answers a benchmark's questions correctly until it is replaced by one that answers none."""
 
     def __init__(self) -> None:
         super().__init__("m", self.reply)
@@ -49,7 +49,7 @@ def ragmeter(tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.Monke
 
 @pytest.fixture
 def gate(ragmeter: Callable[..., Any]) -> Callable[..., tuple[int, str, str]]:
-    """Gates the experiment's run against the tag `main`: exit code, outcome and remarks."""
+    """Gate the experiment's run against the tag `main`; return exit code, outcome and remarks."""
 
     def decide(metric: str = "cover_em") -> tuple[int, str, str]:
         done = ragmeter("gate", "--baseline", "main", "--candidate", "x/app", "--metric", metric, "--margin", "30pp", "--json")
@@ -71,7 +71,9 @@ def write(folder: Path, server: Replaced, revision: str = "") -> Path:
 
 
 @pytest.mark.slow
-def test_a_replaced_model_never_passes(tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]) -> None:
+def test_gate_never_passes_a_replaced_model(
+    tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]
+) -> None:
     file = str(write(tmp_path, server))
     assert ragmeter("run", file, "-q").code == 0
     assert ragmeter("results", "tag", "main", "x/app").code == 0
@@ -88,7 +90,7 @@ def test_a_replaced_model_never_passes(tmp_path: Path, server: Replaced, ragmete
 
 
 @pytest.mark.slow
-def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does_not(
+def test_changed_revision_is_queried_again_and_an_unchanged_one_passes(
     tmp_path: Path, server: Replaced, ragmeter: Callable[..., Any], gate: Callable[..., Any]
 ) -> None:
     file = str(write(tmp_path, server, ", revision: one"))
@@ -107,7 +109,7 @@ def test_a_known_revision_is_asked_again_when_it_changes_and_passes_when_it_does
 
 
 @pytest.mark.slow
-def test_edited_code_of_a_plug_in_is_run_and_regresses(
+def test_edited_plugin_code_is_run_again_and_regresses(
     tmp_path: Path, plugin: Plugin, ragmeter: Callable[..., Any], gate: Callable[..., Any]
 ) -> None:
     file, comment = tmp_path / "x.yaml", tmp_path / "gate.md"

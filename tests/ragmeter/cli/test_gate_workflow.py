@@ -1,4 +1,4 @@
-"""The example workflow for GitHub: its shell steps are executed, with stand-ins for `ragmeter` and `gh`."""
+"""The example workflow for GitHub: its shell steps, executed with stubs of `ragmeter` and `gh`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def step(workflow: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def execute(folder: Path, script: str, env: dict[str, Any], **commands: str) -> subprocess.CompletedProcess[str]:
-    """Run a step as GitHub does, with scripts in the place of commands."""
+    """Run a step as GitHub does, with scripts in place of commands."""
     for name, text in commands.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
@@ -37,7 +37,7 @@ def execute(folder: Path, script: str, env: dict[str, Any], **commands: str) -> 
 
 
 @pytest.mark.parametrize(("code", "fails", "warned"), [(0, 0, 0), (100, 100, 100), (101, 101, 0), (2, 2, 2), (1, 1, 1)])
-def test_only_inconclusive_passes_and_only_if_the_workflow_warns(
+def test_workflow_tolerates_only_inconclusive_with_a_warning(
     tmp_path: Path, workflow: dict[str, Any], code: int, fails: int, warned: int
 ) -> None:
     script = step(workflow, "Gate")["run"]
@@ -53,7 +53,7 @@ def test_only_inconclusive_passes_and_only_if_the_workflow_warns(
 
 
 @pytest.mark.parametrize(("code", "fails"), [(0, 0), (101, 0), (100, 100), (2, 2)])
-def test_a_push_to_main_is_gated_too_and_only_a_regression_or_a_fault_stops_it(
+def test_push_to_main_is_gated_and_stopped_only_by_a_regression_or_error(
     tmp_path: Path, workflow: dict[str, Any], code: int, fails: int
 ) -> None:
     env = workflow["env"] | {"GITHUB_EVENT_NAME": "push"}
@@ -66,7 +66,7 @@ def test_a_push_to_main_is_gated_too_and_only_a_regression_or_a_fault_stops_it(
 
 
 @pytest.mark.parametrize("wanted", ["true", "false"])
-def test_only_a_run_by_hand_moves_the_anchor(tmp_path: Path, workflow: dict[str, Any], wanted: str) -> None:
+def test_only_a_manual_run_moves_the_anchor(tmp_path: Path, workflow: dict[str, Any], wanted: str) -> None:
     name = "Set the anchor"
     assert step(workflow, name)["if"] == "github.event_name == 'workflow_dispatch'"
     script = step(workflow, name)["run"]
@@ -77,7 +77,7 @@ def test_only_a_run_by_hand_moves_the_anchor(tmp_path: Path, workflow: dict[str,
     assert not any("--set-anchor" in text for text in others)
 
 
-def test_the_command_of_the_workflow_is_read_by_the_real_one(
+def test_workflow_command_is_accepted_by_the_command_line(
     tmp_path: Path, workflow: dict[str, Any], call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = workflow["env"] | {"BOARD": "--board-url https://board.example.org"}
@@ -90,7 +90,7 @@ def test_the_command_of_the_workflow_is_read_by_the_real_one(
 @pytest.mark.parametrize(
     ("known", "expected"), [("", "POST repos/o/r/issues/7/comments"), ("41\n42", "PATCH repos/o/r/issues/comments/41")]
 )
-def test_the_comment_is_updated_if_there_is_one(tmp_path: Path, workflow: dict[str, Any], known: str, expected: str) -> None:
+def test_existing_comment_is_updated(tmp_path: Path, workflow: dict[str, Any], known: str, expected: str) -> None:
     comment = step(workflow, "Comment")
     assert MARK in comment["run"]
     assert comment["continue-on-error"] is True

@@ -1,4 +1,4 @@
-"""`ragmeter init`: from an empty folder with documents, questions and an app to a table, faithfulness and a gate."""
+"""`ragmeter init`: from a folder with documents, questions and an app to a table, faithfulness and a gate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fact(number: int) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a folder of documents and a table of questions."""
+    """Create a working directory with a folder of documents and a table of questions."""
     pytest.importorskip("bm25s")
     for name, value in {"COLUMNS": "200", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -52,7 +52,7 @@ def reply(request: Asked) -> Any:
     return answering(request) if "query" in request.json else (422, {"detail": "query is missing"}, {})
 
 
-def test_documents_questions_and_app_give_a_table_faithfulness_and_a_gate(folder: Path, call: Init) -> None:
+def test_init_with_documents_questions_and_app_gives_table_faithfulness_and_gate(folder: Path, call: Init) -> None:
     with app(reply) as (url, requests):
         begun = json.loads(call("init", "--app", url, "--json").out)
         written = yaml.safe_load((folder / "experiment.yaml").read_text())
@@ -72,7 +72,7 @@ def test_documents_questions_and_app_give_a_table_faithfulness_and_a_gate(folder
     env = yaml.safe_load((folder / ".github/workflows/gate.yml").read_text())["env"]
     path = f"{env['METHOD']}/{env['BENCHMARK']}"
     assert call("results", "tag", "main", path).code == 0
-    assert call("gate", "--baseline", "main", "--candidate", path, *env["METRICS"].split()).code == 2  # one run with itself
+    assert call("gate", "--baseline", "main", "--candidate", path, *env["METRICS"].split()).code == 2  # a run compared with itself
     with app(lambda request: answering(request, wrong=True)) as (other, _):
         text = (folder / "experiment.yaml").read_text()
         (folder / "experiment.yaml").write_text(text.replace(url, other))
@@ -80,7 +80,7 @@ def test_documents_questions_and_app_give_a_table_faithfulness_and_a_gate(folder
     assert call("gate", "--baseline", "main", "--candidate", path, *env["METRICS"].split()).code == 100
 
 
-def test_documents_without_questions_give_questions_by_rule_and_a_table_on_what_suits_them(folder: Path, call: Init) -> None:
+def test_init_with_only_documents_generates_questions_by_rule(folder: Path, call: Init) -> None:
     (folder / "questions.csv").unlink()
     begun = call("init", "--json")
     assert "--model NAME" in " ".join(json.loads(begun.out)["notes"])
@@ -89,7 +89,7 @@ def test_documents_without_questions_give_questions_by_rule_and_a_table_on_what_
     assert (ran.code, "span_recall@5" in ran.out, "synthetic questions" in ran.out + ran.err) == (0, True, True), ran.err
 
 
-def test_files_that_are_there_stay_unless_they_are_forced(folder: Path, call: Init) -> None:
+def test_existing_files_are_kept_unless_forced(folder: Path, call: Init) -> None:
     (folder / ".gitignore").write_text("mine\n.env\n")
     assert call("init").code == 0
     assert (folder / ".gitignore").read_text() == "mine\n.env\n"
@@ -117,7 +117,7 @@ def test_model_reads_passages_and_judges_faithfulness(folder: Path, call: Init, 
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_app_without_an_answer_is_a_comment_that_says_why(folder: Path, call: Init, status: int) -> None:
+def test_app_without_an_answer_becomes_a_comment_with_the_reason(folder: Path, call: Init, status: int) -> None:
     page = (status, b"<html>Sign in</html>", {"content-type": "text/html"})
     with app(lambda request: page) as (url, _):
         done = call("init", "--app", url)
@@ -144,9 +144,7 @@ def test_app_without_an_answer_is_a_comment_that_says_why(folder: Path, call: In
         (("nowhere",), "nothing-to-begin-with", "nowhere"),
     ],
 )
-def test_what_cannot_be_begun_is_refused_and_nothing_is_written(
-    folder: Path, call: Init, options: tuple[str, ...], code: str, where: str
-) -> None:
+def test_invalid_init_is_refused_without_writing(folder: Path, call: Init, options: tuple[str, ...], code: str, where: str) -> None:
     before = sorted(folder.rglob("*"))
     done = call("init", *options, "--json")
     error = json.loads(done.err)["error"]
@@ -154,7 +152,7 @@ def test_what_cannot_be_begun_is_refused_and_nothing_is_written(
     assert sorted(folder.rglob("*")) == before
 
 
-def test_bad_rows_stop_it_with_their_line_or_are_skipped(folder: Path, call: Init) -> None:
+def test_bad_rows_stop_init_with_their_line_or_are_skipped(folder: Path, call: Init) -> None:
     with open(folder / "questions.csv", "a") as sink:
         sink.write("a row with one field\n")
     done = call("init")
@@ -163,7 +161,7 @@ def test_bad_rows_stop_it_with_their_line_or_are_skipped(folder: Path, call: Ini
     assert yaml.safe_load((folder / "experiment.yaml").read_text())["benchmarks"][0]["config"]["skip_bad"] is True
 
 
-def test_column_that_only_looks_like_gold_is_left_out(folder: Path, call: Init) -> None:
+def test_column_that_only_looks_like_gold_is_ignored(folder: Path, call: Init) -> None:
     header, *rows = (folder / "questions.csv").read_text().splitlines()
     rows = [re.sub(r",(\w+)$", r",https://a.example/\1.html", row) for row in rows]
     (folder / "questions.csv").write_text("\n".join([header.replace("source", "document"), *rows]).replace("html", "page"))

@@ -1,4 +1,4 @@
-"""The JSON schema of experiments, against all that ship and against mistakes."""
+"""The JSON schema of experiments: shipped files are valid and mistakes are not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_shipped_experiment_is_valid(validator: Any) -> None:
         (("repeats",), 0),
     ],
 )
-def test_mistakes_are_invalid(validator: Any, path: tuple[Any, ...], value: Any) -> None:
+def test_schema_rejects_invalid_experiments(validator: Any, path: tuple[Any, ...], value: Any) -> None:
     experiment = copy.deepcopy(VALID)
     assert validator.is_valid(experiment)
     *outer, last = path
@@ -64,7 +64,7 @@ def test_mistakes_are_invalid(validator: Any, path: tuple[Any, ...], value: Any)
     assert not validator.is_valid(experiment)
 
 
-def test_command_knows_plugins_of_the_folder_and_replaces_nothing(tmp_path: Path, call: Callable[..., Any]) -> None:
+def test_schema_command_includes_local_plugins_and_overwrites_nothing(tmp_path: Path, call: Callable[..., Any]) -> None:
     (tmp_path / "acme_schema.py").write_text(
         "from methods.apps.function import register_function\n\n\n@register_function('acme_schema', summary='x')\ndef answer(question):\n"
         "    return 'x'\n"

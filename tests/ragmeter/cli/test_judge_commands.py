@@ -1,4 +1,4 @@
-"""`ragmeter judge` as people call it: what it prints, what it refuses, how it exits, and the page that explains it."""
+"""`ragmeter judge`: output, refused input, exit codes, and the commands of its page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest
 
 QUESTIONS = 8
-"""Of the experiment."""
+"""Number of questions of the experiment."""
 Command = Callable[..., Any]
 
 
@@ -34,7 +34,7 @@ def url() -> Iterator[str]:
 
 
 def at(url: str, **options: object) -> list[str]:
-    """Options of a judge at an endpoint, for the command line."""
+    """Return options of a judge at an endpoint, for the command line."""
     model = {"llm.model": "m", "llm.base_url": url, "llm.key_variable": "null", "llm.backoff_s": 0.001}
     every = model | {name.replace("__", "."): value for name, value in options.items()}
     return [word for name, value in every.items() for word in ("--set", f"{name}={value}")]
@@ -45,7 +45,7 @@ def read(file: Path) -> list[dict[str, str]]:
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the path and value of each leaf of a document, in order: of two documents pytest prints the first path that differs."""
+    """Return the path and value of each leaf of a document, in order, so that pytest prints the first difference."""
     if not isinstance(value, dict | list) or not value:
         return [(path, value)]
     items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -87,7 +87,7 @@ def flat(text: str) -> str:
         ("judge labels export bm25 -o x.csv --criterion overall --pairs", "two answers to one question", "store", None),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_place_and_the_nearest_name(
+def test_invalid_judge_option_is_refused_with_position_and_nearest_name(
     ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, what: str, where: str | None, remedy: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -99,13 +99,13 @@ def test_what_cannot_be_is_refused_with_the_place_and_the_nearest_name(
     assert "Traceback" not in done.err
 
 
-def test_the_same_as_json(ragmeter: Command) -> None:
+def test_invalid_judge_is_reported_as_json(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "mtch", "--json")
     assert done.code == 2
     assert json.loads(done.out or done.err)
 
 
-def test_plan_says_how_often_a_model_is_to_be_asked(ragmeter: Command, tmp_path: Path) -> None:
+def test_judge_plan_reports_the_number_of_calls(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "planned.yaml"
     file.write_text(
         """
@@ -120,18 +120,18 @@ judges:
 """
     )
     rows = json.loads(ragmeter("run", str(file), "--dry-run", "--json").out)["judges"]
-    # Three answers a question, asked twice; two pairs with the reference, and three of all, in both orders.
+    # Three answers per question, requested twice; two pairs with the reference and three in total, in both orders.
     assert [row["judgments"] for row in rows] == [3 * 5 * 2, 2 * 5 * 2 * 3, 3 * 5 * 2 * 1]
 
 
-def test_an_endpoint_that_does_not_answer_broke(ragmeter: Command, store: Store) -> None:
+def test_unreachable_endpoint_stops_the_judging(ragmeter: Command, store: Store) -> None:
     done = ragmeter("judge", "run", "match", *at("http://127.0.0.1:9/v1", llm__attempts=1))
     assert done.code == 1
     assert "nothing answers" in done.err
     assert judgments.judges(store) == {}
 
 
-def test_an_interrupted_judging_says_that_it_goes_on(ragmeter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_judging_announces_its_resume(ragmeter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -151,7 +151,7 @@ def test_an_interrupted_judging_says_that_it_goes_on(ragmeter: Command, monkeypa
         ("  - {id: match, config: {partial: drop}}", "llm", 7),
     ],
 )
-def test_an_experiment_file_with_a_wrong_judge_names_the_line(
+def test_experiment_with_an_invalid_judge_names_the_line(
     ragmeter: Command, experiment_text: str, tmp_path: Path, judges: str, what: str, line: int
 ) -> None:
     file = tmp_path / "x.yaml"
@@ -163,7 +163,7 @@ def test_an_experiment_file_with_a_wrong_judge_names_the_line(
 
 
 @pytest.mark.slow
-def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter: Command) -> None:
+def test_rule_judges_run_offline_and_are_labeled_rule_everywhere(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_match", "-q")
     assert done.code == 0, done.err
     for shown in (done.out, ragmeter("results").out):
@@ -182,7 +182,7 @@ def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter
 
 
 @pytest.mark.slow
-def test_a_judge_at_an_endpoint_and_its_numbers_as_json(ragmeter: Command, store: Store, url: str) -> None:
+def test_endpoint_judge_reports_its_scores_as_json(ragmeter: Command, store: Store, url: str) -> None:
     done = ragmeter("judge", "run", "match", *at(url), "--json")
     assert done.code == 0, done.err
     results = json.loads(done.out)
@@ -193,7 +193,7 @@ def test_a_judge_at_an_endpoint_and_its_numbers_as_json(ragmeter: Command, store
 
 
 @pytest.mark.slow
-def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) -> None:
+def test_unscored_answers_are_shown_with_both_values(ragmeter: Command, tmp_path: Path) -> None:
     truth = WorldTruth.of("worlds/multihop:test", corruption=0.5)
     with truth.server().running() as url:
         done = ragmeter("judge", "run", "match", "random", *at(url, exact="none"), "--json")
@@ -205,7 +205,7 @@ def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_pairs_of_named_runs_and_all_pairs(ragmeter: Command) -> None:
+def test_pairwise_judge_compares_named_runs_or_all_pairs(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_pairwise", "bm25", "random", "--json")
     assert {(item["method"], item["opponent"]) for board in json.loads(done.out) for item in board["pairings"]} == {("bm25", "random")}
     done = ragmeter("judge", "run", "rule_pairwise", "--all-pairs", "--json")
@@ -219,7 +219,7 @@ def test_pairs_of_named_runs_and_all_pairs(ragmeter: Command) -> None:
 
 
 @pytest.mark.slow
-def test_a_replay_reads_again_without_server_or_key(ragmeter: Command, store: Store) -> None:
+def test_replay_reads_replies_without_server_or_key(ragmeter: Command, store: Store) -> None:
     server = WorldTruth.of("worlds/multihop:test", corruption=0.2).server()
     with server.running() as url:
         assert ragmeter("judge", "run", "match", *at(url, exact="none"), "-q").code == 0
@@ -233,23 +233,21 @@ def test_a_replay_reads_again_without_server_or_key(ragmeter: Command, store: St
         assert value["calls_made"] == 0
         assert [(item["changed"], item["lost"]) for item in value["replayed"]] == [(0, 0)] * len(value["replayed"])
     assert leaves([json.loads(ragmeter(*command).out) for command in shown]) == leaves(before)
-    # Nor does it take the server to find that everything is judged.
+    # No server is needed to find that everything is judged.
     assert ragmeter("judge", "run", "match", *at(url, exact="none"), "-q").code == 0
     assert server.calls == query
     assert "no call was made" in ragmeter("judge", "replay", "match", "--set", "partial=drop").out
     assert len([card for card in judgments.judges(store).values() if card["judge"] == "match"]) == 2
     (board,) = json.loads(ragmeter("results", "--json").out)["boards"]
     judged = [metric for metric in board["rows"][0]["metrics"] if metric.startswith("accuracy")]
-    assert len(judged) == 2  # what was replayed by another policy has its own column
+    assert len(judged) == 2  # a replay with another policy has its own column
     done = ragmeter("judge", "replay", "match")
     assert done.code == 2
     assert "means 2 judges" in done.err
 
 
 @pytest.mark.slow
-def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt_but_not_what_was_asked(
-    ragmeter: Command, url: str, tmp_path: Path
-) -> None:
+def test_replay_may_change_prices_and_prompt_path_but_not_the_requests(ragmeter: Command, url: str, tmp_path: Path) -> None:
     shipped = Path(judge_templates.__file__).parent / "templates" / "match.txt"
     text = shipped.read_text("utf-8")
     for name, written in (("equal", text), ("other", text.replace("You", "You, yes you,", 1) + "\nBe fair.")):
@@ -268,7 +266,7 @@ def test_a_replay_may_change_prices_and_the_name_of_an_equal_prompt_but_not_what
 
 
 @pytest.mark.slow
-def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_path: Path) -> None:
+def test_judge_card_reports_agreement(ragmeter: Command, url: str, tmp_path: Path) -> None:
     assert ragmeter("judge", "run", "match", *at(url, exact="none", llm__usd_per_million_prompt_tokens=1.0), "-q").code == 0
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0
     file = tmp_path / "labels.csv"
@@ -292,7 +290,7 @@ def test_a_card_says_how_far_to_trust_a_judge(ragmeter: Command, url: str, tmp_p
     assert {item["measure"] for item in card["corrected"]} == {"accuracy"}
 
 
-def test_every_judge_says_what_it_needs() -> None:
+def test_every_judge_lists_its_needs() -> None:
     for name in ("match", "pairwise", "grounding", "style", "content", "rule_match", "rule_pairwise"):
         config = {} if name.startswith("rule") else {"llm": {"model": "m"}}
         assert Judge.of(name, config).describe()["needs"]
@@ -303,17 +301,17 @@ ADDRESS = "http://localhost:8000/v1"
 
 
 def blocks(language: str) -> list[str]:
-    """The blocks of the page in a language."""
+    """Return the page's code blocks in a language."""
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 
 @pytest.mark.slow
-def test_every_command_of_the_page_works(
+def test_every_command_on_the_page_works(
     ragmeter: Command, store: Store, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = next(text for text in blocks("yaml") if text.startswith("name: judged"))
-    # Which method answers is nothing to its judges; the encoder of the page's takes longer than all that follows.
+    # The method does not affect its judges; the page's encoder takes longer than everything else here.
     hybrid, instead = "{id: hybrid}", "{id: bm25, name: hybrid, config: {k1: 0.6}}"
     assert hybrid in file
     (tmp_path / "judged.yaml").write_text(file.replace(hybrid, instead).replace(ADDRESS, url).replace("limit: 60", f"limit: {QUESTIONS}"))
@@ -322,14 +320,14 @@ def test_every_command_of_the_page_works(
     queries = [line for line in lines if "gpt-4.1" not in line and "polite" not in line]
     assert len(queries) > 12
     for line in queries:
-        # The store of this test holds another experiment with the same runs: a run is named with its own.
+        # The store of this test has another experiment with the same runs, so runs are named with their experiment.
         words = [f"judged/{word}" if word in ("bm25", "hybrid") else word for word in shlex.split(line, comments=True)]
         done = ragmeter(*[word.replace(ADDRESS, url) for word in words[1:]], "-q")
         assert done.code == 0, f"{line}: {done.err}"
 
 
 @pytest.mark.slow
-def test_the_judge_of_the_page_works(ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+def test_judge_on_the_page_works(ragmeter: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     before = dict(JUDGES._entries) if list(JUDGES) else {}
     (code,), (prompt,) = ([text for text in blocks(name) if word in text] for name, word in (("python", "Polite"), ("text", "Polite")))
     module = types.ModuleType("polite_of_the_page")

@@ -1,4 +1,4 @@
-"""`ragmeter judge score` and `judge labels` as people call them: further metrics on what is stored, and labels by people."""
+"""`ragmeter judge score` and `judge labels`: more metrics on stored answers, and labels by people."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from results.store import queries
 from results.store.store import Store
 
 QUESTIONS = 8
-"""Of the experiment."""
+"""Number of questions of the experiment."""
 MORE = ("f1(rules=hotpotqa)", "cover_em", "recall@5", "ndcg@10", "has_answer@3", "rouge(type=rougeL)")
 Command = Callable[..., Any]
 
 
 @pytest.fixture
-def alone(experiment_text: str, tmp_path: Path) -> str:
-    """A file of the experiment with bm25 alone: what is answered again takes a third of the time."""
+def bm25_only(experiment_text: str, tmp_path: Path) -> str:
+    """Write a file of the experiment with only bm25, so that answering again takes a third of the time."""
     file = tmp_path / "alone.yaml"
     file.write_text(experiment_text.replace(", {id: random, name: random}, {id: gold_answer}", ""))
     return str(file)
@@ -35,7 +35,7 @@ def alone(experiment_text: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Metrics that a test registers are gone after it."""
+    """Unregister metrics after the test."""
     list(METRICS)
     before = dict(METRICS._entries)
     yield
@@ -51,7 +51,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_items_to_label_leave_controls_out_and_never_overwrite_labels(ragmeter: Command, store: Store, tmp_path: Path) -> None:
+def test_exported_items_exclude_controls_and_never_overwrite_labels(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     done = ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "accuracy", "--count", "1000")
     assert done.code == 0, done.err
@@ -64,7 +64,7 @@ def test_items_to_label_leave_controls_out_and_never_overwrite_labels(ragmeter: 
     assert "output file already exists" in again.err
 
 
-def test_two_people_agree_as_far_as_they_do(ragmeter: Command, store: Store, tmp_path: Path) -> None:
+def test_agreement_of_two_annotators_is_computed(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     assert ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "overall", "--pairs", "--count", "6").code == 0
     rows = read(file)
@@ -86,7 +86,7 @@ def test_two_people_agree_as_far_as_they_do(ragmeter: Command, store: Store, tmp
 
 
 @pytest.mark.slow
-def test_labels_stay_with_the_run_that_they_are_about(ragmeter: Command, store: Store, alone: str, tmp_path: Path) -> None:
+def test_labels_stay_with_their_run(ragmeter: Command, store: Store, bm25_only: str, tmp_path: Path) -> None:
     file = tmp_path / "items.csv"
     assert ragmeter("judge", "labels", "export", "bm25", "-o", str(file), "--criterion", "accuracy", "--count", "6").code == 0
     rows = [{**row, "label": "right"} for row in read(file)]
@@ -97,7 +97,7 @@ def test_labels_stay_with_the_run_that_they_are_about(ragmeter: Command, store: 
     assert ragmeter("judge", "labels", "import", str(file), "--annotator", "ann", "-q").code == 0
     before = labels.labels(store)
     assert len(before) == 6
-    done = ragmeter("run", alone, "--fresh", "-q")
+    done = ragmeter("run", bm25_only, "--fresh", "-q")
     assert (done.code, labels.labels(store)) == (0, before)
     assert len({label.one for label in before} & {row.run for row in queries.runs(store, "alone")}) == 0
 
@@ -108,7 +108,7 @@ def scores(store: Store) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-def test_score_gives_what_the_run_would_have_given_without_answering(
+def test_judge_score_equals_the_run_scores_without_answering_again(
     ragmeter: Command, store: Store, experiment_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "more.yaml"
@@ -132,7 +132,7 @@ def test_score_gives_what_the_run_would_have_given_without_answering(
 
 
 def columns(ragmeter: Command) -> list[str]:
-    """What stands over the columns of the experiment's table, and how many rows have all of them scored on all."""
+    """Return the columns of the experiment's table, and how many rows have all of them scored on all questions."""
     (board,) = json.loads(ragmeter("results", "--json").out)["boards"]
     scored = [all(cell["n"] == board["questions"] for cell in row["metrics"].values()) for row in board["rows"]]
     assert all(row["metrics"].keys() == set(board["metrics"]) for row in board["rows"])
@@ -141,7 +141,7 @@ def columns(ragmeter: Command) -> list[str]:
 
 
 @pytest.mark.slow
-def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ragmeter: Command, answered: Path) -> None:
+def test_added_columns_persist_over_reruns_until_removed(ragmeter: Command, answered: Path) -> None:
     file = str(answered / "x.yaml")
     assert ragmeter("judge", "score", "--metric", "f1", "--metric", "rouge(type=rougeL)", "-q").code == 0
     assert ragmeter("judge", "run", "rule_match", "-q").code == 0
@@ -158,25 +158,25 @@ def test_added_columns_stay_when_the_file_is_run_again_until_they_are_removed(ra
 
 
 @pytest.mark.slow
-def test_what_is_answered_anew_is_scored_on_added_columns_too(ragmeter: Command, alone: str) -> None:
-    """Begun again, or with other questions and so other runs: the table has no holes."""
+def test_new_answers_are_scored_on_added_columns(ragmeter: Command, bm25_only: str) -> None:
+    """Restarted, or with other questions and therefore other runs, the table has no missing values."""
     assert ragmeter("judge", "score", "--metric", "f1", "-q").code == 0
     for options in (["--fresh"], ["--limit", str(QUESTIONS // 2)]):
-        assert ragmeter("run", alone, "-q", *options).code == 0
+        assert ragmeter("run", bm25_only, "-q", *options).code == 0
         assert [name.partition("(")[0] for name in columns(ragmeter)] == ["em", "f1"]
 
 
-def test_removing_says_what_cannot_be_removed(ragmeter: Command) -> None:
+def test_removing_a_column_that_was_not_added_is_refused(ragmeter: Command) -> None:
     done = ragmeter("judge", "score", "--remove", "em")
     assert (done.code, "'em' was not added" in flat(done.err)) == (2, True)
     done = ragmeter("judge", "score", "--remove", "em", "--metric", "f1")
     assert (done.code, "one after the other" in flat(done.err)) == (2, True)
 
 
-def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch: None) -> None:
+def test_implausible_scores_are_reported_immediately(ragmeter: Command, scratch: None) -> None:
     @register("test_share", source="a test", group="answer", needs=("answer",), identity="version")
     def share(batch):  # type: ignore[no-untyped-def]
-        """Says that it is a share, and gives every answer two."""
+        """Metric that claims to be a share and gives every answer two."""
         return np.full(len(batch), 2.0)
 
     done = ragmeter("judge", "score", "bm25", "--metric", "test_share", "-q")
@@ -185,10 +185,10 @@ def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch
 
 
 @pytest.mark.slow
-def test_a_control_that_a_metric_ranks_wrongly_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
+def test_misranked_control_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
     @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None, identity="version")
     def length(batch):  # type: ignore[no-untyped-def]
-        """Minus the length of the answer, doubled for what is no method's answer: the gold can be beaten."""
+        """Metric of minus the answer's length, doubled for controls, so that a method can beat the gold."""
         return -(np.array([len(answer) for answer in batch.answers], dtype=float) ** 2)
 
     assert ragmeter("judge", "score", "--metric", "test_length", "-q").code == 0

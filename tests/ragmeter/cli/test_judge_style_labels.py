@@ -1,4 +1,4 @@
-"""People's labels of style pairs, from export to agreement, by commands."""
+"""Labels of style pairs by people, from export to agreement."""
 
 from __future__ import annotations
 

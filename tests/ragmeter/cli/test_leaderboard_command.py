@@ -1,4 +1,4 @@
-"""`ragmeter leaderboard` states its limits, says where no store is, and refuses what cannot be one."""
+"""`ragmeter leaderboard`: upload limits in the help, missing stores, and invalid store folders."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "serve", lambda *_, **__: 0)
 
 
-def test_help_states_what_may_be_uploaded_and_how_large(call: Command) -> None:
+def test_help_states_upload_types_and_size_limits(call: Command) -> None:
     shown = " ".join(call("leaderboard", "--help").out.split())
     assert "Read-only unless --allow-submissions" in shown
     for limit in (f"{server.UPLOAD_MIB} MiB a file", f"{LIMITS.card_bytes // 1024} KiB a card", f"{LIMITS.rows:,} rows", "15 minutes"):
         assert limit in shown
 
 
-def test_a_place_without_a_store_is_named(call: Command, tmp_path: Path) -> None:
+def test_path_without_a_store_is_reported(call: Command, tmp_path: Path) -> None:
     typo = str(tmp_path / "typo")
     done = call("leaderboard", "--store", typo)
     assert (done.code, done.out) == (0, "")
@@ -38,7 +38,7 @@ def test_a_place_without_a_store_is_named(call: Command, tmp_path: Path) -> None
         assert call("leaderboard", *quiet) == (0, "", "")
 
 
-def test_a_file_is_no_folder_of_a_store(call: Command, tmp_path: Path) -> None:
+def test_file_is_refused_as_a_store_folder(call: Command, tmp_path: Path) -> None:
     (tmp_path / "results.csv").touch()
     for position in (tmp_path / "results.csv", tmp_path / "results.csv" / "store"):
         done = call("leaderboard", "--store", str(position))

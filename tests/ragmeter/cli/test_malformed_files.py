@@ -1,4 +1,4 @@
-"""Files in real layouts, broken in many ways: each loads, or is refused with its name and a remedy; no traceback."""
+"""Malformed files in real layouts: each loads, or is refused with its name and a remedy, without a traceback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS: tuple[Any, ...] = (None, 7, float("nan"), "", "text", [], ["x"], [["x", 1
 
 
 def texts(raw: bytes) -> dict[str, bytes]:
-    """The same bytes in other encodings, cut off and packed."""
+    """Yield the same bytes in other encodings, truncated and packed."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("folder/data.jsonl", raw)
@@ -52,7 +52,7 @@ def texts(raw: bytes) -> dict[str, bytes]:
 
 
 def fields(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The records with one field of the first lacking, or of another type."""
+    """Yield the records with one field of the first record missing, or of another type."""
     changed = {"no record": [], "the first record twice": [rows[0], *rows]}
     for name in rows[0]:
         changed[f"no {name}"] = [{key: value for key, value in rows[0].items() if key != name}, *rows[1:]]
@@ -62,7 +62,7 @@ def fields(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def mutations(name: str, folder: Path) -> tuple[str, dict[str, bytes]]:
-    """What a data file is loaded as, and its mutations."""
+    """Return the reference of a data file, and its mutations."""
     case = CASES[name][1](random.Random(f"{name} 3"))
     raw = write(case, folder)[0].read_bytes()
     array = case.reference.startswith(("hotpotqa", "2wiki"))
@@ -74,7 +74,7 @@ def mutations(name: str, folder: Path) -> tuple[str, dict[str, bytes]]:
 
 
 def require_plain(done: Any, path: Path, label: str) -> None:
-    """Check that a command loaded the file, or refused it in a sentence that names it."""
+    """Check that a command loaded the file, or refused it with a message that names it."""
     output = done.out + done.err
     assert "Traceback" not in output, label
     assert "bug in the loader" not in output, (label, output)
@@ -91,14 +91,14 @@ def require_all_plain(made: dict[str, bytes], path: Path, call: Call, *command: 
 
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where a broken file is written."""
+    """Return the path of the malformed file."""
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path / "cache"))
     return tmp_path / "broken.jsonl"
 
 
 @pytest.mark.parametrize("name", ["2wiki", "musique full", "longbench", "squad"])
-def test_a_broken_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
+def test_malformed_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
     reference, made = mutations(name, tmp_path / "case")
     picked = [*list(made)[:22], *random.Random(name).sample(list(made)[22:], 12)]
     require_all_plain({label: made[label] for label in picked}, path, call, "data", "sample", reference, "--set", f"path={path}")
@@ -106,14 +106,14 @@ def test_a_broken_data_file_loads_or_is_refused_by_name(name: str, call: Call, p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_every_broken_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
+def test_every_malformed_data_file_loads_or_is_refused_by_name(name: str, call: Call, path: Path, tmp_path: Path) -> None:
     reference, made = mutations(name, tmp_path / "case")
     assert len(made) > 50
     require_all_plain(made, path, call, "data", "sample", reference, "--set", f"path={path}")
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_broken_file_of_predictions_is_checked_without_traceback(name: str, call: Call, path: Path, tmp_path: Path) -> None:
+def test_malformed_predictions_are_refused_without_traceback(name: str, call: Call, path: Path, tmp_path: Path) -> None:
     case = CASES[name][1](random.Random(f"{name} 3"))
     data, predictions = write(case, tmp_path / "case")
     options = ["--format", CASES[name][0], "--method", "theirs@1", "--benchmark", case.reference, "--set", f"path={data}"]

@@ -1,4 +1,4 @@
-"""`ragmeter method explain`: one word, `checkpoint`, names what was trained, whatever the method."""
+"""`ragmeter method explain`: the option `checkpoint` selects a trained model for every method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DATA = "worlds/multihop:test"
 
 
 @pytest.mark.parametrize("name", ["ark", "clara", "gpr"])
-def test_every_approach_that_explains_itself_takes_a_checkpoint(name: str, call: Command, tmp_path: Path) -> None:
+def test_every_explainable_approach_accepts_a_checkpoint(name: str, call: Command, tmp_path: Path) -> None:
     assert {entry.id for entry in EXPLAINERS} == {"ark", "clara", "gpr"}, "a new one is to be named here"
     assert "checkpoint" in EXPLAINERS.get(name).config.model_fields
     code, out, err = call("method", "explain", name, "q", "--benchmark", DATA, "--set", f"checkpoint={tmp_path}")
@@ -26,7 +26,7 @@ def test_every_approach_that_explains_itself_takes_a_checkpoint(name: str, call:
     assert str(tmp_path) in err.replace("\n", "")
 
 
-def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
+def test_clara_explain_accepts_checkpoint_or_model_but_not_both(call: Command) -> None:
     by_one = ClaraExplainConfig.model_validate({"checkpoint": "clara-pocket", "k": 2})
     assert by_one == ClaraExplainConfig.model_validate({"model": "clara-pocket", "k": 2})
     assert by_one.model == by_one.checkpoint == "clara-pocket"
@@ -48,14 +48,14 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
         (("--set", "checkpoint=nowhere"), "clara, option checkpoint"),
     ],
 )
-def test_what_is_wrong_is_said_of_the_word_that_all_know(options: tuple[str, ...], response: str, call: Command) -> None:
+def test_explain_errors_name_the_option_checkpoint(options: tuple[str, ...], response: str, call: Command) -> None:
     code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *options)
     assert (code, out) == (2, "")
     assert response in err
 
 
 @pytest.mark.slow
-def test_the_adapters_that_ship_explain_a_question(call: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_adapters_explain_a_question(call: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
     query = load(DATA).questions[0].id
     options = ("--set", "checkpoint=clara-pocket", "--set", "max_new_tokens=2", "--set", "shown=2", "--set", "top=5")

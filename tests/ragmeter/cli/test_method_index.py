@@ -1,4 +1,4 @@
-"""`ragmeter method index`: memory of a corpus that a run finds again, reported in numbers."""
+"""`ragmeter method index`: an index that a run reuses, and the reported numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(*words: str) -> Any:
 
 
 @pytest.mark.slow
-def test_a_corpus_is_indexed_once_and_a_run_finds_it(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corpus_is_indexed_once_and_reused_by_a_run(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     picture = tmp_path / "states.svg"
     words = (METHOD, WORLD, *FEW, "--set", f"model={checkpoint}", "--store", str(tmp_path / "store"), "--device", "cpu")
     first = run(*words, "--json", "--picture", str(picture), "--projection", "pca", "--count", "10")
@@ -74,7 +74,7 @@ def test_a_corpus_is_indexed_once_and_a_run_finds_it(checkpoint: str, tmp_path: 
 
 
 @pytest.mark.slow
-def test_another_folder_and_type_can_be_asked_for(checkpoint: str, tmp_path: Path) -> None:
+def test_index_folder_and_type_are_configurable(checkpoint: str, tmp_path: Path) -> None:
     options = tmp_path / "options.yaml"
     options.write_text(f"model: {checkpoint}\nmemory_dtype: bfloat16\ndata: {{questions: 4}}\n")
     store = ("--store", str(tmp_path / "store"), "--device", "cpu", "--json")
@@ -97,7 +97,7 @@ def test_another_folder_and_type_can_be_asked_for(checkpoint: str, tmp_path: Pat
         (("bm52", WORLD), "did you mean 'bm25'"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_invalid_index_options_are_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     done = run(*words, "--store", str(tmp_path))
     assert isinstance(done.exception, UserError)
     assert message in str(done.exception)

@@ -1,4 +1,4 @@
-"""An app of one's own from the first try to a board: behind HTTP, and as a function in a file beside the experiment."""
+"""A user's app from the first try to a board: over HTTP, and as a function in a file next to the experiment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ragmeter(tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.Monke
     sys.modules.pop("acme_shop", None)
 
 
-def test_try_shows_what_was_read_and_fails_if_nothing_was(ragmeter: Callable[..., Any]) -> None:
+def test_app_try_shows_the_parsed_reply_and_fails_if_empty(ragmeter: Callable[..., Any]) -> None:
     reply = {"answer": "Lyon", "docs": [{"text": "Lyon is big.", "id": "d1"}]}
     with app(lambda request: reply) as (url, requests):
         command = ("method", "try", "http", "Where?", "--set", f"url={url}")
@@ -57,7 +57,7 @@ def test_try_shows_what_was_read_and_fails_if_nothing_was(ragmeter: Callable[...
 
 
 @pytest.mark.slow
-def test_app_and_function_share_a_board_with_their_own_contexts(
+def test_app_and_function_share_a_board_and_keep_their_contexts(
     world: Benchmark, tmp_path: Path, ragmeter: Callable[..., Any], store_at: Callable[[], Store]
 ) -> None:
     by_text = {question.text: question for question in world.questions}
@@ -118,7 +118,7 @@ def store_at(tmp_path: Path) -> Callable[[], Store]:
     return lambda: Store(tmp_path / "store")
 
 
-def test_files_and_commands_of_the_page_work(tmp_path: Path, ragmeter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_commands_on_the_page_work(tmp_path: Path, ragmeter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[3] / "docs" / "own-method.md").read_text("utf-8")
     blocks = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', page, re.DOTALL))
     for name in ("experiment.yaml", "my_app.py", "function.yaml"):

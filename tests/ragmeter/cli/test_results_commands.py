@@ -1,4 +1,4 @@
-"""`ragmeter results` as people and programs meet it: tables, two runs compared, what papers print."""
+"""`ragmeter results` for people and programs: tables, comparisons of two runs, published figures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def ragmeter(folder: str, call: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command on that store, in this process."""
+    """Return a function that runs the command on that store, in this process."""
     for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "RAGMETER_STORE": folder}.items():
         monkeypatch.setenv(name, value)
     return call
@@ -76,7 +76,7 @@ def path(method: str, dataset: str = "worlds/multihop:test/distractor") -> str:
 
 
 @pytest.mark.slow
-def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) -> None:
+def test_differing_settings_are_named_by_nested_keys(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("flat"), "--json")
     assert done.code == 0, done.err
     response = json.loads(done.out)
@@ -87,7 +87,7 @@ def test_what_differs_in_settings_is_named_by_its_nested_key(ragmeter: Command) 
 
 
 @pytest.mark.slow
-def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
+def test_differing_scores_equal_the_paired_statistics(folder: str) -> None:
     store = Store(Path(folder))
     item, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
     result = diff(store, item, two)
@@ -102,7 +102,7 @@ def test_what_differs_in_numbers_is_the_paired_statistics(folder: str) -> None:
         np.testing.assert_equal(number.p_holm, p)
 
 
-def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder: str, ragmeter: Command) -> None:
+def test_comparison_shows_the_most_different_questions_with_both_answers(folder: str, ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("random"), "--metric", "recall@5", "--count", "4", "--json")
     response = json.loads(done.out)
     store = Store(Path(folder))
@@ -117,7 +117,7 @@ def test_the_questions_shown_are_those_that_differ_most_with_both_answers(folder
         assert item["golds"]
 
 
-def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Command) -> None:
+def test_runs_on_different_data_are_compared_only_in_settings(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("bm25", "worlds/long:test/document"), "--json")
     assert done.code == 0, done.err
     response = json.loads(done.out)
@@ -132,7 +132,7 @@ def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Comman
 
 
 @pytest.mark.slow
-def test_settings_of_one_run_only_come_last_and_are_folded_unless_verbose(ragmeter: Command) -> None:
+def test_settings_of_only_one_run_come_last_and_are_hidden_unless_verbose(ragmeter: Command) -> None:
     words = ("results", "compare", path("bm25"), path("random"))
     settings = json.loads(ragmeter(*words, "--json").out)["settings"]
     one_sided = [item.get("first") is None or item.get("second") is None for item in settings]
@@ -145,7 +145,7 @@ def test_settings_of_one_run_only_come_last_and_are_folded_unless_verbose(ragmet
     assert "description.method.id" in folded
 
 
-def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
+def test_run_does_not_differ_from_itself(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("bm25"))
     assert done.code == 0, done.err
     assert "the settings are equal" in done.err
@@ -154,19 +154,19 @@ def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
 
 @pytest.mark.slow
 @given(OBJECT)
-def test_equal_objects_do_not_differ(item: dict[str, object]) -> None:
+def test_equal_objects_have_no_differences(item: dict[str, object]) -> None:
     assert differing(item, json.loads(json.dumps(item))) == []
 
 
 @pytest.mark.slow
 @given(OBJECT, OBJECT)
-def test_a_difference_is_found_both_ways_and_only_where_there_is_one(item: dict[str, object], two: dict[str, object]) -> None:
+def test_object_differences_are_symmetric_and_exact(item: dict[str, object], two: dict[str, object]) -> None:
     forth, back = differing(item, two), differing(two, item)
     assert {(d.key, repr(d.first), repr(d.second)) for d in forth} == {(d.key, repr(d.second), repr(d.first)) for d in back}
     assert bool(forth) == (json.dumps(item, sort_keys=True) != json.dumps(two, sort_keys=True))
 
 
-def test_nested_keys_are_written_as_one_would_look_them_up() -> None:
+def test_nested_keys_are_written_as_lookup_paths() -> None:
     item = {"reader": {"config": {"model": "a"}}, "rerankers": [{"id": "x"}, {"id": "y"}], "only": None}
     two = {"reader": {"config": {"model": "b"}}, "rerankers": [{"id": "z"}]}
     assert [(d.key, d.first, d.second, d.in_second) for d in differing(item, two)] == [
@@ -194,7 +194,7 @@ def test_tables_are_written_in_every_format(ragmeter: Command, form: str, tmp_pa
 
 
 @pytest.mark.slow
-def test_an_unknown_format_or_place_is_wrong_usage(ragmeter: Command, tmp_path: Path) -> None:
+def test_unknown_format_or_unwritable_path_is_wrong_usage(ragmeter: Command, tmp_path: Path) -> None:
     done = ragmeter("results", "--format", "latx")
     assert done.code == 2
     assert "did you mean 'latex'?" in done.err
@@ -206,13 +206,13 @@ def test_an_unknown_format_or_place_is_wrong_usage(ragmeter: Command, tmp_path: 
 
 
 @pytest.mark.parametrize("line", ["results --metric=", "results compare RUN RUN --metric="])
-def test_no_metric_is_not_every_metric(ragmeter: Command, line: str) -> None:
+def test_empty_metric_name_is_refused(ragmeter: Command, line: str) -> None:
     done = ragmeter(*line.replace("RUN", path("bm25")).split())
     assert (done.code, done.out) == (2, "")
     assert "unknown stored metric ''" in done.err
 
 
-def test_a_store_without_runs_is_no_mistake_but_an_experiment_that_it_lacks_is(ragmeter: Command, tmp_path: Path) -> None:
+def test_empty_store_is_accepted_but_an_unknown_experiment_refused(ragmeter: Command, tmp_path: Path) -> None:
     for group, value in (("results", {"experiment": None, "boards": []}), ("results style", {"experiment": None, "tables": []})):
         done = ragmeter(*group.split(), "--store", str(tmp_path / "none"))
         assert (done.code, done.out) == (0, "")
@@ -227,7 +227,7 @@ def test_a_store_without_runs_is_no_mistake_but_an_experiment_that_it_lacks_is(r
 
 
 @pytest.mark.slow
-def test_a_run_and_one_of_its_questions_are_shown(ragmeter: Command) -> None:
+def test_results_show_a_run_and_one_of_its_questions(ragmeter: Command) -> None:
     whole = json.loads(ragmeter("results", "show", path("bm25"), "--json").out)
     assert (whole["path"], whole["done"], whole["status"]) == (path("bm25"), 30, FINISHED)
     assert whole["description"]["method"]["id"] == "bm25"
@@ -246,7 +246,7 @@ def test_a_run_and_one_of_its_questions_are_shown(ragmeter: Command) -> None:
 
 
 @pytest.mark.slow
-def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
+def test_missing_published_figures_are_reported(ragmeter: Command) -> None:
     done = ragmeter("results", "--published")
     assert done.code == 0, done.err
     assert "print no figure of these methods" in done.err
@@ -254,7 +254,7 @@ def test_data_without_published_figures_say_so(ragmeter: Command) -> None:
 
 
 def with_a_published_figure(folder: Path) -> Store:
-    """A store whose one run, `mine` of experiment `p`, is of a method and metric that a paper prints a figure of."""
+    """Create a store with one run, `mine` of experiment `p`, whose method and metric have a published figure."""
     figure = next(
         figure for figure in figures() if figure.id == "no_retrieval" and figure.dataset == "hotpotqa" and figure.unit == "percent"
     )
@@ -273,7 +273,7 @@ def with_a_published_figure(folder: Path) -> Store:
 
 
 @pytest.mark.slow
-def test_ours_are_compared_with_what_the_paper_prints(ragmeter: Command, tmp_path: Path) -> None:
+def test_own_results_are_compared_with_published_figures(ragmeter: Command, tmp_path: Path) -> None:
     with_a_published_figure(tmp_path / "s")
     for form in ("text", "csv", "markdown", "latex", "json"):
         response = ragmeter("results", "p", "--published", "--format", form, "--store", str(tmp_path / "s")).out
@@ -291,7 +291,7 @@ def test_ours_are_compared_with_what_the_paper_prints(ragmeter: Command, tmp_pat
             assert "clara" in response, form
 
 
-def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_tables_end_with_marked_published_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = boards(with_a_published_figure(tmp_path / "s"), "p")
     terminal = Console(file=io.StringIO(), width=150, force_terminal=True, color_system="standard", highlight=False)
     for module in (results, console):
@@ -320,7 +320,7 @@ def test_every_paper_is_listed_with_its_tables(call: Command) -> None:
 
 
 @pytest.mark.slow
-def test_figures_of_a_paper_are_those_that_its_file_holds(call: Command) -> None:
+def test_printed_paper_figures_equal_the_stored_file(call: Command) -> None:
     printed = json.loads(call("results", "paper", "ark", "--table", "4", "--json").out)
     assert [item["value"] for item in printed] == [figure.value for figure in figures("ark") if figure.table == "4"]
     assert printed[0]["value"] in call("results", "paper", "ark", "--table", "4").out
@@ -330,6 +330,6 @@ def test_figures_of_a_paper_are_those_that_its_file_holds(call: Command) -> None
 
 
 @pytest.mark.parametrize("words", [("arc",), ("ark", "--table", "99"), ("ark", "--method", "nobody")])
-def test_what_is_not_printed_is_an_error(call: Command, words: tuple[str, ...]) -> None:
+def test_unknown_paper_or_table_is_refused(call: Command, words: tuple[str, ...]) -> None:
     done = call("results", "paper", *words)
     assert (done.code, done.out) == (2, "")

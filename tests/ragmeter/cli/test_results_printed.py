@@ -1,4 +1,4 @@
-"""Printed comparisons and gates, read as text: stars, verdicts, intervals and JSON never contradict each other."""
+"""Printed comparisons and gates: stars, outcomes, intervals and JSON never contradict each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GATED = re.compile(rf"  difference ({NUMBER}) \[({NUMBER}), ({NUMBER})\], margin
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base and methods that are a little better or worse, on bounded metrics and one without an upper end, of which less is better."""
+    """Create a base and methods that are a little better or worse, on bounded metrics and an unbounded lower-is-better one."""
     rng, store = np.random.default_rng(3), Store(tmp_path_factory.mktemp("printed") / "store")
     benchmark = Benchmark(
         DataReference("toy", None, "dev"), 1, CARD, [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(QUESTIONS)], Corpus.of([])
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ragmeter(folder: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(folder)}.items():
         monkeypatch.setenv(name, value)
-    # A console reads the width of the terminal when it is made, which may be before this test.
+    # A console reads the terminal width when it is created, which may be before this test.
     monkeypatch.setattr(console.out, "_width", 150)
     return call
 
@@ -74,7 +74,7 @@ def path(method: str) -> str:
     return f"toy/{method}/toy:dev/distractor/0"
 
 
-def test_a_star_is_printed_exactly_if_the_printed_interval_leaves_out_zero(ragmeter: Callable[..., Any]) -> None:
+def test_star_is_printed_exactly_if_the_printed_interval_excludes_zero(ragmeter: Callable[..., Any]) -> None:
     starred = []
     for other in range(1, len(SHIFTS)):
         text = ragmeter("results", "compare", path("m0"), path(f"m{other}"), "--count", "0").out
@@ -95,14 +95,14 @@ def test_a_star_is_printed_exactly_if_the_printed_interval_leaves_out_zero(ragme
     assert {True, False} == set(starred)
 
 
-def test_a_gate_s_printed_bounds_agree_with_its_verdict(ragmeter: Callable[..., Any]) -> None:
+def test_printed_gate_bounds_agree_with_the_outcome(ragmeter: Callable[..., Any]) -> None:
     outcomes = set()
     for baseline, candidate, metric in (("m0", "m5", "recall@5"), ("m0", "m5", "perplexity"), ("m0", "m5", "f1")):
         command = ["gate", "--baseline", path(baseline), "--candidate", path(candidate), "--metric", metric, "--margin"]
         first = json.loads(ragmeter(*command, "5pp", "--json").out)["metrics"][0]
         side = 1 if first["higher_is_better"] else -1
         loss = min(-side * first["difference"][end] for end in ("low", "high"))
-        # Just inside and just outside of the bound that decides on a regression.
+        # Just inside and just outside the bound that decides on a regression.
         for margin in (0.05, *([loss - 3e-8, loss + 3e-8] if loss > 0.001 else [])):
             done = ragmeter(*command, f"{margin:.12f}")
             (printed,) = GATED.findall(done.out)

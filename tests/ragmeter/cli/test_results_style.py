@@ -1,4 +1,4 @@
-"""`ragmeter results style`, its gaps and curves: what is printed is the paired statistics of what is stored."""
+"""`ragmeter results style`: printed gaps and curves equal the paired statistics of stored scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.errors import raises
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40
 UNITS = [number % 30 for number in range(QUESTIONS)]
-"""The world of each question: thirty take turns."""
+"""The world of each question: thirty in turn."""
 
 
 Command = Callable[..., Any]
@@ -36,20 +36,20 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> Command:
-    """The real command line with a store of this test, in this process."""
+    """Return a function that runs the real command line with a store of this test, in this process."""
     for name, value in {"NO_COLOR": "1", "RAGMETER_STORE": str(tmp_path / "store")}.items():
         monkeypatch.setenv(name, value)
-    # A console keeps the width that it had when another test of this process made it.
+    # A console keeps the width from its creation by another test of this process.
     monkeypatch.setattr(console.out, "_width", 200)
     return call
 
 
 Scores = Mapping[tuple[str, str], np.ndarray]
-"""By style and method, shape (questions,)."""
+"""Scores by style and method, shape (questions,)."""
 
 
 def survivors(mix: str) -> np.ndarray:
-    """Which questions keep their gold string."""
+    """Return which questions keep their gold string."""
     return np.arange(QUESTIONS) % 5 != 0 if mix != "formal" else np.ones(QUESTIONS, dtype=bool)
 
 
@@ -63,7 +63,7 @@ MIXES: dict[str, dict[str, float]] = {
 
 @pytest.fixture(scope="module")
 def benchmarks() -> dict[str, Benchmark]:
-    """One base in four styles; that gold strings were lost in some is made up, so that the share is known."""
+    """Return one base in four styles; losses of gold strings are made up, so that their share is known."""
     base = load("worlds/multihop:test").limited(QUESTIONS)
     results = {}
     for name, mix in MIXES.items():
@@ -72,7 +72,7 @@ def benchmarks() -> dict[str, Benchmark]:
             replace(item, metadata={**item.metadata, STYLED: {**item.metadata[STYLED], "survived": bool(alive)}})
             for item, alive in zip(made.questions, survivors(name), strict=True)
         ]
-        # Another style stores its questions in an order of its own.
+        # Another style stores its questions in another order.
         results[name] = replace(made, questions=questions[::-1] if name == "humor" else questions)
     return results
 
@@ -80,7 +80,7 @@ def benchmarks() -> dict[str, Benchmark]:
 def stored(
     folder: Path, benchmarks: Mapping[str, Benchmark], scores: Scores, k: Mapping[str, int] | None = None, *, remember: bool = True
 ) -> Store:
-    """A store with one experiment `e` whose runs have these scores, in the base's order of questions."""
+    """Create a store with one experiment `e` whose runs have these scores, in the base's question order."""
     store, runs, names = Store(folder), [], []
     order = [question.id for question in benchmarks["formal"].questions]
     if not remember:
@@ -146,11 +146,11 @@ def _full(tmp_path_factory: pytest.TempPathFactory, benchmarks: dict[str, Benchm
 
 @pytest.fixture
 def full(_full: Path, tmp_path: Path) -> Store:
-    """The store that the commands of this test find, with all of these scores."""
+    """Return the store for commands of this test, with all of these scores."""
     return Store(Path(shutil.copytree(_full, tmp_path / "store")))
 
 
-def test_names_of_mixes_say_their_styles(benchmarks: dict[str, Benchmark]) -> None:
+def test_style_is_parsed_from_the_benchmark_name(benchmarks: dict[str, Benchmark]) -> None:
     results = {name: style_of_name(benchmark.name) for name, benchmark in benchmarks.items()}
     assert {item.base for item in results.values()} == {"worlds/multihop:test"}
     assert {name: item.name for name, item in results.items()} == {
@@ -168,7 +168,7 @@ def test_names_of_mixes_say_their_styles(benchmarks: dict[str, Benchmark]) -> No
 
 
 @pytest.mark.slow
-def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_style_drop_is_formal_minus_styled_paired_by_question(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"])
     assert (table.base, table.setting, table.metric, table.scale) == ("worlds/multihop:test", "distractor", METRIC, 100)
     assert [row.method for row in table.rows] == ["base", "SARK", "control"]
@@ -190,7 +190,7 @@ def test_a_drop_is_formal_minus_style_paired_by_question(full: Store, scores: di
 
 
 @pytest.mark.slow
-def test_a_drop_is_held_against_the_references_question_by_question(
+def test_style_drop_is_compared_with_the_reference_by_question(
     full: Store, scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
     (alone,) = style_gaps(full, "e", ["em"])
@@ -227,7 +227,7 @@ def test_a_drop_is_held_against_the_references_question_by_question(
 
 
 @pytest.mark.slow
-def test_content_loss_is_resultapart_and_the_parts_add_up(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_content_loss_is_separated_and_the_parts_sum_to_the_gap(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"], styles=["informal"])
     for row in table.rows:
         gap = next(gap for gap in row.gaps if gap.styled.name == "informal")
@@ -244,10 +244,10 @@ def test_content_loss_is_resultapart_and_the_parts_add_up(full: Store, scores: d
 
 
 @pytest.mark.slow
-def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_answer(
+def test_without_evidence_drop_is_split_by_candidates_that_lost_the_answer(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
-    """Any candidate that is left would hide all losses."""
+    """With any remaining candidate counted, no loss would be detected."""
     before, after = np.arange(QUESTIONS) % 4, np.arange(QUESTIONS) % 4 - (np.arange(QUESTIONS) % 3 == 0)
     after = np.maximum(after, 0)
 
@@ -274,14 +274,14 @@ def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_an
 
 
 @pytest.mark.slow
-def test_the_mean_gap_leaves_controls_out(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_mean_style_gap_excludes_controls(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     (table,) = style_gaps(full, "e", ["em"])
     by_hand = np.mean([np.nanmean(scores["formal", m] - scores["humor", m]) for m in ("base", "SARK")])
     assert table.average["humor"] == pytest.approx(by_hand)
 
 
 @pytest.mark.slow
-def test_a_store_that_was_never_resultwhat_survived_says_so(
+def test_unrecorded_content_survival_is_reported_as_unknown(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], ragmeter: Command
 ) -> None:
     stored(tmp_path / "store", benchmarks, scores, remember=False)
@@ -294,7 +294,7 @@ def test_a_store_that_was_never_resultwhat_survived_says_so(
 
 
 @pytest.mark.slow
-def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
+def test_seeds_of_a_method_share_one_row(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw = np.random.default_rng(1)
     options = {
         (rendering, f"SARK #{seed}"): (draw.random(QUESTIONS) < 0.5) * 1.0 for rendering in ("formal", "informal") for seed in (0, 1, 2)
@@ -309,7 +309,7 @@ def test_seeds_of_a_method_are_one_row(tmp_path: Path, benchmarks: dict[str, Ben
 
 
 @pytest.mark.slow
-def test_without_both_styles_there_is_no_gap(
+def test_style_gap_requires_both_styles(
     tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
     half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}
@@ -322,7 +322,7 @@ def test_without_both_styles_there_is_no_gap(
 
 
 @pytest.mark.slow
-def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
+def test_curve_over_style_shares_ends_at_formal_candidates(full: Store, scores: dict[tuple[str, str], np.ndarray]) -> None:
     informal, humor = style_curves(full, "e", "formal", ["em"])
     assert informal.title.startswith("worlds/multihop:test, informal")
     assert (informal.positions, humor.positions) == ((0, 0.5, 1), (0, 1))
@@ -334,7 +334,7 @@ def test_a_curve_over_shares_ends_in_formal_candidates(full: Store, scores: dict
 
 
 @pytest.mark.slow
-def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
+def test_curve_over_depth_joins_methods_that_differ_only_in_k(tmp_path: Path, benchmarks: dict[str, Benchmark]) -> None:
     draw, depth = np.random.default_rng(2), {"SARK, K=5": 5, "SARK, K=20": 20, "base, K=5": 5, "other": 7}
     options = {("informal", name): (draw.random(QUESTIONS) < 0.5) * 1.0 for name in depth}
     (table,) = style_curves(stored(tmp_path, benchmarks, options, depth), "e", "k")
@@ -349,7 +349,7 @@ def columns(line: str) -> Sequence[str]:
 
 
 @pytest.mark.slow
-def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command) -> None:
+def test_style_command_prints_the_values_of_its_json(full: Store, ragmeter: Command) -> None:
     done = ragmeter("results", "style", "gap", "e", "--style", "informal")
     assert done.code == 0, done.err
     response = json.loads(ragmeter("results", "style", "gap", "--style", "informal", "--json").out)["tables"][0]

@@ -1,4 +1,4 @@
-"""`ragmeter results style` after an experiment that was really run: what survived, and how sensitive rerankers are."""
+"""`ragmeter results style` after a real run: content survival, and sensitivity of rerankers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Command = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an experiment as `x.yaml` and what it gave in `store`; not to be written to."""
+    """Return a folder with an experiment as `x.yaml` and its results in `store`; do not write to it."""
     position = tmp_path_factory.mktemp("ran")
     (position / "x.yaml").write_text("""
 name: x
@@ -37,12 +37,12 @@ methods:
 
 @pytest.fixture
 def store(ran: Path, tmp_path: Path) -> Store:
-    """A copy of what the experiment gave, for the commands of this test."""
+    """Return a copy of the results, for the commands of this test."""
     return Store(Path(shutil.copytree(ran / "store", tmp_path / "store")))
 
 
 @pytest.mark.slow
-def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter: Command, store: Store) -> None:
+def test_run_records_content_survival_and_given_order_has_no_drop(ragmeter: Command, store: Store) -> None:
     response = json.loads(ragmeter("results", "style", "--json").out)
     assert [table["metric"] for table in response["tables"]] == ["mrr@10#v2", "recall@2#v2"]
     for table in response["tables"]:
@@ -57,7 +57,7 @@ def test_a_real_run_keeps_what_survived_and_the_given_order_never_drops(ragmeter
 
 
 @pytest.mark.slow
-def test_sensitivity_of_named_rerankers_and_of_an_experiments(ragmeter: Command, ran: Path) -> None:
+def test_sensitivity_accepts_named_rerankers_and_an_experiment(ragmeter: Command, ran: Path) -> None:
     requests = ("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "3")
     done = ragmeter(*requests, "--reranker", "bm25_reranker", "--set", "reranker.b=0", "--style", "informal", "--style", "humor", "--json")
     assert done.code == 0, done.err
@@ -101,7 +101,7 @@ def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ra
         (("--reranker", "bm25_reranker", "--style", "sonnet"), "sonnet"),
     ],
 )
-def test_what_cannot_be_measured_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
+def test_unmeasurable_sensitivity_is_wrong_usage(ragmeter: Command, arguments: Sequence[str], message: str) -> None:
     done = ragmeter("results", "style", "sensitivity", "worlds/multihop:test", "--limit", "2", *arguments)
     assert done.code == 2, done.err
     assert message in " ".join(done.err.split())

@@ -1,4 +1,4 @@
-"""`ragmeter submit`: from a template over a method's predictions to the table, and out again."""
+"""`ragmeter submit`: from a template through a method's predictions to the table, and export."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from results.submission.bundle import open_bundle
 
 @dataclass
 class Done:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -40,7 +40,7 @@ Ragmeter = Callable[..., Done]
 
 
 def command(store: Path) -> Ragmeter:
-    """The command on a store, in this process: starting one takes longer than most of what is tested here."""
+    """Run the command on a store in this process, because starting a process takes longer than most tests."""
 
     def run(*arguments: object, stdin: str = "", **environment: str) -> Done:
         out, err = io.StringIO(), io.StringIO()
@@ -71,7 +71,7 @@ def fine(done: Done) -> Any:
 
 
 def fill(folder: Path, method: str, reference: str, limit: int, setting: str) -> None:
-    """Predictions of one of our methods, made from what the template hands out and nothing else."""
+    """Write predictions of one of our methods, using only the files of the template."""
     benchmark = settings.apply(setting, registry.load(reference).limited(limit), 0)
     requests = [json.loads(line)["id"] for line in (folder / "questions.jsonl").read_text("utf-8").splitlines()]
     built = Composition(Component.of(method)).build(Services())
@@ -98,7 +98,7 @@ methods: [{id: bm25}, {id: random}]
 
 @pytest.fixture(scope="module")
 def _submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with runs of ours and a submission beside them, and what was submitted; not to be written to."""
+    """Create a store with our runs and a submission, and the submitted files; do not write to it."""
     position = tmp_path_factory.mktemp("submitted")
     ragmeter = command(position / "store")
     (position / "ours.yaml").write_text(EXPERIMENT)
@@ -113,14 +113,14 @@ def _submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def submitted(_submitted: Path, tmp_path: Path) -> Path:
-    """A template folder, filled by bm25 and submitted beside runs of ours; store and folder are of this test."""
+    """Return a template folder, filled by bm25 and submitted next to our runs; store and folder belong to this test."""
     for name in ("store", "mine"):
         shutil.copytree(_submitted / name, tmp_path / name)
     return tmp_path / "mine"
 
 
 @pytest.mark.slow
-def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_submission_goes_from_template_to_table(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     (board,) = boards(Store(tmp_path / "store"))
     values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
     assert set(values) == {"bm25", "random", "bm25@1"}
@@ -131,7 +131,7 @@ def test_from_a_template_to_the_table(submitted: Path, ragmeter: Ragmeter, tmp_p
     assert rows["bm25@1"] == "submitted"
 
 
-def test_alone_it_lists_what_was_submitted_and_says_how_to_begin(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_submit_without_arguments_lists_submissions_and_first_steps(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     value = fine(ragmeter("submit", "--json"))
     assert [(item["method"], item["origin"]) for item in value["submissions"]] == [("bm25@1", "submitted")]
     assert len(value["steps"]) == 3
@@ -144,7 +144,7 @@ def test_alone_it_lists_what_was_submitted_and_says_how_to_begin(submitted: Path
 
 
 @pytest.mark.slow
-def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragmeter: Ragmeter) -> None:
+def test_resubmission_is_idempotent_and_a_change_requires_a_new_version(submitted: Path, ragmeter: Ragmeter) -> None:
     predictions, card = submitted / "predictions.jsonl", submitted / "card.yaml"
     assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "known"
     first, *rest = predictions.read_text("utf-8").splitlines(keepends=True)
@@ -156,7 +156,7 @@ def test_again_is_idempotent_and_a_change_wants_a_version(submitted: Path, ragme
     assert fine(ragmeter("submit", predictions, "--card", card, "--json"))["outcome"] == "stored"
 
 
-def test_without_a_card_method_and_benchmark_are_said(ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_submission_without_a_card_requires_method_and_benchmark(ragmeter: Ragmeter, tmp_path: Path) -> None:
     questions = registry.load("worlds/multihop:validation").questions
     path = tmp_path / "answers.json"
     path.write_text(json.dumps({question.id: gold_text(question) for question in questions}), "utf-8")
@@ -179,7 +179,7 @@ def test_check_stores_nothing(submitted: Path, ragmeter: Ragmeter, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_check_lists_metrics_to_score_and_a_server_uses_its_own_boards(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     arguments = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml")
     seen = fine(ragmeter(*arguments, "--json", "--known-boards"))["preview"]
     (board,) = boards(Store(tmp_path / "store"))
@@ -208,7 +208,7 @@ def test_submission_is_scored_with_the_metrics_of_the_experiment_that_it_joins(s
 
 
 @pytest.mark.slow
-def test_an_untrusted_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrusted_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
     card = submitted / "card.yaml"
     named = ", ".join(f"{{reference: '{name}'}}" for name in ["hotpotqa:train", "musique:train", "nq:test"] * 300)
     card.write_text(card.read_text("utf-8").replace("training_data: []", f"training_data: [{named}]"), "utf-8")
@@ -226,7 +226,7 @@ def test_an_untrusted_card_loads_no_training_data(submitted: Path, ragmeter: Rag
     assert note["count"] == 900
 
 
-def test_a_refusal_names_the_lines_and_exits_with_two(submitted: Path, ragmeter: Ragmeter) -> None:
+def test_refused_submission_names_the_lines_and_exits_with_2(submitted: Path, ragmeter: Ragmeter) -> None:
     bad = submitted / "bad.jsonl"
     lines = (submitted / "predictions.jsonl").read_text("utf-8").splitlines(keepends=True)
     bad.write_text("".join(lines[:4]) + '{"question_id": "x", "anwser": 1}\n' + "".join(lines[5:]), "utf-8")
@@ -240,13 +240,13 @@ def test_a_refusal_names_the_lines_and_exits_with_two(submitted: Path, ragmeter:
     assert json.loads(response.stdout)["outcome"] == "refused"
 
 
-def test_predictions_come_through_a_pipe_too(submitted: Path, ragmeter: Ragmeter) -> None:
+def test_predictions_are_read_from_a_pipe(submitted: Path, ragmeter: Ragmeter) -> None:
     text = (submitted / "predictions.jsonl").read_text("utf-8")
     assert fine(ragmeter("submit", "-", "--card", submitted / "card.yaml", "--json", stdin=text))["outcome"] == "known"
 
 
 @pytest.mark.slow
-def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_bundle_transfers_a_submission_to_another_store(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     bundle = tmp_path / "b.zip"
     fine(ragmeter("submit", "bundle", "bm25@1", "-o", bundle))
     there = str(tmp_path / "there")
@@ -261,7 +261,7 @@ def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragme
 
 
 @pytest.mark.slow
-def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_own_run_is_bundled_with_a_card(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     name(submitted, "random")
     card = submitted / "card.yaml"
     card.write_text(card.read_text("utf-8").replace("name: bm25", "name: random"), "utf-8")
@@ -275,7 +275,7 @@ def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Rag
 
 
 @pytest.mark.slow
-def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_maintainer_run_verifies_a_submission(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     done = ragmeter("submit", "verify", "bm25@1", "--against", "ours/random", "--tolerance", "1pp")
     assert done.returncode == 1
     assert "not confirmed, stays submitted (tolerance 1 points" in done.stdout
@@ -291,7 +291,7 @@ def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragm
 
 
 @pytest.mark.slow
-def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_trec_files_round_trip(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
     run, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
     response = fine(ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec", "--qrels", qrels, "--json"))
     assert response["questions"] == 15
@@ -309,7 +309,7 @@ def test_trec_files_go_out_and_come_in(submitted: Path, ragmeter: Ragmeter, tmp_
     assert ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec").returncode == 2
 
 
-def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_exported_retriever_candidates_equal_those_of_a_run(ragmeter: Ragmeter, tmp_path: Path) -> None:
     folder, setting = tmp_path / "t", "corpus(retriever=bm25,n=4)"
     arguments = ("worlds/multihop:validation", "--setting", setting, "--limit", 5, "-o", folder, "--passages")
     fine(ragmeter("submit", "template", *arguments))
@@ -336,7 +336,7 @@ def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: R
     "reference",
     ["hotpotqa:train", pytest.param("musique:train", marks=pytest.mark.slow), pytest.param("2wikimultihopqa:dev", marks=pytest.mark.slow)],
 )
-def test_real_questions_go_the_same_way(
+def test_real_dataset_submission_goes_from_template_to_table(
     reference: str, data_folder: Path, ragmeter: Ragmeter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
@@ -370,7 +370,9 @@ def test_real_questions_go_the_same_way(
         (("submit", "template", "nothing", "-o", "t"), "unknown dataset"),
     ],
 )
-def test_wrong_use_is_explained(arguments: tuple[str, ...], response: str, ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_wrong_usage_is_explained_without_a_traceback(
+    arguments: tuple[str, ...], response: str, ragmeter: Ragmeter, tmp_path: Path
+) -> None:
     done = ragmeter(*arguments, RAGMETER_STORE=str(tmp_path / "s"))
     assert done.returncode == 2
     assert response in done.stderr
@@ -388,7 +390,7 @@ def test_untrusted_text_reaches_the_terminal_without_control_characters(submitte
 
 
 @pytest.mark.slow
-def test_bundle_of_a_run_made_here_declares_only_what_the_run_knows(ragmeter: Ragmeter, tmp_path: Path) -> None:
+def test_bundle_of_a_local_run_declares_only_recorded_facts(ragmeter: Ragmeter, tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text(EXPERIMENT)
     assert not run_experiment(file, store=tmp_path / "store").failed
@@ -403,7 +405,7 @@ def test_bundle_of_a_run_made_here_declares_only_what_the_run_knows(ragmeter: Ra
     assert response["outcome"] == "stored"
 
 
-def test_one_card_serves_several_benchmarks(submitted: Path, ragmeter: Ragmeter) -> None:
+def test_one_card_covers_several_benchmarks(submitted: Path, ragmeter: Ragmeter) -> None:
     other = submitted.parent / "other"
     fine(ragmeter("submit", "template", "worlds/multihop:test", "--limit", 15, "-o", other))
     fill(other, "bm25", "worlds/multihop:test", 15, "distractor")

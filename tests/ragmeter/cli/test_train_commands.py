@@ -1,4 +1,4 @@
-"""`ragmeter train` as people call it: what there is to train, options from a file and from flags, and checkpoints."""
+"""`ragmeter train`: list of trainings, options from a file and from flags, and checkpoints."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "store"
 
 
-def test_alone_it_lists_what_can_be_trained(call: Command) -> None:
+def test_train_without_arguments_lists_trainings(call: Command) -> None:
     names = {entry.id for entry in TRAININGS}
     assert {load["id"] for load in json.loads(call("train", "--json").out)} == names
     assert names <= {line.split(" ")[0] for line in call("train").out.splitlines()}
 
 
-def test_options_of_a_training_are_named_with_dots() -> None:
+def test_training_options_are_named_with_dots() -> None:
     described = {row["name"]: row for row in option_rows(TRAININGS.get("sark").config, nested=True)}
     assert described["loss.lambda_params"]["default"] == "backbone"
     assert described["train.learning_rate"]["default"] == 1e-6
@@ -50,7 +50,7 @@ def test_options_of_a_training_are_named_with_dots() -> None:
         ("gpr --preset demo --device gpu", "device 'gpu' does not exist"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(words: str, message: str, call: Command, tmp_path: Path) -> None:
+def test_invalid_training_is_refused(words: str, message: str, call: Command, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("train:\n  epoch: 1\n")
     values = {"file": tmp_path / "x.yaml"}
     done = call("train", *words.format(**values).split())
@@ -77,7 +77,7 @@ def test_checkpoints_are_listed_added_and_checked(call: Command, store: Path, tm
     assert (changed.code, "weights.bin" in changed.err) == (2, True)
 
 
-def test_record_of_weights_of_ones_own_is_written_extended_and_found(call: Command, tmp_path: Path) -> None:
+def test_record_for_own_weights_is_written_extended_and_found(call: Command, tmp_path: Path) -> None:
     tested = registry.load("worlds/multihop:test").questions
     model, train = tmp_path / "model", tmp_path / "train.jsonl"
     model.mkdir()
@@ -100,7 +100,7 @@ def test_record_of_weights_of_ones_own_is_written_extended_and_found(call: Comma
 
 
 @pytest.mark.parametrize(("words", "code"), [("data overlap --eval nq:test", "--train"), ("train record {file} --into {folder}", "empty")])
-def test_record_and_overlap_refuse_what_they_cannot_read(words: str, code: str, call: Command, tmp_path: Path) -> None:
+def test_record_and_overlap_refuse_unreadable_input(words: str, code: str, call: Command, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("{}\n")
     done = call(*words.format(file=tmp_path / "empty.jsonl", folder=tmp_path).split())
     assert done.code == 2

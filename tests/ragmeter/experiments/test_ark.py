@@ -1,4 +1,4 @@
-"""ARK's tables as experiments: each is valid, names what the paper names, and tells which data it lacks."""
+"""ARK's tables as experiments: each is valid, has the paper's rows, and reports missing data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def published(table: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", [*TABLES, "worlds", "gain", "near", "ablations", "real-kg"])
-def test_every_file_is_valid_and_says_what_is_left_to_published_figures(name: str) -> None:
+def test_every_file_is_valid_and_names_rows_left_to_published_figures(name: str) -> None:
     loaded = experiment.load(f"ark/{name}")
     assert loaded.reference in {method.name for method in loaded.methods}
     assert ("published" in loaded.description) == (name in {"table2", "table7"})
@@ -35,7 +35,7 @@ def test_every_file_is_valid_and_says_what_is_left_to_published_figures(name: st
         assert {method.name for method in tiny.methods} >= {"GraphRAG", "LightRAG", "HippoRAG", "MemoRAG, no memory model"}
 
 
-def test_published_figures_of_graph_rag_stand_beside_ours() -> None:
+def test_published_graph_rag_figures_are_shown_next_to_own_results() -> None:
     methods = {method.name: method.composition.method for method in experiment.load("ark/table2").methods}
     for name in ("GraphRAG", "LightRAG", "HippoRAG", "MemoRAG"):
         description = {"method": {"id": methods[name].id, "config": methods[name].config.model_dump()}}
@@ -44,7 +44,7 @@ def test_published_figures_of_graph_rag_stand_beside_ours() -> None:
 
 
 @pytest.mark.parametrize("profile", [None, "hotpotqa", "2wiki"])
-def test_on_real_text_what_is_asked_about_is_not_trained_on(profile: str | None) -> None:
+def test_real_experiment_does_not_train_on_test_questions(profile: str | None) -> None:
     loaded = experiment.load("ark/real", profile=profile)
     (training,), (benchmark,) = loaded.trainings, loaded.benchmarks
     names = [item.partition(":")[0] for item in training.config.data]  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ def test_on_real_text_what_is_asked_about_is_not_trained_on(profile: str | None)
 
 
 @pytest.mark.parametrize(("name", "profile"), [("real-kg", None), ("near", "paper")])
-def test_stages_have_the_papers_proportions_of_rates_steps_and_negatives(name: str, profile: str | None) -> None:
+def test_stages_have_the_paper_proportions_of_rates_steps_and_negatives(name: str, profile: str | None) -> None:
     for plan in experiment.load(f"ark/{name}", profile=profile).trainings:
         options: Any = plan.config
         first, *later = (epochs * rate for epochs, rate in zip(options.train.epochs, options.train.learning_rate, strict=True))
@@ -63,7 +63,7 @@ def test_stages_have_the_papers_proportions_of_rates_steps_and_negatives(name: s
 
 
 @pytest.mark.parametrize("profile", [None, "template", "tiny"])
-def test_each_fold_is_asked_of_the_training_without_it(profile: str | None, tmp_path: Path) -> None:
+def test_each_fold_is_tested_on_the_training_without_it(profile: str | None, tmp_path: Path) -> None:
     loaded = experiment.load("ark/real-kg", profile=profile, store=tmp_path)
     folds: dict[str, str | None] = {}
     for plan in loaded.trainings:
@@ -76,7 +76,7 @@ def test_each_fold_is_asked_of_the_training_without_it(profile: str | None, tmp_
         assert [folds[str(Path(model).parent)] for model in models] == [f"-{k}/{len(models)}" for k in range(1, len(models) + 1)]
 
 
-def test_the_released_protocol_is_a_profile_of_table_2() -> None:
+def test_released_protocol_is_a_profile_of_table_2() -> None:
     loaded, released = experiment.load("ark/table2"), experiment.load("ark/table2", profile="released")
     assert {method.name for method in released.methods} < {method.name for method in loaded.methods}
     for method in released.methods:
@@ -90,13 +90,13 @@ def test_the_released_protocol_is_a_profile_of_table_2() -> None:
 
 
 @pytest.mark.parametrize("name", ["table2", "table3", "table4", "table7"])
-def test_the_tables_share_one_training_of_the_papers_options(name: str, tmp_path: Path) -> None:
+def test_tables_share_one_training_with_the_paper_options(name: str, tmp_path: Path) -> None:
     first = experiment.load(f"ark/{name}", store=tmp_path).trainings[0]
     assert first.config == TRAININGS.get("ark").validate({"preset": "paper"})
     assert first.folder(tmp_path) == experiment.load("ark/table2", store=tmp_path).trainings[0].folder(tmp_path)
 
 
-def test_table_3_trains_stage_1_without_each_score_and_shows_every_stage(tmp_path: Path) -> None:
+def test_table_3_ablates_each_score_in_stage_1_and_shows_every_stage(tmp_path: Path) -> None:
     loaded = experiment.load("ark/table3", store=tmp_path)
     whole, *without = loaded.trainings
     left_out = [{name for name in "fbv" if getattr(plan.config.score, name).weight == 0} for plan in without]  # type: ignore[attr-defined]
@@ -109,7 +109,7 @@ def test_table_3_trains_stage_1_without_each_score_and_shows_every_stage(tmp_pat
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 7])
-def test_a_table_asks_about_the_papers_sets_with_its_settings(number: int) -> None:
+def test_tables_use_the_datasets_and_settings_of_the_paper(number: int) -> None:
     loaded = experiment.load(f"ark/table{number}")
     queries = {f"{plan.reference.name}/{plan.reference.subset}" for plan in loaded.benchmarks}
     assert queries == {row["dataset"] for row in published(str(number))}
@@ -119,7 +119,7 @@ def test_a_table_asks_about_the_papers_sets_with_its_settings(number: int) -> No
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_method_of_a_table_reads_five_passages_by_the_benchmarks_instructions(name: str) -> None:
+def test_every_method_reads_five_passages_with_benchmark_instructions(name: str) -> None:
     for method in experiment.load(f"ark/{name}").methods:
         reader = method.composition.answering
         assert reader is not None
@@ -135,7 +135,7 @@ def _mistral() -> dict[str, Any]:
     return full.config.model_dump()
 
 
-def test_what_the_paper_compares_and_we_build_is_in_its_table() -> None:
+def test_table_contains_every_implemented_method_of_the_paper() -> None:
     names = {method.name for method in experiment.load("ark/table2").methods}
     assert {row["method"].replace("(Ours)", "") for row in published("2")} <= names
 
@@ -147,7 +147,7 @@ def test_tables_2_and_7_share_their_runs() -> None:
     assert [plan.reference for plan in first.benchmarks] == [plan.reference for plan in second.benchmarks]
 
 
-def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_data_error_names_the_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError) as caught:
@@ -167,7 +167,7 @@ def tasks(path: Path, reading: str, text: str = SMALL) -> Any:
     return tasks_of(experiment.parse(text.replace("PATH", str(path)).replace("READING", reading), "small"))
 
 
-def test_a_run_is_another_one_under_other_instructions(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_reading_instructions_give_a_different_run(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAGMETER_DATA", raising=False)  # may hold published prompts, which differ from ours
     file = data_folder / "longbench" / "qasper.jsonl"
     (own,), (followed,) = tasks(file, "own"), tasks(file, "benchmark")
@@ -177,7 +177,7 @@ def test_a_run_is_another_one_under_other_instructions(data_folder: Path, monkey
     assert own.run.run != followed.run.run
 
 
-def test_a_benchmark_without_instructions_is_refused_before_anything_runs() -> None:
+def test_benchmark_without_instructions_is_refused_before_the_run() -> None:
     text = SMALL.replace("id: longbench/qasper", "id: worlds/long").replace(", config: {path: PATH}", "")
     (task,) = tasks_of_nothing(text)
     with raises("missing-reading-instructions") as caught:
@@ -186,7 +186,7 @@ def test_a_benchmark_without_instructions_is_refused_before_anything_runs() -> N
 
 
 def tasks_of_nothing(text: str) -> Any:
-    """The task, whose run is described only when it is asked for."""
+    """Return the task; its run is described only on request."""
     from ragmeter.runner.tasks import Task, load_benchmark
 
     loaded = experiment.parse(text.replace("READING", "benchmark"), "small")

@@ -1,4 +1,4 @@
-"""CLaRa's tables and figures as experiments: valid, with what the paper names, and shared trainings trained once."""
+"""CLaRa's tables and figures as experiments: valid, with the paper's rows, and with shared trainings trained once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMES = sorted(name for name in experiment.shipped() if name.startswith("clara/"))
 COMPRESSION = ("table2", "table4", "table5", "table6", "table12", "table13", "table20", "table21")
 BY_DATASET = {"table3": 3, "table7": 3, "table8": 3, "table14": 3, "table15": 1, "table18": 3, "figure7": 3}
-"""Profiles of each: a data set more than the first."""
+"""Profiles of each experiment: one per dataset after the first."""
 
 
 def published(table: str) -> list[dict[str, str]]:
@@ -41,7 +41,7 @@ def subsets(loaded: Experiment) -> set[str]:
     return {str(plan.reference.subset) for plan in loaded.benchmarks}
 
 
-def test_every_table_and_figure_that_is_an_experiment_is_there() -> None:
+def test_every_experimental_table_and_figure_has_a_file() -> None:
     tables = {f"clara/table{number}" for number in (2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 17, 18, "18-compression", 20, 21)}
     figures = {f"clara/figure{number}" for number in (4, 5, 6, 7, 8)}
     assert set(NAMES) == {*tables, *figures, "clara/real", "clara/released", "clara/worlds", "clara/worlds-long"}
@@ -59,7 +59,7 @@ def test_every_file_and_profile_is_valid_and_uses_each_of_its_trainings(name: st
 
 
 @pytest.mark.parametrize("name", COMPRESSION)
-def test_tables_of_compression_have_the_papers_data_ratios_and_settings(name: str) -> None:
+def test_compression_tables_have_the_data_ratios_and_settings_of_the_paper(name: str) -> None:
     loaded = experiment.load(f"clara/{name}")
     rows = published(name.removeprefix("table"))
     assert rates(loaded) == {int(rate) for rate in stated(rows, "cr")} - {1}
@@ -77,8 +77,8 @@ def test_tables_of_compression_have_the_papers_data_ratios_and_settings(name: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_DATASET)
-def test_joint_tables_train_on_the_data_set_that_they_ask(name: str) -> None:
-    # `tiny` is of layouts, and trains nothing.
+def test_joint_tables_train_on_the_dataset_that_they_test(name: str) -> None:
+    # `tiny` tests layouts and trains nothing.
     results = [profile for profile in profiles(name) if profile != "tiny"]
     assert len(results) == 1 + BY_DATASET[name]
     for profile in results:
@@ -95,7 +95,7 @@ def test_joint_tables_train_on_the_data_set_that_they_ask(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_tables_share_is_trained_once(tmp_path: Path) -> None:
+def test_shared_trainings_of_tables_use_the_same_folder(tmp_path: Path) -> None:
     def folders(name: str, **more: Any) -> dict[str, Path]:
         loaded = experiment.load(f"clara/{name}", store=tmp_path, **more)
         return {plan.name: plan.folder(tmp_path) for plan in loaded.trainings}
@@ -108,7 +108,7 @@ def test_what_tables_share_is_trained_once(tmp_path: Path) -> None:
     assert folders("table3")["Mistral 4x pretraining"] != folders("table3", profile="2wiki")["Mistral 4x pretraining"]
 
 
-def test_figure_7_answers_from_one_to_ten_documents() -> None:
+def test_figure_7_varies_one_to_ten_documents() -> None:
     loaded = experiment.load("clara/figure7")
     results: dict[str, list[int]] = {}
     for method in loaded.methods:
@@ -117,7 +117,7 @@ def test_figure_7_answers_from_one_to_ten_documents() -> None:
     assert len(results) == 2
 
 
-def test_ablations_differ_in_what_they_say() -> None:
+def test_ablations_differ_only_in_their_named_option() -> None:
     by_name = {plan.name: plan.config.model_dump() for plan in experiment.load("clara/table14").trainings}
     assert by_name["Mistral 32x pretraining"]["joint"]["selection"] == "learned"
     assert by_name["Mistral 32x pretraining generator"]["joint"]["selection"] == "frozen"
@@ -134,12 +134,12 @@ def test_ablations_differ_in_what_they_say() -> None:
 
 
 @pytest.mark.parametrize(("name", "profile"), [("worlds", None), ("worlds", "passages"), ("worlds-long", None)])
-def test_on_worlds_memory_stands_beside_the_base_on_text_whole_tuned_and_cut_to_as_many_tokens(name: str, profile: str | None) -> None:
+def test_worlds_compares_memory_with_full_tuned_and_truncated_text(name: str, profile: str | None) -> None:
     loaded = experiment.load(f"clara/{name}", profile=profile)
     models = [plan.config.model for plan in loaded.trainings]  # type: ignore[attr-defined]
     assert {model.base for model in models} == {"pocket"}
     (control,) = [plan for plan in loaded.trainings if plan.config.reads == "text"]  # type: ignore[attr-defined]
-    # The same base, rows and steps as of a training that reads memory.
+    # The same base, rows and steps as a training that reads memory.
     for kind in ("scp", "instruction"):
         steps = [getattr(plan.config, kind).train for plan in loaded.trainings if kind in plan.stages and plan is not control]
         assert getattr(control.config, kind).train in steps
@@ -147,7 +147,7 @@ def test_on_worlds_memory_stands_beside_the_base_on_text_whole_tuned_and_cut_to_
     text = {key: item for key, item in readers.items() if type(item).__name__ == "ClaraTextConfig"}
     assert {key for key, item in text.items() if item.model != "pocket"} == {"Tuned text"}  # type: ignore[attr-defined]
     cut = {item.max_length for key, item in text.items() if "as many tokens" in key and "Whole passages" not in key}  # type: ignore[attr-defined]
-    # What a prompt says of each memory takes some tokens, too: 24 and 6 of memory come to about as many in all as 30 and 9 of text.
+    # Prompts also take tokens per memory: 24 and 6 memory tokens cost about as much in total as 30 and 9 text tokens.
     beside = {None: {24: 6, 6: 3}, "passages": {64: 0, 16: 0}}[profile]
     assert cut == {model.memory_tokens + beside[model.memory_tokens] for model in models}
     whole = {item.max_length for key, item in text.items() if key in ("Full text", "No text")}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Commands that shipped YAML files document exist, with the options, names and profiles that are shown."""
+"""Commands documented in shipped YAML files exist, with their options, names and profiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLACEHOLDERS = ("FILE", "RUN")
 
 
 def documented(text: str) -> Iterator[str]:
-    """Yield the commands in the comments and descriptions of a YAML file: lines of their own, and those in backticks."""
+    """Yield the commands in the comments and descriptions of a YAML file: on separate lines, and in backticks."""
     comments = [comment[1] for comment in re.finditer(r"(?:^|\s)#\s?(.*)$", text, re.MULTILINE)]
     for line in "\n".join(comments).replace("\\\n", " ").split("\n"):
         for part in re.split(r"&&|;", re.split(r"\s#\s|`", line)[0]):
@@ -36,7 +36,7 @@ def documented(text: str) -> Iterator[str]:
 
 
 def fault(line: str, file: Path) -> str | None:
-    """Return what a documented command names and does not exist; None if all of it does."""
+    """Return what a documented command refers to but does not exist, or None."""
     if line.startswith("python"):
         return _module_fault(shlex.split(line)[2:])
     words = shlex.split(line)[1:]
@@ -77,12 +77,12 @@ def load(name: str, profile: str | None) -> None:
 
 @cache
 def stored_names() -> frozenset[str]:
-    """Return what the store calls shipped experiments, in any profile."""
+    """Return the names of shipped experiments in the store, in any profile."""
     return frozenset(stored for text in experiment.shipped().values() for stored in re.findall(r"^ *name: ([\w.-]+)$", text, re.MULTILINE))
 
 
 @pytest.mark.slow
-def test_commands_that_yaml_files_document_exist() -> None:
+def test_commands_documented_in_yaml_files_exist() -> None:
     lines = {(file, line) for file in FILES for line in documented(file.read_text("utf-8"))}
     assert len(lines) > 120
     assert sorted(f"{file.relative_to(ROOT)}: {line}: {wrong_word}" for file, line in lines if (wrong_word := fault(line, file))) == []
@@ -108,7 +108,7 @@ def test_cheap_documented_commands_run(call: Callable[..., Any]) -> None:
         ("python -m tools.real_base x --steps 2", None),
     ],
 )
-def test_documented_command_that_does_not_exist_is_found(line: str, wrong_word: str | None) -> None:
+def test_unknown_documented_command_is_detected(line: str, wrong_word: str | None) -> None:
     error = fault(line, EXPERIMENTS / "x.yaml")
     assert error is None if wrong_word is None else wrong_word in str(error)
 

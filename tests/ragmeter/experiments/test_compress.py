@@ -1,4 +1,4 @@
-"""Experiments with the compressors that CLaRa is measured against: what they compare, and rows that run on random checkpoints."""
+"""Experiments with the compressors that CLaRa is compared with: their rows, also on random checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYSTEMS = {"pisco", "cocom", "xrag", "pcc", "autocompressor"}
 
 
 @pytest.mark.parametrize(("name", "cut"), [("compress/worlds", 30), ("compress/worlds-long", 24)])
-def test_every_system_stands_beside_text_whole_cut_tuned_and_none(name: str, cut: int) -> None:
+def test_every_compressor_is_compared_with_full_truncated_tuned_and_no_text(name: str, cut: int) -> None:
     loaded = experiment.load(name)
     assert {plan.entry.id for plan in loaded.trainings} >= SYSTEMS
     used = {plan.name for method in loaded.methods for plan in method.needs}
@@ -40,7 +40,7 @@ def test_every_system_stands_beside_text_whole_cut_tuned_and_none(name: str, cut
 
 
 @pytest.mark.parametrize("name", ["clara/table2", "clara/table6"])
-def test_the_tables_have_the_other_compressors_as_rows_and_again_on_random_checkpoints(name: str) -> None:
+def test_clara_tables_have_other_compressors_as_rows_and_on_random_checkpoints(name: str) -> None:
     whole, tiny = experiment.load(name), experiment.load(name, profile="tiny")
     ids = {m.name: m.composition.compressor.id for m in whole.methods if m.name in OTHERS}  # type: ignore[union-attr]
     assert set(ids) == OTHERS == {method.name for method in tiny.methods}
@@ -63,7 +63,7 @@ RIVALS = {
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_tables_of_compressors_have_the_best_whole_passages_at_as_many_tokens(name: str) -> None:
+def test_compressor_tables_have_top_passages_at_an_equal_token_budget(name: str) -> None:
     file, _, profile = name.partition(" ")
     rows: list[Any] = [method.composition for method in experiment.load(file, profile=profile or None).methods]
     rivals = [row for row in rows if row.compressor is not None and row.compressor.id == "whole_passages"]
@@ -74,7 +74,7 @@ def test_tables_of_compressors_have_the_best_whole_passages_at_as_many_tokens(na
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_released_experiments_train_nothing_and_fit_into_hours_of_one_gpu(name: str, tmp_path: Path) -> None:
+def test_released_experiments_train_nothing_and_take_hours_on_one_gpu(name: str, tmp_path: Path) -> None:
     loaded, tiny = experiment.load(name, store=tmp_path), experiment.load(name, profile="tiny", store=tmp_path)
     assert {plan.entry.id for plan in (*loaded.trainings, *tiny.trainings)} <= {"clara_released", "compressor_released"}
     assert {plan.name for method in loaded.methods for plan in method.needs} == {plan.name for plan in loaded.trainings}
@@ -89,7 +89,7 @@ def test_released_experiments_train_nothing_and_fit_into_hours_of_one_gpu(name: 
     assert all(reason.startswith("disk of the model") for reason in plan.totals["all"].unknown)
 
 
-def test_the_published_profiles_have_the_rows_of_the_tiny_ones_in_published_prompts() -> None:
+def test_published_profiles_have_the_tiny_rows_with_published_prompts() -> None:
     for name in RELEASED[:3]:
         tiny, theirs = (experiment.load(name, profile=profile) for profile in ("tiny", "tiny_published"))
         assert [row.name for row in tiny.methods] == [row.name for row in theirs.methods]
@@ -98,7 +98,7 @@ def test_the_published_profiles_have_the_rows_of_the_tiny_ones_in_published_prom
 
 
 def prompts_of(loaded: Any) -> Iterator[str]:
-    """Yield the options `prompt` that are set."""
+    """Yield the values of option `prompt`."""
     for method in loaded.methods:
         parts = [method.composition.method, method.composition.reader, *method.composition.rerankers]
         yield from (part.config.prompt for part in parts if part is not None and getattr(part.config, "prompt", None))
@@ -106,7 +106,7 @@ def prompts_of(loaded: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def authors(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tiny checkpoints that the authors' classes saved."""
+    """Return a folder with tiny checkpoints that the authors' classes saved."""
     golden = data_folder / "golden" / "released"
     if not (data_folder / "prompts").is_dir() or not golden.is_dir():
         pytest.skip(f"published prompts or checkpoints not found in {data_folder}")
@@ -119,7 +119,7 @@ def authors(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", RELEASED)
-def test_released_experiments_run_in_published_prompts_on_checkpoints_of_the_authors_classes(
+def test_released_experiments_run_with_published_prompts_and_original_classes(
     name: str, authors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any], data_folder: Path
 ) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
@@ -131,7 +131,9 @@ def test_released_experiments_run_in_published_prompts_on_checkpoints_of_the_aut
 
 
 @pytest.mark.slow
-def test_converted_checkpoint_is_listed_and_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
+def test_converted_checkpoint_is_listed_and_usable_for_indexing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
+) -> None:
     monkeypatch.chdir(tmp_path)
     published(Path("tiny/published"))
     store = ("--store", "store")

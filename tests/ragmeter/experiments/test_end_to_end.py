@@ -1,4 +1,4 @@
-"""Systems that tune their model: which checkpoint each row of an experiment uses."""
+"""Systems with a tuned model: which checkpoint each row of an experiment uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPR's tables as experiments: each is valid, compares what the paper compares, and reads alike."""
+"""GPR's tables as experiments: each is valid, compares the paper's methods, and uses one reader."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_table_1_compares_the_same_methods_under_each_reader(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["table1", "figure2"])
-def test_every_method_of_a_table_is_read_by_rogs_prompt(name: str, tmp_path: Path) -> None:
+def test_every_method_of_a_table_uses_the_rog_prompt(name: str, tmp_path: Path) -> None:
     for method in load(name, tmp_path).methods:
         response = reader(method)
         assert response["reading"] == "triples"
@@ -84,7 +84,7 @@ def test_every_method_of_a_table_is_read_by_rogs_prompt(name: str, tmp_path: Pat
         assert method.composition.method.id == "no_retrieval" or method.composition.compressor is None
 
 
-def test_the_encoders_of_a_table_are_one(tmp_path: Path) -> None:
+def test_all_methods_of_table_1_share_one_encoder(tmp_path: Path) -> None:
     encoders = {
         config(method).model
         for method in load("table1", tmp_path).methods
@@ -95,14 +95,14 @@ def test_the_encoders_of_a_table_are_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("table1", {20}), ("worlds", {20}), ("ablations", {5}), ("gain", {20})])
-def test_every_retriever_hands_on_equally_many_triples(name: str, wanted: set[int], tmp_path: Path) -> None:
+def test_every_retriever_returns_equally_many_triples(name: str, wanted: set[int], tmp_path: Path) -> None:
     handed_on: dict[str, set[int | None]] = {}
     for method in load(name, tmp_path).methods:
         if method.composition.method.id not in {"no_retrieval", "oracle_evidence"}:
             handed_on.setdefault(method.composition.method.id, set()).add(method.composition.handed_on)
     assert all(numbers == wanted for numbers in handed_on.values())
     cut = [method for method in load(name, tmp_path).methods if method.composition.method.id == "g_retriever"]
-    assert all(config(item).order == "cosine" for item in cut)  # what is cut off is what is least alike
+    assert all(config(item).order == "cosine" for item in cut)  # the least similar triples are cut
 
 
 def test_figure_2_sweeps_k_with_one_checkpoint(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_figure_2_sweeps_k_with_one_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("profile", "preset"), [(None, "paper-small"), ("full", "paper")])
 @pytest.mark.parametrize("name", ["table1", "figure2"])
-def test_the_tables_share_one_training_of_the_papers_options(name: str, profile: str | None, preset: str, tmp_path: Path) -> None:
+def test_tables_share_one_training_with_the_paper_options(name: str, profile: str | None, preset: str, tmp_path: Path) -> None:
     trained = {plan.name: plan for plan in load(name, tmp_path, profile).trainings}
     assert trained["gpr"].config == TRAININGS.get("gpr").validate({"preset": preset})
     for method in load(name, tmp_path, profile).methods:
@@ -127,7 +127,7 @@ def test_the_tables_share_one_training_of_the_papers_options(name: str, profile:
 
 
 @pytest.mark.parametrize("name", OFFLINE)
-def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(name: str, tmp_path: Path) -> None:
+def test_offline_files_train_on_train_worlds_and_report_unseen_relations_separately(name: str, tmp_path: Path) -> None:
     loaded = load(name, tmp_path)
     queries = [(str(plan.reference), plan.config.relations) for plan in loaded.benchmarks]  # type: ignore[attr-defined]
     assert queries == [("worlds/graph:test", None), ("worlds/graph:test", "unseen")]
@@ -137,7 +137,7 @@ def test_offline_files_train_on_train_worlds_and_report_unseen_relations_apart(n
         assert response["base"] == "minilm"
         assert response.get("graph_options", loaded.trainings[0].config.graph_options) == loaded.trainings[0].config.graph_options  # type: ignore[attr-defined]
     for method in loaded.methods:
-        if name == "gain":  # retrieval alone
+        if name == "gain":  # only retrieval
             continue
         assert reader(method)["id"] == "pocket"
         assert method.name == "No retrieval" or method.composition.compressor is not None
@@ -151,7 +151,7 @@ def test_worlds_compares_every_graph_baseline(tmp_path: Path) -> None:
     assert Counter(plan.name for plan in loaded.trainings) == {"gpr": 1, "skp": 1, "worlds-ce": 1}
 
 
-def test_the_gain_is_asked_over_three_seeds_of_what_worlds_trains_more_shortly(tmp_path: Path) -> None:
+def test_gain_experiment_trains_three_seeds_of_a_shorter_worlds_training(tmp_path: Path) -> None:
     loaded = load("gain", tmp_path)
     trained = loaded.trainings
     untrained = {"two_tower", "bm25_triples", "g_retriever", "grag"}
@@ -161,7 +161,7 @@ def test_the_gain_is_asked_over_three_seeds_of_what_worlds_trains_more_shortly(t
     assert _changed(trained[0].config.model_dump(), short.model_dump()) == {"train.epochs"}
 
 
-def test_ablations_differ_from_gpr_in_one_thing_each(tmp_path: Path) -> None:
+def test_ablations_differ_from_gpr_in_one_option_each(tmp_path: Path) -> None:
     loaded = load("ablations", tmp_path)
     options = {plan.name: plan.config.model_dump() for plan in loaded.trainings if plan.config.seed == 0}
     whole = options.pop("gpr")
@@ -195,7 +195,7 @@ def _changed(item: dict[str, Any], other: dict[str, Any], prefix: str = "") -> s
 
 
 @pytest.mark.slow
-def test_runs_over_the_two_parts_of_worlds_are_distinguished(tmp_path: Path) -> None:
+def test_runs_on_both_parts_of_worlds_have_distinct_names(tmp_path: Path) -> None:
     parts = [load_benchmark(plan, None).benchmark for plan in load("worlds", tmp_path).benchmarks]
     assert [part.name for part in parts] == ["worlds/graph:test", "worlds/graph:test(relations=unseen)"]
     unseen = [{question.metadata["unseen_relation"] for question in part.questions} for part in parts]
@@ -203,7 +203,7 @@ def test_runs_over_the_two_parts_of_worlds_are_distinguished(tmp_path: Path) -> 
     assert all(len(question.candidates or ()) >= 100 for part in parts for question in part.questions)
 
 
-def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_data_error_names_the_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with raises("not-in-cache") as caught:
@@ -212,7 +212,7 @@ def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("profile", [None, "tiny"])
-def test_real_data_are_asked_by_hops_and_only_the_control_trains_on_what_is_asked(tmp_path: Path, profile: str | None) -> None:
+def test_real_data_are_split_by_hops_and_only_the_control_trains_on_them(tmp_path: Path, profile: str | None) -> None:
     loaded = load("real", tmp_path, profile)
     wanted = [(plan.reference.name, plan.config.model_dump()["hops"]) for plan in loaded.benchmarks]
     assert wanted == [(name, hops) for name in ("webqsp", "cwq") for hops in (1, 2)]
@@ -222,7 +222,7 @@ def test_real_data_are_asked_by_hops_and_only_the_control_trains_on_what_is_aske
     assert {name for name, ids in read.items() if ids == tested} == {"control"}
 
 
-def test_real_data_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_real_data_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     loaded = load("real", tmp_path)
     with raises("missing-file", where="questions.path: recorded/gpr_questions.tsv"):

@@ -1,4 +1,4 @@
-"""Rerankers and end-to-end systems that are language models: what is measured, what is scripted, which rows run on random checkpoints."""
+"""Rerankers and end-to-end systems that are language models: measured rows, scripted rows, and rows on random checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = {
 }
 
 
-def test_measured_rows_and_scripted_ones_never_stand_in_one_table() -> None:
+def test_measured_and_scripted_rows_are_never_in_one_table() -> None:
     def scripted(name: str) -> set[bool]:
         made = [method.composition for method in experiment.load(name).methods]
         parts = [part for item in made for part in (item.method, item.reader, *item.rerankers) if part is not None]
@@ -42,7 +42,7 @@ def test_measured_rows_and_scripted_ones_never_stand_in_one_table() -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_rows_of_the_papers_are_those_that_run_on_random_checkpoints(name: str) -> None:
+def test_paper_rows_equal_the_rows_run_on_random_checkpoints(name: str) -> None:
     whole, tiny = experiment.load(name), experiment.load(name, profile="tiny")
     assert {method.name for method in tiny.methods} == ROWS[name]
     named = {method.name: [part.id for part in method.composition.rerankers] for method in whole.methods}

@@ -1,4 +1,4 @@
-"""SARK's tables and figures as experiments: valid, with what the paper names, and clear about data that are missing."""
+"""SARK's tables and figures as experiments: valid, with the paper's rows, and with messages for missing data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.errors import raises
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")
 ELSEWHERE = {"Avg. Drop"}
-"""Rows of the paper that are no method."""
+"""Rows of the paper that are not methods."""
 
 
 def published(table: str) -> list[dict[str, str]]:
@@ -30,7 +30,7 @@ def published(table: str) -> list[dict[str, str]]:
 
 
 def stated(rows: list[dict[str, str]], key: str) -> set[str]:
-    """Values of a key of the published settings."""
+    """Return the values of a key of the published settings."""
     settings = [dict(part.split("=", 1) for part in row["setting"].split(";") if "=" in part) for row in rows]
     return {setting[key] for setting in settings if key in setting}
 
@@ -54,7 +54,7 @@ def test_every_file_is_valid_and_names_its_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_and_figures_share_one_training_of_the_papers_options(name: str, tmp_path: Path) -> None:
+def test_tables_and_figures_share_one_training_with_the_paper_options(name: str, tmp_path: Path) -> None:
     first = experiment.load(f"sark/{name}", store=tmp_path).trainings[0]
     response = first.config.model_dump()
     paper = TRAININGS.get("sark").validate({"preset": "paper", "data": ["nq:train"], "validation": ["nq:dev"]})
@@ -66,7 +66,7 @@ def test_tables_and_figures_share_one_training_of_the_papers_options(name: str, 
 
 
 @pytest.mark.parametrize("table", ["1", "2", "6"])
-def test_a_table_has_every_row_of_the_paper(table: str) -> None:
+def test_table_has_every_row_of_the_paper(table: str) -> None:
     loaded = experiment.load(f"sark/table{table}")
     names = {method.name.partition(" #")[0] for method in loaded.methods}
     rows = published(table)
@@ -86,8 +86,8 @@ def test_a_table_has_every_row_of_the_paper(table: str) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_first_passage_with_an_answer_is_ranked_where_it_is_looked_for(name: str) -> None:
-    """Over all passages that the method hands on, so that a passage below the fifth counts too."""
+def test_rank_of_the_first_answer_passage_is_a_metric_of_its_tables(name: str) -> None:
+    """Over all passages that the method returns, so that a passage below rank five counts."""
     loaded = experiment.load(f"sark/{name}")
     metrics = {str(metric).partition("#")[0] for metric in loaded.metrics or ()}
     handed_on = {method.composition.handed_on for method in loaded.methods if method.composition.handed_on}
@@ -95,7 +95,7 @@ def test_the_first_passage_with_an_answer_is_ranked_where_it_is_looked_for(name:
     assert {metric for metric in metrics if metric.startswith("has_answer_mrr")} == wanted
 
 
-def test_tables_1_and_6_are_asked_formally_too_so_that_drops_can_be_paired() -> None:
+def test_tables_1_and_6_include_formal_benchmarks_for_paired_drops() -> None:
     assert mixes(experiment.load("sark/table1")) == [{"informal": 0}, {"informal": 1}]
     assert mixes(experiment.load("sark/table6")) == [{"humor": 0}, {"humor": 1}, {"romance": 1}]
     assert mixes(experiment.load("sark/table2")) == mixes(experiment.load("sark/table3")) == [{"informal": 0.5}]
@@ -110,7 +110,7 @@ def test_table_2_trains_three_times_with_and_without_both_styles() -> None:
     assert seeds == {"sark": [42, 43, 44], "without SAT": [42, 43, 44]}
 
 
-def test_table_3_has_the_papers_six_readers_alone_with_sark_and_with_dprs_order() -> None:
+def test_table_3_has_six_readers_with_no_passages_sark_and_dpr_order() -> None:
     loaded = experiment.load("sark/table3")
     ways: dict[str, set[str]] = {}
     for method in loaded.methods:
@@ -134,19 +134,19 @@ def test_figure_4_has_every_reranker_at_every_depth() -> None:
         parts.setdefault(name, []).append(reranks_with(method))
     assert set(depths) == {"DPR order", "MiniLM", "mGTE", "BGE-Base", "BGE-Large", "RankGPT", "RankLlama", "SARK"}
     assert all(depth == [5, 10, 20, 30, 40, 50] for depth in depths.values())
-    # What stands in one curve differs in k alone, and no two curves are the same.
+    # Methods of one curve differ only in k, and no two curves are equal.
     assert all(item == part[0] for part in parts.values() for item in part)
     assert len({str(part[0]) for part in parts.values()}) == len(parts)
 
 
-def test_figure_5_asks_with_the_papers_shares() -> None:
+def test_figure_5_uses_the_style_shares_of_the_paper() -> None:
     formal = [round(100 * (1 - mix["informal"])) for mix in mixes(experiment.load("sark/figure5"))]
     assert formal == [80, 60, 50, 40, 20]
     assert stated(published("figure 5"), "formal") <= {str(share / 100) for share in formal}
 
 
 @pytest.mark.parametrize("profile", [None, "worlds"])
-def test_figure_8_trains_alike_but_for_the_weights(profile: str | None) -> None:
+def test_figure_8_trainings_differ_only_in_the_loss_weights(profile: str | None) -> None:
     whole, *others = experiment.load("sark/figure8", profile=profile).trainings
     assert whole.config.loss.lambda_fixed is None  # type: ignore[attr-defined]
     assert [differs(whole.config.model_dump(), other.config.model_dump()) for other in others] == [
@@ -166,7 +166,7 @@ def differs(item: dict[str, Any], other: dict[str, Any], at: str = "") -> set[st
     return results
 
 
-def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(tmp_path: Path) -> None:
+def test_worlds_base_training_has_the_same_rows_and_model_without_the_second_style(tmp_path: Path) -> None:
     loaded = experiment.load("sark/worlds", store=tmp_path)
     sark, base = loaded.trainings
     assert differs(sark.config.model_dump(), base.config.model_dump()) == {"loss.styles"}
@@ -177,7 +177,7 @@ def test_on_worlds_the_base_has_the_same_rows_and_model_without_the_other_style(
 
 
 @pytest.mark.slow
-def test_on_worlds_every_style_has_the_same_questions_which_no_training_saw() -> None:
+def test_worlds_styles_share_questions_that_no_training_contains() -> None:
     loaded = experiment.load("sark/worlds")
     queries = [load_benchmark(plan, loaded.metrics).benchmark for plan in loaded.benchmarks]
     assert [style_of_name(item.name).name for item in queries] == ["formal", "50 % informal", "informal", "humor", "romance"]
@@ -190,7 +190,7 @@ def test_on_worlds_every_style_has_the_same_questions_which_no_training_saw() ->
     assert queries[0].reference.split == "test"
 
 
-def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
+def test_each_ablation_changes_one_option_and_has_three_seeds() -> None:
     loaded = experiment.load("sark/ablations")
     by_name: dict[str, list[dict[str, Any]]] = {}
     for plan in loaded.trainings:
@@ -214,7 +214,7 @@ def test_each_ablation_changes_one_thing_and_has_three_seeds() -> None:
 
 
 @pytest.mark.slow
-def test_the_ranker_that_all_begin_from_was_taught_on_other_worlds() -> None:
+def test_initial_ranker_is_trained_on_other_worlds() -> None:
     loaded = experiment.load("sark/gain")
     seeds: dict[str, set[int]] = {}
     for plan in loaded.trainings:
@@ -228,7 +228,7 @@ def test_the_ranker_that_all_begin_from_was_taught_on_other_worlds() -> None:
     assert seeds["sark"] == seeds["without SAT"] == seeds["mixed lists"]
 
 
-def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_data_error_names_the_dataset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with raises("no-data-found"):
@@ -239,7 +239,7 @@ REAL = {None: "musique", "hotpotqa": "hotpotqa", "2wiki": "2wikimultihopqa", "ti
 
 
 @pytest.mark.parametrize("profile", REAL)
-def test_real_is_trained_on_the_sets_that_are_not_asked_except_by_the_control(profile: str | None) -> None:
+def test_real_trains_on_untested_datasets_except_for_the_control(profile: str | None) -> None:
     loaded = experiment.load("sark/real", profile=profile)
     base = f"rewritten/{REAL[profile]}"
     assert {plan.config.model_dump()["base"] for plan in loaded.benchmarks} == {base}
@@ -251,7 +251,7 @@ def test_real_is_trained_on_the_sets_that_are_not_asked_except_by_the_control(pr
 
 
 @pytest.mark.parametrize("profile", [None, "hotpotqa", "2wiki", "bible"])
-def test_real_asks_both_mirrors_and_trains_three_seeds_that_differ_in_style_alone(profile: str | None) -> None:
+def test_real_tests_both_style_mirrors_and_trains_three_seeds(profile: str | None) -> None:
     loaded = experiment.load("sark/real", profile=profile)
     assert [plan.config.model_dump()["restyled"] for plan in loaded.benchmarks] == ["evidence", "distractors"]
     with_sat, without = ([plan.config.model_dump() for plan in loaded.trainings if plan.name == name] for name in ("SARK", "without SAT"))
@@ -261,7 +261,7 @@ def test_real_asks_both_mirrors_and_trains_three_seeds_that_differ_in_style_alon
         assert {key for key in one["loss"] if one["loss"][key] != other["loss"][key]} == {"styles"}
 
 
-def test_real_data_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_real_data_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     with raises("no-data-found", where="recorded"):
         tasks_of(experiment.load("sark/real"))

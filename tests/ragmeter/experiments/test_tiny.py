@@ -1,4 +1,4 @@
-"""Tiny profiles of shipped experiments: each has a valid one, and ten of them, one of each kind, run to their tables."""
+"""Tiny profiles of shipped experiments: each has a valid one, and ten, one of each kind, run to their tables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ TEN = (
     "rerank/released",
     "end_to_end/scripted",
 )
-"""One of each kind; `make experiments-small` runs all tiny profiles."""
+"""One experiment of each kind; `make experiments-small` runs all tiny profiles."""
 USED = ["bge", "bge-reranker", "distilbert", "llama", "llama3", "qwen2.5", "qwen3", "qwen3-embedding", "rank-r1", "rankllama", "zephyr"]
-"""Random checkpoints that these need."""
+"""Random checkpoints that these experiments need."""
 TRAINED = {"ark": ("ark/table4", ["stage1", "stage2", "stage3"]), "gpr": ("gpr/figure2", ["towers"])}
 TRAINED |= {"sark": ("sark/table3", ["reranker"]), "clara": ("clara/figure7", ["scp", "instruction", "joint"])}
 """Of each approach an experiment of the ten that trains it by its `paper` options, and the stages."""
@@ -43,7 +43,7 @@ def test_every_experiment_has_a_valid_tiny_profile(name: str) -> None:
 
 @pytest.mark.parametrize("approach", TRAINED)
 def test_preset_tiny_keeps_the_paper_options_of_an_approach(approach: str) -> None:
-    """Steps are fewer and texts shorter; how a step is computed is the paper's."""
+    """Steps are fewer and texts shorter, but each step is computed as in the paper."""
     entry = next(entry for entry in experiment.load(TRAINED[approach][0]).trainings if entry.entry.id == approach).entry
     data = {"data": ["nq:train"], "validation": ["nq:dev"]} if approach == "sark" else {}
     paper, tiny = (
@@ -84,7 +84,7 @@ def test_experiments_on_real_data_are_skipped_without_their_folder(tmp_path: Pat
         assert tiny_profiles.run(name, Store(tmp_path))["ended"] == "skipped", name
 
 
-def test_results_are_written_one_by_one_and_finished_ones_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_written_one_by_one_and_finished_ones_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiny_profiles, "make", lambda folder: None)
     monkeypatch.setattr(tiny_profiles, "published", lambda folder: None)
     monkeypatch.chdir(tmp_path)

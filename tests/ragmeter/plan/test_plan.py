@@ -1,4 +1,4 @@
-"""Plans of whole experiments: every shipped one without keys, network or data; what is done is not counted again."""
+"""Plans of whole experiments: all shipped ones without keys, network or data; finished work is not counted again."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from results.store import queries
 from results.store.store import Store
 
 MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
-"""Experiments on many different worlds, of which a few questions each are made."""
+"""Experiments on many worlds, of which only a few questions each are generated."""
 MADE_FIRST = {"clara/real": ["./real-base"]}
-"""Bases that a tool makes; their size is unknown before."""
+"""Bases that a tool creates; their size is unknown before."""
 COUNTED_LATER = {"ark/real-kg"}
-"""Experiments on files of questions, which are counted once the files are there."""
+"""Experiments on question files, which are counted once the files exist."""
 NOT_HERE = {"ark/table2", "ark/table7", "clara/table3", "clara/table6", "sark/table1", "gpr/table1"}
 
 
 @pytest.fixture(autouse=True)
 def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No keys, no data, no weights in a cache, and no network to get them from."""
+    """Remove keys, data, cached weights and the network."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "RAGMETER_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -72,7 +72,7 @@ ADAPTERS = {
     "clara/table3": ["OpenMatch/RAG-DDR/Kr_model_for_Llama3_8b", "OpenMatch/RAG-DDR/Gen_model_Llama3_8b"],
     "clara/table8": ["ielabgroup/Rank-R1-7B-v0.1"],
 }
-"""Adapters that experiments put onto weights."""
+"""Adapters that experiments add to weights."""
 
 
 def vendor(model: str) -> str:
@@ -89,7 +89,7 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     assert not store.exists()
     vendors = {url: {vendor(model) for at, model in result.endpoints if at == url} for url, _ in result.endpoints}
     assert all(len(names) == 1 for names in vendors.values()), vendors
-    # Nothing is silently nothing: a row without questions or lengths says so, and all models have a known size.
+    # No zero is silent: a row without questions or lengths is reported, and all models have a known size.
     for row in result.tasks if name not in COUNTED_LATER else ():
         assert row.key["questions"] > 0
         assert row.origin in ("sampled", "stated", "counted")
@@ -102,7 +102,7 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     if name in NOT_HERE:
         assert "data" in {item.kind for item in result.missing}
         assert models
-    # An adapter is named where it is missing, and one that is still to be trained, or its base, is not.
+    # A missing adapter is reported; one that is still to be trained, or its base, is not.
     assert [adapter for adapter in ADAPTERS.get(name, ()) if not any(adapter in what for what in models)] == []
     assert not (name.endswith("/worlds") and models)
     for item in result.missing:
@@ -115,7 +115,7 @@ def test_every_shipped_experiment_is_planned_without_keys_data_or_weights(name: 
     assert len(shown.get().splitlines()) <= LINES
 
 
-def test_a_published_table_is_planned_with_everything_known_of_it(tmp_path: Path) -> None:
+def test_plan_of_a_published_table_has_no_unknowns(tmp_path: Path) -> None:
     result = planned("ark/table2", tmp_path)
     kinds = [item.kind for item in result.missing]
     # Ten benchmarks, two training sets; three models behind keys; six models' weights.
@@ -139,20 +139,20 @@ def test_a_published_table_is_planned_with_everything_known_of_it(tmp_path: Path
     assert first["Full"] <= 31_500 * 100
 
 
-def test_benchmarks_of_one_name_show_what_differs(tmp_path: Path) -> None:
+def test_benchmarks_with_equal_names_show_their_differences(tmp_path: Path) -> None:
     rows = planned("sark/figure5", tmp_path).tasks
     assert list(dict.fromkeys(row.key["variant"] for row in rows)) == [f"mix.informal={share}" for share in (0.2, 0.4, 0.5, 0.6, 0.8)]
     assert {row.key["variant"] for row in planned("ark/table2", tmp_path).tasks} == {""}
 
 
-def test_trainings_that_share_replies_pay_for_them_once(tmp_path: Path) -> None:
+def test_trainings_that_share_replies_count_them_once(tmp_path: Path) -> None:
     result = planned("sark/table2", tmp_path)
     data = [row.work.count("calls") for row in result.stages if row.key["stage"] == "data"]
     assert data[0] > 0
     assert set(data[1:]) == {0.0}
 
 
-def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> None:
+def test_sark_training_plan_has_the_rows_and_steps_of_the_paper(tmp_path: Path) -> None:
     result = planned("sark/table2", tmp_path)
     trained = [row.key for row in result.stages if row.key["stage"] == "reranker"]
     assert len(trained) == 6
@@ -165,7 +165,7 @@ def test_the_papers_training_of_sark_has_its_rows_and_steps(tmp_path: Path) -> N
     assert first.work.count("calls") == rows * (2 * (1 + 50 + 100) + 1 + 1 + 6)
 
 
-def test_an_index_over_one_corpus_is_built_once(tmp_path: Path) -> None:
+def test_plan_counts_an_index_over_one_corpus_once(tmp_path: Path) -> None:
     text = """
 name: x
 benchmarks: [{id: hotpotqa, split: dev, setting: corpus}]
@@ -174,7 +174,7 @@ methods: [{id: dense}, {id: dense, name: again, k: 3}, {id: hybrid}]
     rows = of(text, tmp_path).tasks
     assert "index" in rows[0].parts
     assert "index" not in rows[1].parts
-    # Of hybrid's two indexes the dense one is there by then, that of BM25 is not.
+    # Of hybrid's two indexes, the dense one exists by then, and that of BM25 does not.
     assert rows[2].parts["index"].uses == ()
     assert rows[2].parts["index"].bytes > 0
     # 7,405 questions with ten passages each, 148 tokens of MiniLM's 384 components; kept in index and cache.
@@ -202,10 +202,10 @@ methods:
 
 
 @pytest.mark.slow
-def test_plans_of_graph_rag_hold_native_contexts_and_all_that_building_asks(tmp_path: Path) -> None:
+def test_graph_rag_plan_includes_native_contexts_and_building_calls(tmp_path: Path) -> None:
     store = Store(tmp_path)
     loaded = experiment.parse(NATIVE, "x.yaml", store=tmp_path)
-    # Each on its own: what two share is planned for the first alone.
+    # Each separately: work that two share is planned only for the first.
     rows = [plan_of(replace(loaded, methods=(method,)), store).tasks[0] for method in loaded.methods]
     with RunProgress(1, quiet=True) as progress:
         execute(states(tasks_of(loaded), store), store, Services(artifacts=tmp_path / "artifacts"), progress)
@@ -214,12 +214,12 @@ def test_plans_of_graph_rag_hold_native_contexts_and_all_that_building_asks(tmp_
     for row in rows:
         run = runs[row.key["method"]]
         planned_work = total(part for name, part in row.parts.items() if name != "index")
-        # Lengths are means of samples: a twentieth to spare.
+        # Lengths are means of samples: 5 % tolerance.
         assert 0.95 * spent[run].prompt_tokens <= planned_work.count("prompt") / 4 <= 4 * spent[run].prompt_tokens, row.key
         assert 0.95 * built[run].prompt_tokens <= row.parts["index"].count("prompt"), row.key
 
 
-def test_what_a_reader_takes_is_a_closed_form_of_the_questions(tmp_path: Path) -> None:
+def test_reader_work_is_a_closed_form_of_the_questions(tmp_path: Path) -> None:
     text = """
 name: x
 benchmarks: [{id: hotpotqa, split: dev, limit: 1000}]
@@ -237,7 +237,7 @@ methods:
     assert cost.usd == pytest.approx((cost.count("prompt") * 3 + 50_000 * 10) / 1e6)
 
 
-def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) -> None:
+def test_component_without_a_cost_model_is_listed_as_unknown(tmp_path: Path) -> None:
     text = (
         "name: x\nbenchmarks: [{id: hotpotqa, split: dev}]\nmethods: [{id: no_retrieval, reader: {id: causal, "
         "config: {model: who/knows}}}]\n"
@@ -247,7 +247,7 @@ def test_a_part_that_nothing_is_known_of_is_listed_as_unknown(tmp_path: Path) ->
     assert result.totals["tasks"].count("completion") == 7405 * 32
 
 
-def test_a_part_that_states_no_work_is_unknown_and_the_total_a_lower_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_component_without_declared_work_makes_the_total_a_lower_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known, entry = METHODS.get, METHODS.get("bm25_reranker")
     monkeypatch.setattr(
         METHODS, "get", lambda name, where=None: replace(entry, work=None) if name == entry.id else known(name, where=where)
@@ -259,7 +259,7 @@ def test_a_part_that_states_no_work_is_unknown_and_the_total_a_lower_bound(tmp_p
     assert result.totals["all"].bytes > 0
 
 
-def test_an_app_is_asked_once_per_question_at_its_price(tmp_path: Path) -> None:
+def test_app_is_called_once_per_question_at_its_price(tmp_path: Path) -> None:
     app = "{id: http, config: {url: 'http://localhost:1/ask', usd_per_call: 0.5}}"
     result = of(f"name: x\nbenchmarks: [{{id: hotpotqa, split: dev, limit: 10}}]\nmethods: [{app}]\n", tmp_path)
     total = result.totals["tasks"]
@@ -267,21 +267,21 @@ def test_an_app_is_asked_once_per_question_at_its_price(tmp_path: Path) -> None:
     assert total.unknown == ("tokens of the app at http://localhost:1/ask",)
 
 
-def test_every_shipped_part_states_its_work_and_needs() -> None:
+def test_every_shipped_component_declares_its_work_and_needs() -> None:
     entries = [entry for entry in (*METHODS, *TRAININGS) if entry.factory.__module__.startswith("methods.")]
     assert [entry.id for entry in entries if entry.work is None] == []
     assert [entry.id for entry in entries if entry.needs is None and entry.id in TRAININGS] == []
 
 
-def test_endpoints_are_named_with_who_asks_them(tmp_path: Path) -> None:
+def test_endpoints_are_listed_with_their_callers(tmp_path: Path) -> None:
     endpoints = planned("sark/table1", tmp_path).endpoints
     assert {"sark", "DPR order"} <= set(endpoints["http://localhost:8000/v1", "Qwen/Qwen2.5-14B-Instruct"])
     assert [askers for at, askers in endpoints.items() if at[1] != "Qwen/Qwen2.5-14B-Instruct"] == [("RankGPT",)]
-    # A training whose graphs are made without a model asks nobody.
+    # A training whose graphs are built without a model calls none.
     assert planned("ark/worlds", tmp_path).endpoints == {}
 
 
-def test_prompts_of_data_that_are_here_are_counted_as_the_reader_estimates_them(tmp_path: Path) -> None:
+def test_prompts_of_local_data_are_counted_by_the_reader_estimate(tmp_path: Path) -> None:
     text = """
 name: x
 benchmarks: [{id: worlds/multihop, split: test, limit: 20, config: {questions: 20}}]
@@ -301,7 +301,7 @@ methods: [{id: bm25, k: 3, reader: {id: chat, config: {llm: {model: m, key_varia
     assert (ours.count("calls"), ours.count("completion")) == (theirs.calls, theirs.completion_tokens)
 
 
-def test_a_few_generated_questions_stand_for_all(tmp_path: Path) -> None:
+def test_generated_questions_are_sampled_for_the_estimate(tmp_path: Path) -> None:
     text = """
 name: x
 benchmarks: [{id: worlds/long, split: test, config: {worlds: 3, questions: 60}}]
@@ -334,7 +334,7 @@ def ragmeter(*arguments: object) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
+def test_plan_excludes_answered_questions(tmp_path: Path) -> None:
     file, store = tmp_path / "x.yaml", tmp_path / "store"
     file.write_text(SMALL)
     before = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])
@@ -357,7 +357,7 @@ def test_what_is_answered_is_not_counted_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_dry_run_ends_with_two_where_something_is_missing(tmp_path: Path) -> None:
+def test_dry_run_exits_with_2_if_a_requirement_is_missing(tmp_path: Path) -> None:
     store = tmp_path / "store"
     code, response = ragmeter("run", "ark/table2", "--dry-run", "--store", store)
     assert code == 2
@@ -374,7 +374,7 @@ def test_a_dry_run_ends_with_two_where_something_is_missing(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
+def test_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
     arguments = ("run", "ark/table3", "--dry-run", "--store", tmp_path, "--json")
     slower = json.loads(ragmeter(*arguments, "--utilization", "0.2")[1])
     faster = json.loads(ragmeter(*arguments)[1])
@@ -386,7 +386,7 @@ def test_the_plan_is_typed_json_with_its_assumptions(tmp_path: Path) -> None:
     assert slower["totals"] == faster["totals"]
 
 
-def test_a_training_alone_is_planned(tmp_path: Path) -> None:
+def test_single_training_can_be_planned(tmp_path: Path) -> None:
     code, output = ragmeter("train", "clara", "--preset", "worlds", "--dry-run", "--store", tmp_path / "store", "--json")
     value = json.loads(output)
     assert (code, value["missing"]) == (0, [])
@@ -400,13 +400,13 @@ def test_a_training_alone_is_planned(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_share_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
+def test_invalid_utilization_is_wrong_usage(tmp_path: Path) -> None:
     for share in ("0", "1.5", "-1"):
         assert ragmeter("run", "first", "--dry-run", "--utilization", share, "--store", tmp_path)[0] != 0
 
 
 @pytest.mark.slow
-def test_a_plan_imports_no_model_library() -> None:
+def test_plan_imports_no_model_library() -> None:
     code = (
         "import sys; from ragmeter.cli import app; app(['run', 'clara/table8', '--dry-run', '--json'], standalone_mode=False); "
         "sys.stderr.write(str({'torch', 'transformers', 'openai', 'bm25s'} & set(sys.modules)))"

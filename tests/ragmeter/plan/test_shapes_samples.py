@@ -1,4 +1,4 @@
-"""A plan of a few records of a large data set says that it is one."""
+"""Plans of small samples of large datasets name them as samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHIPPED = ("clara/table18", "gpr/table1", "sark/table3", "ark/table2")
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three questions of LongBench, and 40 rows of CLaRa's pretraining."""
+    """Write three questions of LongBench, and 40 rows of CLaRa's pretraining."""
     monkeypatch.setenv("RAGMETER_OFFLINE", "1")
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     for name in ("longbench", "clara"):
@@ -46,30 +46,30 @@ def shape(name: str, limit: int | None = None, **value: Any) -> Shape:
     return shape_of(*options(name, value), limit=limit)
 
 
-def test_fewer_questions_than_the_card_states_are_a_sample(data: Path) -> None:
+def test_fewer_questions_than_the_card_are_marked_as_a_sample(data: Path) -> None:
     result = shape("longbench/qasper")
     assert (result.questions, result.whole_number) == (3, 200)
 
 
-def test_as_many_as_are_asked_for_are_no_sample(data: Path) -> None:
+def test_limited_benchmark_is_not_marked_as_a_sample(data: Path) -> None:
     assert shape("longbench/qasper", limit=3).whole_number is None
     assert shape("longbench/qasper", limit=4).whole_number == 200
 
 
-def test_rows_of_a_training_are_counted_against_the_papers(data: Path) -> None:
+def test_training_rows_are_compared_with_the_paper(data: Path) -> None:
     result = shape("clara_stages/pretraining:train")
     assert (result.questions, result.whole_number) == (40, 6_000_000)
     assert shape("clara_stages/pretraining:train", first=10).whole_number is None
 
 
-def test_what_is_made_or_not_here_is_no_sample(data: Path) -> None:
+def test_generated_and_missing_data_are_not_marked_as_a_sample(data: Path) -> None:
     assert shape("worlds/multihop").whole_number is None
     assert shape("longbench/narrativeqa").whole_number is None
     assert shape("longbench/narrativeqa").questions == 200
 
 
 @pytest.mark.slow
-def test_the_plan_says_so_to_people_and_programs(data: Path) -> None:
+def test_plan_reports_samples_in_text_and_json(data: Path) -> None:
     (data / "x.yaml").write_text("name: x\nbenchmarks: [{id: longbench/qasper}]\nmethods: [{id: bm25}]\n")
     arguments = ["run", str(data / "x.yaml"), "--dry-run", "--store", str(data / "store")]
     response = " ".join(CliRunner().invoke(app, arguments).output.split())
@@ -82,7 +82,7 @@ def test_the_plan_says_so_to_people_and_programs(data: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
-def test_words_are_whole_on_a_narrow_terminal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_does_not_break_words_on_a_narrow_terminal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
 
@@ -99,7 +99,7 @@ def test_words_are_whole_on_a_narrow_terminal(name: str, tmp_path: Path, monkeyp
     assert wide <= words(80)
 
 
-def test_a_file_that_is_not_there_is_looked_for_once_by_each_name(data: Path) -> None:
+def test_missing_file_is_searched_once_per_name(data: Path) -> None:
     (absent,) = shape("clara_stages/instruction_tuning:train").absent
     names = str(absent.where).partition("looked for ")[2].removesuffix(")").split(", ")
     assert "instruction_tuning.jsonl" in names

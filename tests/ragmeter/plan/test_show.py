@@ -1,4 +1,4 @@
-"""The one screen of a plan: the wall time that is expected here, and how many lines there are."""
+"""The printed plan: expected wall time on this machine, and the number of lines."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def shown(plan: Plan) -> list[str]:
         ((0.5, None), ["at least 30 min", "1 task not measured yet"]),
     ],
 )
-def test_wall_time_is_that_of_earlier_runs_or_unknown(plan: Plan, hours: Sequence[float | None], pieces: list[str]) -> None:
+def test_wall_time_comes_from_earlier_runs_or_is_unknown(plan: Plan, hours: Sequence[float | None], pieces: list[str]) -> None:
     measured = replace(plan, tasks=tuple(replace(row, measured_hours=each) for row, each in zip(plan.tasks, hours, strict=True)))
     (line,) = [line for line in shown(measured) if "wall time" in line]
     assert [piece for piece in pieces if piece not in line] == []
 
 
-def test_lines_beyond_ten_are_counted(plan: Plan) -> None:
+def test_lines_beyond_ten_are_summarized_by_a_count(plan: Plan) -> None:
     many = replace(plan, mappings={f"data{number}": "question: query" for number in range(20)})
     lines = shown(many)
     assert len(lines) == LINES

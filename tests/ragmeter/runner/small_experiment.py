@@ -1,4 +1,4 @@
-"""A small experiment's runs: found by name, judged, and read as the store has them."""
+"""Runs of a small experiment: find them by name, judge them, and read them from the store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def runs(store: Store, *names: str) -> list[RunRow]:
 
 
 def llm(name: str, url: str, **options: Any) -> Judge:
-    """A judge; options of the endpoint are among the others."""
+    """Build a judge; options of the endpoint are among the options."""
     endpoint = {option: options.pop(option) for option in ChatConfig.model_fields if option in options}
     model = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "timeout_s": 30.0, **endpoint}
     return Judge.of(name, {"llm": model, **options})

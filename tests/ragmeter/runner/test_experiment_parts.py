@@ -30,7 +30,7 @@ def table(folder: Path) -> list[object]:
 
 
 @pytest.mark.slow
-def test_three_parts_merged_give_the_table_of_the_whole_run(tmp_path: Path) -> None:
+def test_merging_three_parts_gives_the_table_of_the_whole_run(tmp_path: Path) -> None:
     run(tmp_path / "whole", None)
     ran = [run(tmp_path / str(index), (index, 3)) for index in range(3)]
     assert sorted(name for part in ran for name in part) == ["bm25", "gold_answer", "other", "random"]

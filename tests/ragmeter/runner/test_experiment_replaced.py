@@ -1,4 +1,4 @@
-"""An experiment that takes the place of another one of its name says which runs are left in no experiment."""
+"""An experiment that replaces another one of its name reports runs that no experiment shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def _without_experiment(store: Store) -> int:
 
 
 @pytest.mark.slow
-def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, answered: Path, experiment_text: str, tmp_path: Path) -> None:
+def test_rerun_with_another_file_of_the_name_reports_remaining_runs(
+    call: Call, store: Store, answered: Path, experiment_text: str, tmp_path: Path
+) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(experiment_text.replace("{id: bm25}", "{id: bm25, k: 3}"))
     response = _run(call, other, store)
@@ -39,9 +41,7 @@ def test_another_file_of_the_name_says_what_is_left(call: Call, store: Store, an
 
 
 @pytest.mark.slow
-def test_the_same_file_is_reported_where_runs_are_left_and_not_where_all_are_kept(
-    call: Call, store: Store, experiment_text: str, tmp_path: Path
-) -> None:
+def test_changed_experiment_is_reported_only_if_runs_are_replaced(call: Call, store: Store, experiment_text: str, tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("# all that it had\n" + experiment_text.replace("metrics: [em]", "metrics: [em, f1]"))
     assert _run(call, file, store) == ""
@@ -53,7 +53,7 @@ def test_the_same_file_is_reported_where_runs_are_left_and_not_where_all_are_kep
     assert _without_experiment(store) == 4
 
 
-def test_a_run_that_another_experiment_shows_is_not_left(store: Store, experiment_text: str) -> None:
+def test_run_shown_by_another_experiment_is_not_reported(store: Store, experiment_text: str) -> None:
     tasks = tasks_of(experiment.parse(experiment_text, "x.yaml"))
     runs = [task.run.run for task in tasks]
     assert left_behind(store, "small", "other", None, runs[1:]) is not None
@@ -62,16 +62,14 @@ def test_a_run_that_another_experiment_shows_is_not_left(store: Store, experimen
     assert left_behind(store, "unknown", "other", None, []) is None
 
 
-def test_a_store_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+def test_missing_store_is_not_created(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "none", ignore_errors=True)
     assert left_behind(Store(tmp_path / "none"), "small", "text", None, []) is None
     assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow
-def test_runs_of_another_seed_stay_as_repeats_of_their_rows_on_one_board(
-    call: Call, store: Store, answered: Path, experiment_text: str
-) -> None:
+def test_runs_with_another_seed_become_repeats_on_one_board(call: Call, store: Store, answered: Path, experiment_text: str) -> None:
     file = answered / "x.yaml"
     file.write_text(experiment_text + "\nseed: 7\n")
     assert _run(call, file, store) == ""

@@ -1,4 +1,4 @@
-"""Judging what is stored: who judges whom, what goes on after a break, and judging by an experiment file."""
+"""Judging of stored answers: pairs, resuming, and judges in an experiment file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def experiment_text(small: ModuleType) -> str:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Judges that a test registers are gone after it."""
+    """Unregister judges after the test."""
     list(JUDGES)
     before = dict(JUDGES._entries)
     yield
@@ -50,7 +50,7 @@ def scratch() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_pair_judge_compares_with_the_reference_or_all_with_all(small: ModuleType, store: Store) -> None:
+def test_pairwise_judge_compares_with_the_reference_or_all_pairs(small: ModuleType, store: Store) -> None:
     pairwise = Judge.of("rule_pairwise")
     every = small.runs(store)
 
@@ -66,23 +66,23 @@ def test_a_pair_judge_compares_with_the_reference_or_all_with_all(small: ModuleT
         assert item.runs[0].run < item.runs[1].run
 
 
-def test_a_run_named_twice_is_judged_once(small: ModuleType, store: Store) -> None:
+def test_run_listed_twice_is_judged_once(small: ModuleType, store: Store) -> None:
     bm25 = small.runs(store, "bm25")
     assert len(judgings([JudgePlan(Judge.of("rule_match"))], bm25 * 2)) == 1
     assert judgings([JudgePlan(Judge.of("rule_pairwise"))], bm25 * 2) == []
 
 
 class FragileConfig(JudgeConfig):
-    """No options."""
+    """Options without fields."""
 
 
 class Fragile:
-    """A judge that breaks after some questions.
+    """Judge that fails after some questions.
 
     Attributes:
-        left: Questions that it still judges.
-        requested: All that it judged.
-        error: What it raises then.
+        left: Number of questions that it still judges.
+        requested: Judged questions.
+        error: Error that it raises then.
     """
 
     in_flight = 1
@@ -126,14 +126,14 @@ def fragile(kind: Any) -> Judge:
         criteria=criteria,
     )
     def make(config: FragileConfig, services: Services) -> Fragile:
-        """It breaks."""
+        """Raise an error."""
         return Fragile(config, services)
 
     return Judge.of(f"test_{kind}")
 
 
 @pytest.mark.parametrize(("kind", "error"), [("point", KeyboardInterrupt), ("pair", UserError)])
-def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
+def test_killed_judging_resumes_without_duplicates(
     small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException]
 ) -> None:
     mine = fragile(kind)
@@ -162,7 +162,7 @@ def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
 
 
 @pytest.mark.parametrize(("kind", "error"), [("point", GeneratorExit), ("pair", KeyError)])
-def test_questions_for_which_a_judge_raises_are_unscored_and_judged_again(
+def test_questions_with_a_judge_exception_are_unscored_and_judged_again(
     small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = fragile(kind)
@@ -183,7 +183,7 @@ def test_questions_for_which_a_judge_raises_are_unscored_and_judged_again(
     [Score(float("nan")), Score(2.0), Score("good"), Score(None, "unread"), None],
     ids=["nan", "range", "text", "unread", "nothing"],
 )
-def test_scores_that_are_none_leave_the_question_unscored(scratch: None, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_judge_scores_leave_the_question_unscored(scratch: None, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = fragile("point")
     monkeypatch.setattr(Fragile, "score", lambda self, item, calls: {"luck": value})
     (score,) = scores_of(mine.build(Services()), mine.entry, None, []).values()  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_scores_that_are_none_leave_the_question_unscored(scratch: None, value: 
 
 
 @pytest.mark.slow
-def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, store: Store) -> None:
+def test_only_unscored_questions_are_judged_again_on_request(small: ModuleType, store: Store) -> None:
     sick = {"on": True}
     truth = WorldTruth.of(small.REFERENCE)
 
@@ -225,8 +225,8 @@ def test_only_what_has_no_value_is_judged_again_when_asked(small: ModuleType, st
 
 
 @pytest.mark.slow
-def test_no_judgment_waits_for_the_slow_reply_to_another(small: ModuleType, store: Store) -> None:
-    """One call in twenty hangs; what it does not belong to is in the store before it ends."""
+def test_slow_reply_does_not_delay_other_judgments(small: ModuleType, store: Store) -> None:
+    """One call in twenty hangs; other judgments are in the store before it ends."""
     slow, begun, numbers = threading.Event(), threading.Event(), count()
 
     def answer(request: ChatRequest) -> Written:
@@ -255,7 +255,7 @@ def test_no_judgment_waits_for_the_slow_reply_to_another(small: ModuleType, stor
 
 
 @pytest.mark.slow
-def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: Store) -> None:
+def test_failed_questions_are_judged(small: ModuleType, store: Store) -> None:
     run = small.runs(store, "bm25")[0].run
     first = store.predictions(run)[0].question_id
     answer_again(store, run, [Prediction(first, "", notes={FAILED: "timeout"})])
@@ -269,7 +269,7 @@ def judged_experiment(experiment: str, url: str, judges: str) -> str:
 
 
 @pytest.mark.slow
-def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, store: Store, tmp_path: Path) -> None:
+def test_experiment_file_runs_match_grounding_and_pairwise_judges(small: ModuleType, store: Store, tmp_path: Path) -> None:
     pytest.importorskip("ragas")
     truth = WorldTruth.of(small.REFERENCE)
     server = truth.server()
@@ -311,7 +311,7 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
 
 
 @pytest.mark.slow
-def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, store: Store, tmp_path: Path) -> None:
+def test_failed_questions_are_answered_and_judged_again(small: ModuleType, store: Store, tmp_path: Path) -> None:
     rule, pairwise = Judge.of("rule_match"), Judge.of("rule_pairwise")
     (run,) = small.runs(store, "bm25")
     small.judge(store, rule, [run])
@@ -321,7 +321,7 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
     file.write_text(small.EXPERIMENT + "judges: [rule_match, rule_pairwise]\n")
 
     def executed(**options: bool) -> tuple[float | None, str | None]:
-        """Run the experiment and return what the rules say of the question: the value, and who wins against the gold."""
+        """Run the experiment and return the rule verdicts on the question: the value, and the winner against the gold."""
         assert not run_experiment(file, store=store.folder, **options).failed
         shown = {row.method: row for row in small.runs(store)}
         match = judgings([JudgePlan(pairwise)], [shown["bm25"], shown["gold_answer"]])[0].about

@@ -1,4 +1,4 @@
-"""Judgings read again without a call: every verdict accounted for under faults, and by another policy."""
+"""Judgings replayed without calls: every verdict is accounted for under faults and with another policy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ JUDGED = ("battles", "battle_calls", "judge_calls", "scores", "summaries")
 
 
 @pytest.mark.slow
-def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
+def test_pairwise_judging_of_all_pairs_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
     """A fifth of the tries and a fifth of the replies are faulty."""
     repetitions, chosen = 2, ["bm25", "random + extractive", "gold_answer"]
     faults = Faults(passing=0.2)
@@ -86,7 +86,7 @@ def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: Mo
 
 
 class Sheet:
-    """A match judging whose replies are given, kept in the store's cache."""
+    """Match judging with given replies in the store's cache."""
 
     def __init__(self, small: ModuleType, store: Store) -> None:
         self.truth = WorldTruth.of(small.REFERENCE)
@@ -108,7 +108,7 @@ class Sheet:
 
 
 @pytest.mark.slow
-def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(small: ModuleType, store: Store) -> None:
+def test_replay_with_another_policy_keeps_old_scores_and_makes_no_call(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     before = judgments.scores(store, sheet.run.run, str(sheet.judge))
     drop = sheet.other(partial="drop")
@@ -128,13 +128,13 @@ def test_a_replay_by_another_policy_leaves_the_old_numbers_and_makes_no_call(sma
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [{"scripted": "worlds/multihop:test", "corruption": 0.2}, {"local": POCKET}], ids=["script", "weights"])
-def test_what_a_model_of_this_process_said_is_read_again_without_it(
+def test_replies_of_a_local_model_are_replayed_without_it(
     small: ModuleType, store: Store, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any]
 ) -> None:
     judge = Judge.of("match", {"llm": model, "exact": "none", "repetitions": 2})
     runs = small.runs(store, "random + extractive", "gold_answer")
     small.judge(store, judge, runs)
-    tables = [name for name in JUDGED if name != "summaries"]  # whose last bits depend on the order of the rows
+    tables = [name for name in JUDGED if name != "summaries"]  # whose last bits depend on the row order
     before = small.rows(store, *tables)
     made = [call for run in runs for calls in judgments.calls(store, run.run, str(judge)).values() for call in calls]
     cached = set(ResponseCache(store.cache).get([call.key for call in made if call.key is not None]))
@@ -147,13 +147,13 @@ def test_what_a_model_of_this_process_said_is_read_again_without_it(
     results = again(store, judge)
     assert [(item.lost, item.changed) for item in results] == [(0, 0)] * 2
     assert sum(item.calls for item in results) == sum(call.key is not None for call in made)
-    # Nor is it opened to find that all is judged.
+    # It is not opened to find that everything is judged.
     small.judge(store, judge, runs)
     assert small.rows(store, *tables) == before
 
 
 @pytest.mark.slow
-def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(small: ModuleType, store: Store) -> None:
+def test_missing_reply_is_unscored_under_another_policy(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     calls = judgments.calls(store, sheet.run.run, str(sheet.judge))
     read = [question for question, made in calls.items() if counting(made)[0].parsed.value is not None]
@@ -165,12 +165,12 @@ def test_a_reply_that_is_not_kept_any_more_is_unscored_under_another_policy(smal
     assert (result.calls, result.lost) == (sheet.calls - len(read), len(read))
     after = judgments.scores(store, sheet.run.run, str(drop))
     assert {score["accuracy"].unscored for question, score in after.items() if question in read} == {LOST}
-    # A reply that could not be read then stays what it was.
+    # An unreadable reply then stays unreadable.
     assert {q: s for q, s in after.items() if q not in read} == {q: s for q, s in before.items() if q not in read}
 
 
 @pytest.mark.slow
-def test_what_the_same_judge_read_outlives_its_replies(small: ModuleType, store: Store) -> None:
+def test_replay_of_the_same_judge_keeps_verdicts_without_replies(small: ModuleType, store: Store) -> None:
     sheet = Sheet(small, store)
     before = judgments.scores(store, sheet.run.run, str(sheet.judge))
     store.cache.unlink()
@@ -181,7 +181,7 @@ def test_what_the_same_judge_read_outlives_its_replies(small: ModuleType, store:
 
 
 @pytest.mark.slow
-def test_rules_judge_anew_when_replayed(small: ModuleType, store: Store) -> None:
+def test_rule_judges_judge_again_in_a_replay(small: ModuleType, store: Store) -> None:
     loose, strict = Judge.of("rule_match", {"partial_f1": 0.05}), Judge.of("rule_match", {"partial_f1": 1.0})
     (run,) = small.runs(store, "random + extractive")
     for item in (loose, strict):
@@ -195,8 +195,8 @@ def test_rules_judge_anew_when_replayed(small: ModuleType, store: Store) -> None
 
 
 @pytest.mark.slow
-def test_what_is_unscorable_stays_so_under_another_policy(small: ModuleType, store: Store) -> None:
-    """Nothing is asked of a question without gold, and yet it is counted by every judge."""
+def test_unscorable_question_stays_unscorable_under_another_policy(small: ModuleType, store: Store) -> None:
+    """A question without gold needs no call, but every judge counts it."""
     (run,) = small.runs(store, "random + extractive")
     first = store.predictions(run.run)[0].question_id
     with store.database.writing() as connection:

@@ -37,7 +37,7 @@ metrics: [em, f1(rules=hotpotqa), recall@5, mrr@10]
 
 
 class Silent:
-    """Progress that shows nothing and remembers stages."""
+    """Progress that shows nothing and records stages."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Methods that a test registers are gone after it."""
+    """Unregister methods after the test."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield
@@ -78,19 +78,19 @@ def run(store: Store, text: str = FILE, progress: Silent | None = None, **option
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
-    """The folder of a store in which the experiment was run, not to be written to; and how its tasks ended."""
+    """Return the folder of a store in which the experiment was run, and the outcomes of its tasks; do not write to it."""
     store = Store(tmp_path_factory.mktemp("once") / "store")
     return store.folder, run(store)
 
 
 @pytest.fixture
 def finished(once: tuple[Path, list[Outcome]], tmp_path: Path) -> Store:
-    """A copy of that store."""
+    """Return a copy of that store."""
     return Store(Path(shutil.copytree(once[0], tmp_path / "finished")))
 
 
 def rows(store: Store) -> dict[str, list[tuple]]:
-    """Everything that must be equal between two executions (times are not)."""
+    """Return everything that must be equal between two executions (not times)."""
     columns = {
         "predictions": "run, question, answer, notes",
         "evidence": "run, question, rank, id, score",
@@ -103,14 +103,14 @@ def rows(store: Store) -> dict[str, list[tuple]]:
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_every_question_scored_on_every_metric(finished: Store, once: tuple[Path, list[Outcome]]) -> None:
+def test_finished_run_has_every_question_scored_on_every_metric(finished: Store, once: tuple[Path, list[Outcome]]) -> None:
     assert [outcome.status for outcome in once[1]] == [FINISHED] * 3
     for row in queries.runs(finished, "small"):
         assert (row.done, row.status) == (12, FINISHED)
         assert set(finished.scored(row.run).values()) == {12}
 
 
-def test_stored_scores_are_those_of_the_predictions(finished: Store, once: tuple[Path, list[Outcome]]) -> None:
+def test_stored_scores_equal_the_scores_of_the_predictions(finished: Store, once: tuple[Path, list[Outcome]]) -> None:
     task = once[1][0].task
     questions = {q.id: q for q in task.loaded.benchmark.questions}
     predictions = finished.predictions(task.run.run)
@@ -121,7 +121,7 @@ def test_stored_scores_are_those_of_the_predictions(finished: Store, once: tuple
         assert sorted(columns[task.run.run, metric].tolist()) == sorted(values.tolist())
 
 
-def test_the_control_with_the_gold_answer_is_perfect_and_never_the_reference(finished: Store) -> None:
+def test_gold_answer_control_is_perfect_and_never_the_reference(finished: Store) -> None:
     (board,) = boards(finished, "small")
     assert board.reference == "bm25"
     gold = next(row for row in board.rows if row.run.method == "gold_answer")
@@ -132,7 +132,7 @@ def test_the_control_with_the_gold_answer_is_perfect_and_never_the_reference(fin
 
 
 @pytest.mark.slow
-def test_running_again_answers_nothing_and_changes_nothing(finished: Store) -> None:
+def test_rerun_answers_and_changes_nothing(finished: Store) -> None:
     before = rows(finished)
     progress = Silent()
     outcomes = run(finished, progress=progress)
@@ -142,7 +142,7 @@ def test_running_again_answers_nothing_and_changes_nothing(finished: Store) -> N
 
 
 @pytest.mark.slow
-def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) -> None:
+def test_experiments_that_share_a_run_keep_their_row_names(store: Store) -> None:
     def execute_as(name: str, method: str) -> None:
         text = FILE.replace("name: small", f"name: {name}").replace("{id: bm25}", f"{{id: bm25, name: {method}}}")
         result = experiment.parse(text, "x")
@@ -158,20 +158,20 @@ def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) 
         assert (board.rows[0].run.method, board.reference) == (method, method)
 
 
-def test_the_same_work_twice_in_one_experiment_is_refused() -> None:
+def test_duplicate_work_in_one_experiment_is_refused() -> None:
     with raises("duplicate-work"):
         tasks_of(experiment.parse(FILE.replace("{id: random}", "{id: bm25, name: again}"), "x"))
 
 
 @pytest.mark.slow
-def test_a_new_metric_is_scored_without_answering_again(finished: Store) -> None:
+def test_new_metric_is_scored_without_answering_again(finished: Store) -> None:
     outcomes = run(finished, FILE.replace("mrr@10]", "mrr@10, cover_em]"))
     assert [outcome.answered for outcome in outcomes] == [0, 0, 0]
     metric = str(parse_metric("cover_em"))
     assert all(finished.scored(outcome.task.run.run)[metric] == 12 for outcome in outcomes)
 
 
-def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> None:
+def test_method_inputs_contain_no_gold(store: Store, scratch: None) -> None:
     handed: list[object] = []
 
     @register("test_spy", kind="method", summary="remembers what it is handed")
@@ -205,12 +205,12 @@ def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> N
         assert set(fields) == {"id", "text", "document_id", "candidates", "topic_entities", "turns"}
     texts = {value for question in questions for value in question.golds if len(value) > 3}
     for query in seen:
-        # An answer may be spelled in a question (comparisons name their options) or be an id by no accident.
+        # An answer may occur in a question (comparisons name their options) or equal an id by coincidence.
         assert query.id not in texts
 
 
 @pytest.mark.slow
-def test_a_method_that_breaks_is_recorded_and_the_next_one_runs(store: Store, scratch: None) -> None:
+def test_failing_method_is_recorded_and_the_next_one_runs(store: Store, scratch: None) -> None:
     @register("test_broken", kind="method", summary="breaks at the third question")
     class Broken:
         def __init__(self, config: MethodConfig, services: Services) -> None: ...
@@ -231,7 +231,7 @@ def test_a_method_that_breaks_is_recorded_and_the_next_one_runs(store: Store, sc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silent", "twice", "unknown"])
-def test_a_method_that_breaks_the_contract_is_named(store: Store, scratch: None, fault: str) -> None:
+def test_method_that_violates_the_contract_is_reported(store: Store, scratch: None, fault: str) -> None:
     @register("test_faulty", kind="method", summary="breaks the contract")
     class Faulty:
         def __init__(self, config: MethodConfig, services: Services) -> None: ...
@@ -253,7 +253,7 @@ def test_a_method_that_breaks_the_contract_is_named(store: Store, scratch: None,
     assert "ragmeter method check test_faulty" in str(outcome.error.try_this)
 
 
-def test_equal_tasks_have_equal_fingerprints_and_any_change_makes_another() -> None:
+def test_equal_tasks_have_equal_fingerprints_and_any_change_a_new_one() -> None:
     def prints(text: str) -> set[str]:
         return {task.run.run for task in tasks_of(experiment.parse(text, "x"))}
 
@@ -268,7 +268,7 @@ def test_equal_tasks_have_equal_fingerprints_and_any_change_makes_another() -> N
     assert prints(FILE.replace("{id: bm25}", "{id: bm25, name: other}").replace("em, ", "")) == base
 
 
-def test_the_version_of_a_method_is_part_of_its_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fingerprint_includes_the_method_version(monkeypatch: pytest.MonkeyPatch) -> None:
     component = Component.of("bm25")
     before = Composition(component).fingerprint
     entry = METHODS.get("bm25")
@@ -299,7 +299,7 @@ main()
     ("kills", "questions"),
     [pytest.param(2, 20, marks=pytest.mark.slow), pytest.param(50, 500, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
-def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path, kills: int, questions: int) -> None:
+def test_killed_run_resumes_to_the_same_scores(tmp_path: Path, kills: int, questions: int) -> None:
     file = tmp_path / "slow.yaml"
     methods = "{id: bm25}, {id: test_slow}, {id: random}"
     file.write_text(FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", methods).replace("12", str(questions)))
@@ -320,12 +320,12 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path, kills: int, qu
     for number in range(kills):
         process = start(stormy, "0.15")
         if number == 0:
-            # Once for certain in the middle of a task, however long this machine takes to get there.
+            # Once in the middle of a task, whatever the speed of this machine.
             deadline = time.monotonic() + 120
             while time.monotonic() < deadline and not answered(Store(stormy)):
                 time.sleep(0.1)
         else:
-            # At any instant: while it starts, loads, indexes, answers or writes. No warning.
+            # At any moment: while it starts, loads, indexes, answers or writes, without warning.
             time.sleep(instants.uniform(0.5, 7.0))
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -341,7 +341,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path, kills: int, qu
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sent", "code"), [((signal.SIGINT,), 130), ((signal.SIGTERM, signal.SIGTERM), 143)])
-def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(sent: tuple[signal.Signals, ...], code: int, tmp_path: Path) -> None:
+def test_interrupted_run_keeps_its_answers_and_explains_how_to_resume(sent: tuple[signal.Signals, ...], code: int, tmp_path: Path) -> None:
     file, script, folder = tmp_path / "slow.yaml", tmp_path / "slow.py", tmp_path / "store"
     file.write_text(FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_slow}"))
     script.write_text(SLOW_METHOD)
@@ -368,7 +368,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(sent: tuple[
     assert 0 < row.done < 12
 
 
-def test_a_benchmark_that_nothing_in_the_experiment_can_score_is_refused_before_it_starts(tmp_path: Path) -> None:
+def test_benchmark_without_a_computable_metric_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "mix_query.jsonl").write_text('{"query": "What does the poem praise?"}\n')
     (tmp_path / "mix_unique_contexts.json").write_text('["A poem praises the sea."]')
     (tmp_path / "NQ-open.dev.jsonl").write_text('{"question": "who wrote it", "answer": ["Ann Lee"]}\n')

@@ -1,4 +1,4 @@
-"""Runs never change: `--fresh` and retries begin new ones next to them, and everybody else keeps what they showed."""
+"""Finished runs never change: `--fresh` and retries start new ones, and other experiments keep what they showed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ QUESTIONS = 6
 
 
 class Model:
-    """A served model whose answers can be replaced.
+    """Served model whose answers can be replaced.
 
     Attributes:
-        says: What it answers; None refuses.
-        asked: Requests so far, without preflights.
+        says: Its answer; None refuses.
+        asked: Number of requests so far, without preflights.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def experiment(name: str, url: str, **more: Any) -> dict[str, Any]:
 
 
 def snapshot(store: Store, ids: list[str]) -> dict[str, list[Any]]:
-    """Every row of runs, and everything that refers to them."""
+    """Return every row of runs, and everything that refers to them."""
     with store.database.reading() as connection:
         rows = {table: connection.execute(f"FROM {table} WHERE list_contains(?, run) ORDER BY ALL", [ids]).fetchall() for table in BY_RUN}
         rows["runs"] = connection.execute("FROM runs WHERE list_contains(?, run) ORDER BY ALL", [ids]).fetchall()
@@ -109,7 +109,7 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
     assert (answers(store, old), answers(store, new)) == ({"Lyon"}, {"Paris"})
 
 
-def test_the_same_command_twice_asks_nothing_and_keeps_the_run(model: Model, url: str, store: Store) -> None:
+def test_repeated_command_sends_no_requests_and_keeps_the_run(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder, fresh=True)
     run(experiment("x", url), store=store.folder, fresh=True)
     calls, (row,) = model.asked, queries.runs(store, "x")
@@ -118,7 +118,7 @@ def test_the_same_command_twice_asks_nothing_and_keeps_the_run(model: Model, url
     assert [item.run for item in queries.runs(store, "x")] == [row.run]
 
 
-def test_fresh_with_reused_replies_asks_nothing(model: Model, url: str, store: Store) -> None:
+def test_fresh_run_with_reused_replies_sends_no_requests(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder)
     model.says = "Paris"
     run(experiment("x", url), store=store.folder, fresh=True, reuse_replies=True)
@@ -129,7 +129,7 @@ def test_fresh_with_reused_replies_asks_nothing(model: Model, url: str, store: S
     assert cached == (QUESTIONS, QUESTIONS)
 
 
-def test_a_run_argument_means_the_newest_finished_execution(model: Model, url: str, store: Store) -> None:
+def test_run_argument_selects_the_newest_finished_execution(model: Model, url: str, store: Store) -> None:
     for _ in range(3):
         run(experiment("x", url), store=store.folder, fresh=True)
     every = sorted(queries.runs(store), key=lambda row: row.execution)
@@ -142,7 +142,7 @@ def test_a_run_argument_means_the_newest_finished_execution(model: Model, url: s
     assert queries.find_run(store, second.run).run == second.run
 
 
-def test_an_interrupted_fresh_run_is_continued_by_the_same_command(model: Model, url: str, store: Store) -> None:
+def test_interrupted_fresh_run_is_resumed_by_the_same_command(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder)
     run(experiment("x", url), store=store.folder, fresh=True)
     (new,) = queries.runs(store, "x")
@@ -155,7 +155,7 @@ def test_an_interrupted_fresh_run_is_continued_by_the_same_command(model: Model,
     assert model.asked == 2 * QUESTIONS  # its own replies are cached
 
 
-def test_a_fresh_run_that_was_killed_before_it_started_is_not_replaced_by_the_old_one(model: Model, url: str, store: Store) -> None:
+def test_fresh_run_killed_before_its_start_is_not_replaced_by_the_old_run(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ragmeter.runner.experiment.reach", _interrupt)
@@ -173,7 +173,7 @@ def _interrupt(*_: object) -> None:
     raise Interrupted
 
 
-def test_retrying_a_finished_run_begins_another_with_its_answers(model: Model, url: str, store: Store) -> None:
+def test_retry_of_a_finished_run_starts_another_with_its_answers(model: Model, url: str, store: Store) -> None:
     model.refuses = 1
     run(experiment("x", url, max_failure_rate=0.5), store=store.folder)
     (old,) = queries.runs(store, "x")
@@ -186,7 +186,7 @@ def test_retrying_a_finished_run_begins_another_with_its_answers(model: Model, u
     assert snapshot(store, [old.run]) == before
 
 
-def test_an_answer_is_kept_and_a_finished_run_takes_no_more(model: Model, url: str, store: Store) -> None:
+def test_finished_run_keeps_its_answers_and_accepts_no_more(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder)
     (row,) = queries.runs(store, "x")
     before = snapshot(store, [row.run])
@@ -199,7 +199,7 @@ def test_an_answer_is_kept_and_a_finished_run_takes_no_more(model: Model, url: s
 
 
 def queries_run(row: queries.RunRow) -> Any:
-    """The run of a row, as the store is given it."""
+    """Return the run of a row, as passed to the store."""
     from results.store.store import Run
 
     return Run(row.run, row.method, row.method_id, row.kind, {}, row.dataset, row.dataset_fingerprint, row.setting, 0, QUESTIONS, {})
@@ -211,7 +211,7 @@ def test_merging_keeps_two_finished_executions_apart(model: Model, url: str, tmp
     model.says = "Paris"
     run(experiment("x", url), store=there.folder)
     (mine,), before = queries.runs(here, "x"), snapshot(here, [queries.runs(here, "x")[0].run])
-    for _ in range(2):  # a second merge brings nothing
+    for _ in range(2):  # a second merge adds nothing
         exchange.merge(here, there.folder)
         assert snapshot(here, [mine.run]) == before
         assert [(row.fingerprint, row.done) for row in queries.runs(here)] == [(mine.run, QUESTIONS)] * 2
@@ -220,7 +220,7 @@ def test_merging_keeps_two_finished_executions_apart(model: Model, url: str, tmp
 
 
 @pytest.mark.parametrize("kind", ["tag", "experiment"])
-def test_pruning_names_what_refers_to_a_run(kind: str, model: Model, url: str, store: Store, call: Callable[..., Any]) -> None:
+def test_pruning_lists_the_references_to_a_run(kind: str, model: Model, url: str, store: Store, call: Callable[..., Any]) -> None:
     run(experiment("x", url), store=store.folder)
     (row,) = queries.runs(store, "x")
     if kind == "tag":
@@ -231,7 +231,7 @@ def test_pruning_names_what_refers_to_a_run(kind: str, model: Model, url: str, s
     assert (done.code, json.loads(done.out)["references"], queries.has_runs(store)) == (0, {row.run: names}, True)
 
 
-def test_a_board_over_all_experiments_shows_the_newest_execution_once(model: Model, url: str, store: Store) -> None:
+def test_board_over_all_experiments_shows_only_the_newest_execution(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder)
     run(experiment("y", url), store=store.folder)
     run(experiment("y", url), store=store.folder, fresh=True)

@@ -1,4 +1,4 @@
-"""Failures are no wrong answers: runs that are incomplete, runs that stop, and how both go on."""
+"""Failures are not wrong answers: incomplete runs, stopped runs, and how both resume."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture
 def scratch() -> Iterator[None]:
-    """Methods that a test registers are gone after it."""
+    """Unregister methods after the test."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield
@@ -51,7 +51,7 @@ def scratch() -> Iterator[None]:
 
 
 class Mortal:
-    """An endpoint that answers so many calls and refuses all others, in other words each time."""
+    """Endpoint that answers a number of calls and refuses all others, with a different message each time."""
 
     def __init__(self, text: str = "Ann") -> None:
         self.left = 0
@@ -61,7 +61,7 @@ class Mortal:
         self.server = OpenAIServer("m", self._answer)
 
     def _answer(self, request: ChatRequest) -> Written:
-        if len(request.prompt) < 40:  # whether it is there
+        if len(request.prompt) < 40:  # whether it is reachable
             return Written("ok", 1, 1)
         with self._lock:
             self.calls += 1
@@ -83,14 +83,14 @@ def asking(url: str) -> str:
 
 
 def everything(store: Store) -> list[Any]:
-    """Everything but times and what was tried in vain."""
+    """Return everything except times and failed attempts."""
     columns = {"predictions": "run, question, answer, failed", "scores": "*", "evidence": "*", "usage": "run, question, prompt_tokens"}
     with store.database.reading() as connection:
         return [connection.execute(f"SELECT {names} FROM {table} ORDER BY ALL").fetchall() for table, names in columns.items()]
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_dies_ends_in_3_and_what_goes_on_ends_as_if_it_had_lived(tmp_path: Path, call: Any) -> None:
+def test_dead_endpoint_exits_with_3_and_the_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, call: Any) -> None:
     endpoint, file, answered = Mortal(), tmp_path / "mortal.yaml", QUESTIONS // 2
     torn, whole = tmp_path / "torn", tmp_path / "whole"
     with endpoint.server.running() as url:
@@ -104,7 +104,7 @@ def test_an_endpoint_that_dies_ends_in_3_and_what_goes_on_ends_as_if_it_had_live
         run = next(row for row in queries.runs(Store(torn)) if row.method == "asks")
         assert (run.status, run.failed) == (INCOMPLETE, IN_A_ROW)
         assert run.done == answered + IN_A_ROW
-        # No call after the twentieth failure but those that were under way, and no further task at that endpoint.
+        # After the twentieth failure, only calls in flight finish, and no further task starts at that endpoint.
         began = {row.method for row in queries.runs(Store(torn))}
         assert endpoint.calls <= answered + ATTEMPTS * (IN_A_ROW + IN_FLIGHT) * (len(began) - 1)
         assert began >= {"bm25", "asks"}
@@ -138,7 +138,7 @@ def failing(share: float) -> None:
 
 
 def mending(broken: set[str], texts: list[str]) -> None:
-    """Register a method that raises on the third question until it is mended; its model has no answer to the last."""
+    """Register a method that raises on the third question until it is repaired; its model has no answer to the last."""
 
     @register("test_mending", kind="method", summary="raises until it is mended")
     class Mending:
@@ -156,7 +156,7 @@ def mending(broken: set[str], texts: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_what_our_code_failed_is_asked_again_until_it_is_accepted(tmp_path: Path, scratch: None) -> None:
+def test_questions_failed_by_an_exception_are_retried_until_accepted(tmp_path: Path, scratch: None) -> None:
     broken: set[str] = set()
     texts: list[str] = []
     mending(broken, texts)
@@ -176,7 +176,7 @@ def test_what_our_code_failed_is_asked_again_until_it_is_accepted(tmp_path: Path
 
     assert run() == (INCOMPLETE, 25)
     assert (failed().failed, failed().code, failed().unresolved) == (2, 1, 1)
-    assert run() == (INCOMPLETE, 1)  # what the model failed is not asked again
+    assert run() == (INCOMPLETE, 1)  # questions failed by the model are not asked again
     assert run(accept_failures=True) == (INCOMPLETE, 0)  # 2 of 25 failed, which is more than 5 %
     file.write_text(file.read_text() + "max_failure_rate: 0.1")
     assert run() == (FINISHED, 0)
@@ -204,7 +204,7 @@ def ending(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), CancelledError(), ValueError("\ud800\0"), ValueError("x" * 100_000)])
-def test_run_of_a_method_that_ends_early_is_failed_and_keeps_its_answers(tmp_path: Path, scratch: None, error: BaseException) -> None:
+def test_run_of_a_method_that_stops_early_is_failed_and_keeps_its_answers(tmp_path: Path, scratch: None, error: BaseException) -> None:
     ending(error)
     file, store = tmp_path / "ending.yaml", Store(tmp_path / "store")
     file.write_text(FILE.replace("LIMIT", "8").replace("test_raising", "test_ending"))
@@ -241,7 +241,7 @@ def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [GeneratorExit, KeyboardInterrupt, CancelledError])
-def test_question_of_which_a_program_or_role_raises_anything_fails_alone(tmp_path: Path, scratch: None, error: type[BaseException]) -> None:
+def test_exception_of_a_program_or_role_fails_only_its_question(tmp_path: Path, scratch: None, error: type[BaseException]) -> None:
     broken: set[str] = set()
 
     @register("test_raises", kind="method", summary="raises for the third question")
@@ -275,13 +275,13 @@ def test_question_of_which_a_program_or_role_raises_anything_fails_alone(tmp_pat
 
 
 @pytest.mark.slow
-def test_answers_are_kept_and_not_scored_by_a_metric_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_exception_keeps_the_answers_unscored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
     returned: list[Any] = []
 
     @metric("test_metric", source="a test", group="answer", needs=("answer",))
     def measure(batch: Batch) -> Any:
-        """What the test says."""
+        """Return the value or raise the error that the test sets."""
         if isinstance(returned[-1], BaseException):
             raise returned[-1]
         return returned[-1](batch)
@@ -310,7 +310,7 @@ def test_answers_are_kept_and_not_scored_by_a_metric_that_raises(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_interruption_of_a_metric_keeps_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_metric_keeps_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
     signals = [KeyboardInterrupt()]
 
@@ -334,7 +334,7 @@ def test_interruption_of_a_metric_keeps_the_answers(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [GeneratorExit, SystemExit, OSError])
-def test_display_that_raises_costs_no_question(tmp_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_the_display_loses_no_question(tmp_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any) -> None:
         raise error
 
@@ -359,7 +359,7 @@ metrics: [em]
     ("share", "limit", "allowed", "code"),
     [(0.001, 1000, "", 0), (0.1, 50, "", 3), (0.1, 50, "max_failure_rate: 0.1", 0), (0.1, 50, "max_failure_rate: 0", 3), (1.0, 3, "", 3)],
 )
-def test_the_share_of_failed_questions_decides(
+def test_share_of_failed_questions_decides_the_outcome(
     share: float, limit: int, allowed: str, code: int, tmp_path: Path, call: Any, scratch: None
 ) -> None:
     failing(share)
@@ -372,12 +372,12 @@ def test_the_share_of_failed_questions_decides(
     assert ("is odd" in done.err) == bool(code)
     assert failures(Store(tmp_path / "s"), [run.run])[run.run].kinds == {"endpoint": run.failed}
     assert f"{run.failed} failed (endpoint {run.failed}" in " ".join(done.out.split())
-    # The same command again asks nothing, and comes to the same end.
+    # The same command sends no requests and ends in the same way.
     assert call("run", str(file), "--store", str(tmp_path / "s")).code == code
 
 
 @pytest.mark.slow
-def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_path: Path) -> None:
+def test_judge_with_a_dead_endpoint_stops_and_resumes(small: ModuleType, tmp_path: Path) -> None:
     endpoint = Mortal("Match")
     store = Store(tmp_path)
     file = tmp_path / "small.yaml"
@@ -420,17 +420,17 @@ def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_pa
         ("nobody knows", "other"),
     ],
 )
-def test_reasons_have_kinds(reason: str, kind: str) -> None:
+def test_failure_reasons_are_classified(reason: str, kind: str) -> None:
     assert kind_of(reason) == kind
 
 
-def test_a_cause_is_the_same_whatever_number_or_id_its_reason_names() -> None:
+def test_cause_of_a_failure_ignores_numbers_and_ids() -> None:
     first = "Error code: 500 - worker 17 of req_8f3a2 at 'here'"
     assert cause_of(first) == cause_of("Error code: 503 - worker 9 of req_77b1 at 'there'")
     assert cause_of(first) != cause_of("Error code: 500 - queue 17 of req_8f3a2 at 'here'")
 
 
-def test_a_run_stops_where_one_cause_was_met_twenty_times_since_the_last_answer() -> None:
+def test_run_stops_after_twenty_equal_failures_since_the_last_answer() -> None:
     draw = random.Random(3)
     for _ in range(50):
         ends = [draw.choices([None, "KeyError: 1", "timed out after 5 s"], [0.04, 1, 1])[0] for _ in range(200)]
@@ -440,7 +440,7 @@ def test_a_run_stops_where_one_cause_was_met_twenty_times_since_the_last_answer(
         assert stopped == next((n for n in range(200) if max(map(since[n].count, since[n]), default=0) == IN_A_ROW), None)
 
 
-def test_a_document_that_is_too_long_counts_once_towards_a_stop_and_a_dead_endpoint_counts_each_time() -> None:
+def test_overlong_document_counts_once_toward_a_stop_and_dead_endpoint_each_time() -> None:
     too_long = "Error code: 400 - This model's maximum context length is 10 tokens"
     streak = Streak()
     assert not any(streak.stops(too_long, "novel") for _ in range(5 * IN_A_ROW))
@@ -450,7 +450,7 @@ def test_a_document_that_is_too_long_counts_once_towards_a_stop_and_a_dead_endpo
 
 
 @pytest.mark.parametrize(("rows", "failed", "many"), [(20, 1, False), (20, 2, True), (19, 18, False), (19, 19, True), (0, 0, False)])
-def test_too_many_is_a_share_of_twenty_questions_and_more_or_all(rows: int, failed: int, many: bool) -> None:
+def test_too_many_failures_are_a_share_of_at_least_20_questions_or_all(rows: int, failed: int, many: bool) -> None:
     result = Failures.of(rows, [(f"KeyError: {number}", 1) for number in range(failed)])
     assert result.failed == failed
     assert len(result.reasons) == bool(failed)

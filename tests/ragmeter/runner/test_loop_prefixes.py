@@ -1,4 +1,4 @@
-"""Questions over one document reach a server one after another, so that its prefix cache holds the document."""
+"""Questions about one document reach a server one after another, so that its prefix cache holds the document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCUMENTS, EACH, WORDS = 6, 4, 20 * BLOCK
 
 
 def write_records(file: Path) -> None:
-    """Questions about several documents in turns, in LongBench's format."""
+    """Write questions about several documents in alternation, in LongBench's format."""
     records = [
         {
             "_id": f"q{turn}-{number}",
@@ -45,15 +45,15 @@ def write_records(file: Path) -> None:
 
 def answer(request: ChatRequest) -> str:
     question = QUESTION.search(request.prompt)
-    return f"a{question[1]}-{question[2]}" if question else "ok"  # the first call only tries the endpoint
+    return f"a{question[1]}-{question[2]}" if question else "ok"  # the first call only checks the endpoint
 
 
 def documents_of(server: VLLM) -> list[str]:
-    """The document of each question, in the order of arrival."""
+    """Return the document of each question, in the order of arrival."""
     return [question[2] for request in server.requests if (question := QUESTION.search(request.prompt))]
 
 
-def test_questions_over_a_document_arrive_together_and_rows_stay_as_they_are(tmp_path: Path) -> None:
+def test_questions_about_a_document_are_grouped_without_changing_rows(tmp_path: Path) -> None:
     write_records(tmp_path / "records.jsonl")
     # Room for two documents: between two questions over one, in the file's order, there are five others.
     server = VLLM(answer=answer, blocks=2 * (WORDS // BLOCK + 8))
@@ -75,7 +75,7 @@ def test_questions_over_a_document_arrive_together_and_rows_stay_as_they_are(tmp
     assert sum(cached >= WORDS for cached in server.cached) == DOCUMENTS * (EACH - 1)
 
 
-def test_order_within_a_group_and_of_single_questions_is_that_of_the_dataset() -> None:
+def test_dataset_order_is_kept_within_groups_and_for_single_questions() -> None:
     of = [("a", None), (None, ("p", "q")), (None, None), ("a", None), (None, ("r",)), (None, ("p", "q")), (None, None)]
     questions = [replace(Question(f"q{n}", "?", ("x",)), document_id=d, candidates=c) for n, (d, c) in enumerate(of)]
     assert [question.id for question in adjacent(questions)] == ["q0", "q3", "q1", "q5", "q2", "q6", "q4"]

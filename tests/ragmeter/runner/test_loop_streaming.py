@@ -1,4 +1,4 @@
-"""No question waits for another: rows are durable as they end, and the next task begins before the last reply of one."""
+"""No question waits for another: rows are stored as they finish, and the next task starts before the last reply of one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("openai")
 
 HELD_S = 60.0
-"""Longest time that a reply is held back until a test lets it go."""
+"""Maximum time that a reply is held back until a test releases it."""
 
 
 class Nothing:
-    """Shows nothing."""
+    """Progress that shows nothing."""
 
     def begin(self, *_: Any) -> None: ...
     def stage(self, *_: Any) -> None: ...
@@ -64,7 +64,7 @@ def run_of(folder: Path, held: threading.Event, refuse: bool = False) -> Any:
         yield store, tasks, came
 
 
-def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> None:
+def test_slow_reply_delays_neither_other_rows_nor_the_next_task(tmp_path: Path) -> None:
     durable: list[float] = []
     held = threading.Event()
     with run_of(tmp_path, held, refuse=True) as (store, tasks, came):
@@ -85,20 +85,20 @@ def test_one_slow_reply_delays_no_row_and_not_the_next_task(tmp_path: Path) -> N
     assert len(failed) == 1
 
 
-def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_goes_on(
+def test_run_stopped_with_outstanding_replies_keeps_answers_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     # Other tests of the same process may leave a handler of their libraries, or the signal blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    # However busy the machine is, the reply is outstanding when Ctrl-C arrives.
+    # The reply is outstanding when Ctrl-C arrives, whatever the load of the machine.
     held = threading.Event()
     with run_of(tmp_path, held) as (store, tasks, came):
         first = loop._Running.result
 
         def interrupted(self: Any) -> Any:
-            # Ctrl-C does not end the wait of the main thread, as if it had arrived just before that.
+            # Ctrl-C does not end the wait of the main thread if it arrives just before it.
             threading.Timer(0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
             return first(self)
 

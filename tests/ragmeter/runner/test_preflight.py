@@ -1,4 +1,4 @@
-"""Experiments whose reader is an endpoint: estimated before, reached before, stopped with the right exit code."""
+"""Experiments whose reader is an endpoint: estimated and reached before the run, and stopped with the right exit code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def states_of(text: str, store: Store) -> list[TaskState]:
     return states(tasks_of(experiment.parse(text, "x.yaml")), store)
 
 
-def test_an_estimate_grows_with_passages_and_counts_questions(tmp_path: Path) -> None:
+def test_estimate_grows_with_passages_and_counts_questions(tmp_path: Path) -> None:
     prices = ", usd_per_million_prompt_tokens: 2.0, max_tokens: 10"
     two, plain = states_of(file_for("http://localhost:1/v1", prices), Store(tmp_path))
     four, _ = states_of(file_for("http://localhost:1/v1", prices).replace("k: 2", "k: 4"), Store(tmp_path))
@@ -50,14 +50,14 @@ def test_an_estimate_grows_with_passages_and_counts_questions(tmp_path: Path) ->
     assert few.usd == pytest.approx(few.prompt_tokens * 2e-6, rel=1e-3)
 
 
-def test_a_dead_endpoint_stops_before_anything_is_answered(tmp_path: Path) -> None:
+def test_dead_endpoint_stops_the_run_before_the_first_answer(tmp_path: Path) -> None:
     result = states_of(file_for("http://127.0.0.1:9/v1", ", attempts: 1"), Store(tmp_path))
     with raises("endpoint-unreachable") as caught:
         reach(result)
     assert caught.value.exit_code == 1
 
 
-def test_an_endpoint_that_answers_is_reached(tmp_path: Path) -> None:
+def test_answering_endpoint_is_reachable(tmp_path: Path) -> None:
     server = WorldTruth.of("worlds/multihop:test").server()
     with server.running() as url:
         reach(states_of(file_for(url), Store(tmp_path)))
@@ -65,7 +65,7 @@ def test_an_endpoint_that_answers_is_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("device", "problem"), [("foo", "no-device"), ("cuda:", "no-device"), ("cuda:99", "unknown-device")])
-def test_a_device_that_is_not_here_is_refused_even_when_nothing_is_to_do(device: str, problem: str) -> None:
+def test_missing_device_is_refused_even_with_nothing_to_do(device: str, problem: str) -> None:
     with raises(problem):
         require_device(device)
 
@@ -78,7 +78,7 @@ def test_preflight_checks_the_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Callable[..., Any]) -> None:
+def test_replies_are_listed_exported_imported_and_pruned(tmp_path: Path, call: Callable[..., Any]) -> None:
     file, replies = tmp_path / "x.yaml", tmp_path / "replies.jsonl"
 
     def ragmeter(store: str, *words: str) -> Any:
@@ -110,7 +110,7 @@ def test_replies_are_shown_taken_elsewhere_and_pruned(tmp_path: Path, call: Call
 
 
 class Changing(OpenAIServer):
-    """An endpoint that says of itself what it is set to."""
+    """Endpoint whose reported identity can be changed."""
 
     model_served, system = "m-1", "fp_1"
 
@@ -128,7 +128,7 @@ class Changing(OpenAIServer):
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_changed_is_named_and_strictly_refused(tmp_path: Path, call: Callable[..., Any]) -> None:
+def test_changed_endpoint_is_reported_and_refused_in_strict_mode(tmp_path: Path, call: Callable[..., Any]) -> None:
     file, server = tmp_path / "x.yaml", Changing()
 
     def ragmeter(*words: str) -> Any:
@@ -139,7 +139,7 @@ def test_an_endpoint_that_changed_is_named_and_strictly_refused(tmp_path: Path, 
     with server.running() as url:
         for name, k, system in (("one", 2, "fp_1"), ("two", 3, "fp_2"), ("three", 1, "fp_2")):
             server.system = system
-            # No prompt is answered from what was cached of another run.
+            # No prompt is answered from the cache of another run.
             text = file_for(url, f", max_tokens: {10 + k}").replace("name: asked", f"name: {name}").replace("k: 2", f"k: {k}, name: asks")
             file.write_text(text.replace("  - {id: bm25}\n", ""))
             assert ragmeter("run", str(file), "-q").code == 0
@@ -156,7 +156,7 @@ def test_an_endpoint_that_changed_is_named_and_strictly_refused(tmp_path: Path, 
         assert ragmeter(*same, "--strict").code in (0, 101)
 
 
-def test_a_reply_that_was_cached_before_endpoints_were_kept_is_read() -> None:
+def test_reply_cached_without_an_endpoint_is_read() -> None:
     old = {"text": "a", "finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 1, "model": "m"}
     assert Completion.from_json(old).to_json() == old
     new = old | {"system_fingerprint": "fp", "version": "openai-version: 1"}
@@ -167,7 +167,7 @@ def test_a_reply_that_was_cached_before_endpoints_were_kept_is_read() -> None:
 
 
 @pytest.mark.slow
-def test_health_lines_of_a_run_come_from_what_the_endpoint_did(tmp_path: Path, call: Callable[..., Any]) -> None:
+def test_run_health_lines_describe_the_endpoint_behavior(tmp_path: Path, call: Callable[..., Any]) -> None:
     server, file = Changing(), tmp_path / "x.yaml"
     replies = {"one": lambda request: Written(request.prompt.strip()[-40:-20], 3, 1), "two": lambda request: Written("Ann", 3, 1)}
     codes = {}

@@ -1,4 +1,4 @@
-"""Progress on standard error: in a terminal of 80 columns bar, count and times stay; in a file a line a minute."""
+"""Progress on stderr: a terminal of 80 columns shows bar, count and times; a file gets one line per minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragmeter.runner import progress
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
-def test_a_long_description_leaves_bar_count_and_times(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_description_keeps_bar_count_and_times(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
     console = Console(file=text, width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(progress, "err", console)
@@ -31,7 +31,7 @@ def test_a_long_description_leaves_bar_count_and_times(width: int, monkeypatch: 
     assert line.rstrip().endswith("-:--:--")
 
 
-def test_in_a_file_there_is_a_line_a_minute_and_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_in_a_file_is_one_line_per_minute_without_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     text, now = io.StringIO(), 1000.0
     monkeypatch.setattr(progress, "err", Console(file=text, width=80))
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
@@ -56,7 +56,7 @@ def test_in_a_file_there_is_a_line_a_minute_and_no_bar(monkeypatch: pytest.Monke
     assert "ark" not in text.getvalue()
 
 
-def test_a_run_into_a_file_writes_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_redirected_output_writes_one_line_per_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     text, now = io.StringIO(), 1000.0
     monkeypatch.setattr(progress, "err", Console(file=text, width=80))
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
@@ -73,7 +73,7 @@ def test_a_run_into_a_file_writes_a_line_a_minute(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-def test_each_task_has_a_line_with_failures_and_cost_until_it_ends(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_running_task_has_a_line_with_failures_and_cost(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(progress, "err", console)
     run = SimpleNamespace(questions=100, dataset="hotpotqa/distractor:dev", setting="corpus")

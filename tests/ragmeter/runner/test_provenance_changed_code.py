@@ -1,4 +1,4 @@
-"""A plug-in's code changes between two runs of an experiment: what is asked again, and what is said of it."""
+"""A plug-in's code changes between two runs of an experiment: what is run again, and what is reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def run(plugin: Plugin, store: Store) -> Run:
-    """Runs the experiment as a new process does; gives how many questions were answered."""
+    """Run the experiment like a new process; return how many questions were answered."""
 
     def answered() -> int:
         plugin.load()
@@ -53,7 +53,7 @@ def run(plugin: Plugin, store: Store) -> Run:
 
 
 @pytest.mark.slow
-def test_changed_code_is_asked_again_and_named(plugin: Plugin, run: Run, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_code_is_run_again_and_reported(plugin: Plugin, run: Run, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 3
     assert run() == 0
     plugin.edit("acme/app.py", "    def answer", "    # formatted\n    def answer")
@@ -74,7 +74,7 @@ def test_changed_code_is_asked_again_and_named(plugin: Plugin, run: Run, store: 
 
 
 @pytest.mark.slow
-def test_code_versioned_by_hand_is_asked_again_at_its_next_version(plugin: Plugin, run: Run) -> None:
+def test_manually_versioned_code_is_run_again_at_its_next_version(plugin: Plugin, run: Run) -> None:
     plugin.write({"acme/app.py": METHOD.format(more=', identity="version"')})
     assert run() == 3
     plugin.edit("acme/app.py", "self.words)", '"")')
@@ -124,7 +124,7 @@ def words(batch):
 '''
 
 
-def test_code_is_part_of_a_metric_id_and_other_code_of_an_id_is_refused(plugin: Plugin) -> None:
+def test_metric_id_includes_code_and_conflicting_code_is_refused(plugin: Plugin) -> None:
     points = "acme_rag-1.2.dist-info/entry_points.txt"
     plugin.write({"acme/metric.py": METRIC, points: "[ragmeter.judges]\nacme = acme.metric\n"})
     plugin.load()
@@ -136,7 +136,7 @@ def test_code_is_part_of_a_metric_id_and_other_code_of_an_id_is_refused(plugin: 
     plugin.load()
     now = str(parse_metric("acme_words"))
     assert now != str(metric)
-    # Both have values in one store: heads of columns tell them apart, and are short otherwise.
+    # Both have values in one store: column heads distinguish them, and are short otherwise.
     assert labels([now]) == {now: "acme_words"}
     assert labels([now, str(metric)]) == {now: now, str(metric): str(metric)}
     with pytest.raises(UserError) as caught:
@@ -163,7 +163,7 @@ class Judge:
 
 
 @pytest.mark.parametrize(("more", "same"), [("", False), (", identity='version'", True), (", also=lambda config: {'p': '1'}", False)])
-def test_code_is_part_of_a_judge_id_unless_versioned_by_hand(plugin: Plugin, more: str, same: bool) -> None:
+def test_judge_id_includes_code_unless_manually_versioned(plugin: Plugin, more: str, same: bool) -> None:
     points = "acme_rag-1.2.dist-info/entry_points.txt"
     plugin.write({"acme/judge.py": JUDGE.format(more=more), points: "[ragmeter.judges]\nacme = acme.judge\n"})
     plugin.load()
@@ -187,7 +187,7 @@ def load(reference, config):
 
 
 @pytest.mark.parametrize(("more", "same"), [("", False), (', identity="version"', True)])
-def test_code_is_part_of_a_dataset_fingerprint_unless_versioned_by_hand(plugin: Plugin, more: str, same: bool) -> None:
+def test_dataset_fingerprint_includes_code_unless_manually_versioned(plugin: Plugin, more: str, same: bool) -> None:
     points = "acme_rag-1.2.dist-info/entry_points.txt"
     plugin.write({"acme/data.py": DATASET.format(more=more), points: "[ragmeter.benchmarks]\nacme = acme.data\n"})
     plugin.load()
@@ -207,7 +207,7 @@ class Training:
 """
 
 
-def test_code_is_part_of_where_a_training_keeps_its_checkpoints(plugin: Plugin) -> None:
+def test_checkpoint_folder_of_a_training_depends_on_its_code(plugin: Plugin) -> None:
     def home() -> str:
         plugin.load()
         entry = TRAININGS.get("acme_training")
@@ -220,7 +220,7 @@ def test_code_is_part_of_where_a_training_keeps_its_checkpoints(plugin: Plugin) 
 
 
 class Made:
-    """A run as changes are read from it."""
+    """Run from which changes are read."""
 
     def __init__(self, description: dict, provenance: dict | None = None, run: str = "b", **more: object) -> None:  # type: ignore[type-arg]
         self.run, self.method, self.dataset, self.setting, self.seed = run, "row", "toy:dev", "distractor", 0
@@ -256,13 +256,13 @@ def code(files: dict[str, str]) -> dict[str, object]:
         (Made({"k": 5}), Made({"k": 6}, run="a.0123abcd"), []),
     ],
 )
-def test_each_kind_of_change_is_said(before: Made, now: Made, expected: list[str]) -> None:
+def test_every_kind_of_change_is_reported(before: Made, now: Made, expected: list[str]) -> None:
     before.run = "a"
     results = changes(before, now, before.started_at)
     assert [f"{change.what}|{change.details}" for change in results] == expected
 
 
-def test_line_of_a_change_names_the_earlier_run() -> None:
+def test_reported_change_names_the_earlier_run() -> None:
     change = Change("`acme` changed", "2 files: app.py, templates/ask.txt", datetime(2026, 11, 27, 10, 12))
     assert str(change) == "`acme` changed since the run of 2026-11-27 10:12 (2 files: app.py, templates/ask.txt)"
 
@@ -279,7 +279,7 @@ def test_previous_run_is_the_newest_of_the_same_row() -> None:
     assert previous(Made({}), [older, Made({}, run="b.0123abcd")]) is None  # type: ignore[list-item]
 
 
-def test_comparison_doubts_uncommitted_and_unknown_code_of_either_side() -> None:
+def test_comparison_warns_about_uncommitted_and_unknown_code_of_either_run() -> None:
     clean = Made({}, environment={"git": {"commit": "c", "dirty": False}})
     dirty = Made(
         {},
@@ -293,7 +293,7 @@ def test_comparison_doubts_uncommitted_and_unknown_code_of_either_side() -> None
     assert "`acme`" in lines[1]
 
 
-def test_unknown_code_is_said_before_any_run(store: Store) -> None:
+def test_unknown_code_is_reported_before_the_run(store: Store) -> None:
     unknown = {"code": {"method acme": {"unknown": "a notebook", "files": {}, "hash": "u1", "identity": "code"}}}
     (line,) = since_last(store, "mine", [Made({}, unknown), Made({}, unknown)])
     assert "a notebook" in line

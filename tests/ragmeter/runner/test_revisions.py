@@ -1,4 +1,4 @@
-"""Deployments that are replaced behind one address: asked again if a revision tells them apart, else reported."""
+"""Deployments replaced behind one address: queried again if a revision distinguishes them, otherwise reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def file_for(server: Deployment, *, model: str = "", row: str = "", rows: str = 
 
 
 def asked(text: str, store: Store, stated: dict[str, str] | None = None) -> int:
-    """Run an experiment; returns how many questions were answered."""
+    """Run an experiment; return how many questions were answered."""
     chosen = revisions.with_revisions(experiment.parse(text, "x.yaml"), stated or {})
     outcomes = run_experiment(chosen, store, How(), talk=False)
     assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
@@ -61,7 +61,7 @@ def asked(text: str, store: Store, stated: dict[str, str] | None = None) -> int:
 
 
 def answers(store: Store) -> list[set[str]]:
-    """Return what each run of the experiment answered, the newest table only."""
+    """Return what each run of the experiment answered, in the newest table."""
     return [{prediction.answer for prediction in store.predictions(run.run)} for run in queries.runs(store, "asked")]
 
 
@@ -69,7 +69,7 @@ PROBE = "{url: 'ROOT/version', json: build.commit}"
 
 
 @pytest.mark.parametrize("where", ["model", "row"])
-def test_a_probe_tells_that_another_system_answers(server: Deployment, tmp_path: Path, where: str) -> None:
+def test_probe_detects_that_another_system_answers(server: Deployment, tmp_path: Path, where: str) -> None:
     store, probe = Store(tmp_path), PROBE.replace("ROOT", server.url.removesuffix("/v1"))
     text = file_for(server, **{where: f", revision: {probe}"})
     server.documents["/version"] = (200, {"build": {"commit": "one"}}, {})
@@ -85,7 +85,7 @@ def test_a_probe_tells_that_another_system_answers(server: Deployment, tmp_path:
     assert server.asked.count("/version") == 4, "once per command"
 
 
-def test_a_text_from_the_command_line_is_the_revision_of_its_row(server: Deployment, tmp_path: Path) -> None:
+def test_command_line_revision_applies_to_its_row(server: Deployment, tmp_path: Path) -> None:
     store, text = Store(tmp_path), file_for(server, rows="  - {id: bm25}\n")
     assert asked(text, store, {"app": "one"}) == 4
     assert asked(text, store, {"app": "one"}) == 0
@@ -95,7 +95,7 @@ def test_a_text_from_the_command_line_is_the_revision_of_its_row(server: Deploym
     assert revisions.begun_with(store, experiment.parse(text, "x.yaml")) == {"app": "two"}
 
 
-def test_revisions_are_stated_from_python(server: Deployment, tmp_path: Path) -> None:
+def test_revisions_can_be_passed_from_python(server: Deployment, tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(file_for(server))
     (run,) = api.run(file, store=tmp_path / "s", revisions={"app": "one"}).runs
@@ -119,7 +119,7 @@ def test_wrong_revisions_on_the_command_line_are_refused(server: Deployment) -> 
             revisions.with_revisions(chosen, revisions.read_revisions(options))
 
 
-def test_a_probe_that_fails_names_its_line_and_loses_nothing(server: Deployment, tmp_path: Path) -> None:
+def test_failing_probe_names_its_line_and_loses_no_answer(server: Deployment, tmp_path: Path) -> None:
     store, text, root = Store(tmp_path), file_for(server), server.url.removesuffix("/v1")
     assert asked(text, store) == 2
     server.documents["/slow"], server.delay = (200, {"a": "b"}, {}), 0.05
@@ -139,13 +139,13 @@ def test_a_probe_that_fails_names_its_line_and_loses_nothing(server: Deployment,
 
 
 @pytest.mark.parametrize("revision", ['"a\\nb"', "''", "1.10", "${NO_SUCH_VARIABLE}", "{json: a}", "{header: a}"])
-def test_a_revision_that_is_none_names_its_line(server: Deployment, revision: str) -> None:
+def test_invalid_revision_error_names_its_line(server: Deployment, revision: str) -> None:
     with pytest.raises(UserError) as caught:
         revisions.resolve(experiment.parse(file_for(server, row=f", revision: {revision}"), "x.yaml"), Store(Path("none")), entering=False)
     assert "x.yaml:4" in str(caught.value.where)
 
 
-def test_two_rows_of_one_name_and_different_revisions_are_refused(server: Deployment) -> None:
+def test_rows_with_one_name_and_different_revisions_are_refused(server: Deployment) -> None:
     with raises("duplicate-method-name") as caught:
         experiment.parse(file_for(server, row=", revision: a", rows="  - {id: bm25, name: app, revision: b}\n"), "x.yaml")
     assert "x.yaml:5" in str(caught.value.where)
@@ -162,7 +162,7 @@ def test_rows_of_two_revisions_are_two_runs(server: Deployment) -> None:
     assert "revisions" not in plain.provenance
 
 
-def test_created_of_the_models_entry_is_the_revision_also_of_judges(server: Deployment, tmp_path: Path) -> None:
+def test_created_field_of_the_model_list_is_the_revision_also_for_judges(server: Deployment, tmp_path: Path) -> None:
     store, text = Store(tmp_path), file_for(server, judge=True)
     server.created = lambda: 1_700_000_000
     assert [asked(text, store), asked(text, store)] == [2, 0]
@@ -175,7 +175,7 @@ def test_created_of_the_models_entry_is_the_revision_also_of_judges(server: Depl
     assert run.provenance["revisions"] == {f"m at {server.url}": "created:1700000500"}
 
 
-def test_a_judge_of_stored_answers_is_known_by_its_deployment(server: Deployment, tmp_path: Path) -> None:
+def test_judge_of_stored_answers_is_identified_by_its_deployment(server: Deployment, tmp_path: Path) -> None:
     server.documents["/version"] = (200, {"commit": "one"}, {})
     url = f"{server.url.removesuffix('/v1')}/version"
 
@@ -193,7 +193,7 @@ def test_a_judge_of_stored_answers_is_known_by_its_deployment(server: Deployment
     assert caught.value.where == "judge match"
 
 
-def test_a_finished_experiment_replays_if_nothing_answers(tmp_path: Path) -> None:
+def test_finished_experiment_replays_without_its_endpoint(tmp_path: Path) -> None:
     store, server = Store(tmp_path), Deployment()
     server.created = lambda: 1_700_000_000
     with server.running():
@@ -203,7 +203,7 @@ def test_a_finished_experiment_replays_if_nothing_answers(tmp_path: Path) -> Non
     assert answers(store) == [{"Ann"}]
 
 
-def test_an_unknown_deployment_keeps_its_runs_and_the_table_states_their_age(server: Deployment, tmp_path: Path) -> None:
+def test_unknown_deployment_keeps_its_runs_and_the_table_shows_their_age(server: Deployment, tmp_path: Path) -> None:
     store, text, ticks = Store(tmp_path), file_for(server), itertools.count(int(time.time()))
     assert "revision" not in tasks_of(experiment.parse(text, "x.yaml"))[0].run.description["reader"]["config"]["llm"]
     server.created = lambda: next(ticks)
@@ -229,8 +229,8 @@ def test_an_unknown_deployment_keeps_its_runs_and_the_table_states_their_age(ser
     assert known.to_json()["oldest_reply"] in json.dumps(boards(store, "further")[0].to_json())
 
 
-def test_a_model_that_changes_within_a_run_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    systems = itertools.chain(["fp_1"] * 3, itertools.repeat("fp_2"))  # the first call only learns whether it answers
+def test_model_change_within_a_run_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    systems = itertools.chain(["fp_1"] * 3, itertools.repeat("fp_2"))  # the first call only checks the endpoint
 
     class Changing(Deployment):
         system = property(lambda self: next(systems), lambda self, value: None)  # type: ignore[assignment]
@@ -246,7 +246,7 @@ def test_a_model_that_changes_within_a_run_is_reported_once(tmp_path: Path, caps
 
 
 @pytest.mark.slow
-def test_the_command_takes_revisions_and_shows_the_age_of_answers(server: Deployment, tmp_path: Path, call: Callable[..., Any]) -> None:
+def test_command_accepts_revisions_and_shows_the_age_of_answers(server: Deployment, tmp_path: Path, call: Callable[..., Any]) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(file_for(server))
 

@@ -1,4 +1,4 @@
-"""Sizes of a method's models against the tensors themselves."""
+"""Sizes of a method's models, compared with the tensors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ragmeter.runner.sizes import models_of
 
 
 def counted(model: str) -> int:
-    """All numbers in a model's weights."""
+    """Return the number of parameters in a model's weights."""
     with safe_open(Path(locate(model)) / "model.safetensors", "pt") as file:
         return sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118  # a file is no mapping
 
 
-def test_models_are_counted_once_and_parts_without_one_count_nothing() -> None:
+def test_models_are_counted_once_and_components_without_models_add_nothing() -> None:
     dense, pocket = Component.of("dense"), Component.of("pocket")
     both = models_of([dense, Component.of("bi_encoder"), pocket])
     assert both["parameters"] == counted("minilm") + counted("pocket")
@@ -30,20 +30,20 @@ def test_models_are_counted_once_and_parts_without_one_count_nothing() -> None:
     assert nothing == {"parameters": 0, "weights_here": True, "counted": []}
 
 
-def test_what_an_endpoint_serves_is_not_guessed() -> None:
+def test_size_of_an_endpoint_model_is_unknown() -> None:
     query = models_of([Component.of("dense"), Component.of("chat", {"llm": {"model": "gpt-4o-mini"}})])
     assert (query["parameters"], query["weights_here"]) == (None, False)
     within = models_of([Component.of("hyde", {"llm": {"model": "gpt-4o-mini"}})])
     assert (within["parameters"], within["weights_here"]) == (None, False)
 
 
-def test_a_model_of_unknown_size_leaves_the_sum_unknown() -> None:
+def test_model_of_unknown_size_makes_the_sum_unknown() -> None:
     result = models_of([Component.of("dense", {"model": "who/knows"}), Component.of("pocket")])
     assert (result["parameters"], result["weights_here"]) == (None, True)
     assert {item["name"]: item["known"] for item in result["counted"]} == {"who/knows": "unknown", "pocket": "header"}
 
 
-def test_two_towers_are_two_models_and_their_folder_is_not_sized(tmp_path: Path) -> None:
+def test_two_towers_count_as_two_models_and_not_as_their_folder(tmp_path: Path) -> None:
     for tower in ("question", "triple"):
         shutil.copytree(locate("minilm"), tmp_path / "mine" / tower)
     result = models_of([Component.of("gpr", {"model": str(tmp_path / "mine")})])
@@ -51,7 +51,7 @@ def test_two_towers_are_two_models_and_their_folder_is_not_sized(tmp_path: Path)
     assert [item["name"] for item in result["counted"]] == ["question", "triple"]
 
 
-def test_a_plug_in_that_states_nothing_may_have_a_model() -> None:
+def test_plugin_without_a_declaration_has_unknown_size() -> None:
     known = Component.of("bm25")
     silent = Component(replace(known.entry, work=None, needs=None), known.config)
     result = models_of([silent, Component.of("pocket")])
@@ -59,7 +59,7 @@ def test_a_plug_in_that_states_nothing_may_have_a_model() -> None:
 
 
 @pytest.mark.parametrize("whole", ["bm25", "dense"])
-def test_a_checkpoint_is_as_large_as_it_is_once_it_has_come_to_be(tmp_path: Path, whole: str) -> None:
+def test_checkpoint_size_is_known_once_it_exists(tmp_path: Path, whole: str) -> None:
     part = Component.of("dense", {"model": str(tmp_path / "later")}) if whole == "dense" else Component.of("bm25")
     before = models_of([part])["parameters"]
     shutil.copytree(locate("minilm"), tmp_path / "later")

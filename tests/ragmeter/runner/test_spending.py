@@ -1,4 +1,4 @@
-"""Limits on spending over all roles of an experiment, against a real endpoint on loopback."""
+"""Spending limits over all roles of an experiment, with a loopback endpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.server import ChatRequest, Handler, OpenAIServer, Written
 QUESTIONS = 6
 PRICE = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 10_000.0}
 USD = 0.01
-"""What a call costs: one token of a reply."""
+"""Cost of a call: one token of a reply."""
 FILE = """\
 name: spent
 benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {questions}, config: {{worlds: 1}}}}]
@@ -41,11 +41,11 @@ JUDGE = "[{{id: match, config: {{llm: {llm}}}}}]"
 
 
 class Served:
-    """An endpoint that counts its calls.
+    """Endpoint that counts its calls.
 
     Attributes:
-        header: The cost that it states in a header as LiteLLM does.
-        silent: Whether it reports no usage.
+        header: Cost that it reports in a header like LiteLLM.
+        silent: Whether it omits usage.
     """
 
     def __init__(self) -> None:
@@ -98,8 +98,8 @@ def answered(store: Store) -> int:
 
 
 @pytest.mark.slow
-def test_calls_stop_at_their_limit_and_a_resume_asks_only_the_rest(run: Any, served: Served) -> None:
-    (outcome,), store = run(limits=Limits(max_calls=4))  # one of them learns whether the endpoint answers
+def test_calls_stop_at_the_limit_and_a_resume_sends_only_the_rest(run: Any, served: Served) -> None:
+    (outcome,), store = run(limits=Limits(max_calls=4))  # one of them checks the endpoint
     assert outcome.status == INCOMPLETE
     assert isinstance(outcome.error, LimitReached)
     assert "max_calls 4" in outcome.error.what
@@ -124,14 +124,14 @@ def test_dollars_of_reader_and_judge_count_together(run: Any, served: Served) ->
 
 
 @pytest.mark.slow
-def test_calls_in_flight_end_and_are_kept(run: Any, served: Served) -> None:
+def test_calls_in_flight_finish_and_are_kept(run: Any, served: Served) -> None:
     served.delay = 0.05
     (outcome,), store = run(limits=Limits(max_calls=3))
     assert outcome.status == INCOMPLETE
     assert (len(served.calls), answered(store)) == (3, 2)
 
 
-def test_no_task_begins_after_the_last_hour(tmp_path: Path) -> None:
+def test_no_task_starts_after_the_time_limit(tmp_path: Path) -> None:
     text = FILE.replace(", reader: {{id: chat, config: {{llm: {llm}}}}}", "").format(questions=2, judges="[]")
     store = Store(tmp_path / "store")
     read = experiment.parse(text, "spent.yaml", store=store.folder)
@@ -141,7 +141,7 @@ def test_no_task_begins_after_the_last_hour(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cached_replies_pass_a_limit_of_no_calls(run: Any, served: Served) -> None:
+def test_cached_replies_are_used_under_a_limit_of_zero_calls(run: Any, served: Served) -> None:
     run()
     made = len(served.calls)
     (outcome,), _ = run(limits=Limits(max_calls=0))
@@ -149,7 +149,7 @@ def test_cached_replies_pass_a_limit_of_no_calls(run: Any, served: Served) -> No
     assert len(served.calls) == made
 
 
-def test_reported_cost_counts_and_is_stored(run: Any, served: Served) -> None:
+def test_reported_cost_is_counted_and_stored(run: Any, served: Served) -> None:
     served.header = "0.25"
     (outcome,), store = run(limits=Limits(max_usd=1.1), concurrency=4, **dict.fromkeys(PRICE, 0.0))
     assert isinstance(outcome.error, LimitReached)
@@ -158,7 +158,7 @@ def test_reported_cost_counts_and_is_stored(run: Any, served: Served) -> None:
     assert queries.costs(store, [run_id])[run_id].cost_usd == pytest.approx(0.25 * 3)
 
 
-def test_missing_usage_is_an_unknown_cost_below_the_table(run: Any, served: Served) -> None:
+def test_missing_usage_is_noted_as_unknown_cost_below_the_table(run: Any, served: Served) -> None:
     served.silent = True
     _, store = run(**PRICE)
     (row,) = queries.runs(store, "spent")
@@ -167,7 +167,7 @@ def test_missing_usage_is_an_unknown_cost_below_the_table(run: Any, served: Serv
     assert lines["unpriced"] == {"calls": QUESTIONS, "unpriced": QUESTIONS}
 
 
-def test_requests_to_an_app_count(tmp_path: Path) -> None:
+def test_app_requests_count_toward_the_limits(tmp_path: Path) -> None:
     with app(lambda request: {"answer": "Lyon", "usd": 0.5}) as (url, requests):
         config = json.dumps({"url": url, "answer": "answer", "cost": "usd", "concurrency": 4})
         text = FILE.replace("id: bm25, reader: {{id: chat, config: {{llm: {llm}}}}}", "id: http, config: {llm}")
@@ -179,7 +179,7 @@ def test_requests_to_an_app_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tasks_share_a_batch_and_so_do_judgings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_share_a_batch_and_judgings_share_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "SETTLE_S", 1.0)
     monkeypatch.setattr(batch, "FIRST_PAUSE_S", 0.01)
     with Batches(lambda prompt: "match").running() as server:
@@ -193,7 +193,7 @@ def test_tasks_share_a_batch_and_so_do_judgings(tmp_path: Path, monkeypatch: pyt
     assert totals == [2 * QUESTIONS, QUESTIONS]  # both methods give equal answers, which are judged once
 
 
-def test_dollars_need_the_price_of_every_model(served: Served, tmp_path: Path) -> None:
+def test_dollar_limit_requires_the_price_of_every_model(served: Served, tmp_path: Path) -> None:
     llm = json.dumps({"model": "dear", "base_url": served.server.url, "key_variable": "SOME_KEY"})
     store = Store(tmp_path / "store")
     read = experiment.parse(FILE.format(questions=1, llm=llm, judges="[]"), "spent.yaml", store=store.folder)
@@ -206,7 +206,7 @@ def test_dollars_need_the_price_of_every_model(served: Served, tmp_path: Path) -
     require_prices(options_of(read, store), Limits(max_usd=1))
 
 
-def test_a_plan_compares_what_is_expected_with_each_limit() -> None:
+def test_plan_compares_estimates_with_each_limit() -> None:
     from methods.work import Use, Work
 
     work = Work((Use("m", calls=10, where="away"), Use("local", calls=100)), usd=3.0)
@@ -218,11 +218,11 @@ def test_a_plan_compares_what_is_expected_with_each_limit() -> None:
     assert lines[2].endswith("within the limit")
 
 
-def test_two_experiments_with_limits_do_not_share_a_process() -> None:
+def test_second_experiment_with_limits_in_one_process_is_refused() -> None:
     with spending(Limits(max_calls=1), "resume"), raises("limits-in-use"), spending(Limits(max_calls=1), "resume"):
         pass
 
 
-def test_a_limit_below_zero_is_refused() -> None:
+def test_negative_limit_is_refused() -> None:
     with raises("bad-limit", where="--max-usd"):
         Limits.from_options(max_usd=float("nan"))

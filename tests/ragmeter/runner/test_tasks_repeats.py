@@ -1,4 +1,4 @@
-"""Repeats: every question is answered and judged several times, and the board joins the answers in one row."""
+"""Repeats: every question is answered and judged several times, and the board merges the answers in one row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 class Silent:
-    """Progress that nobody sees."""
+    """Progress without output."""
 
     def begin(self, name: str, total: int, done: int) -> None: ...
     def advance(self, questions: int) -> None: ...
@@ -48,7 +48,7 @@ class Models:
     """Served models: `varies` never answers the same twice, `steady` always does.
 
     Attributes:
-        requests: How often each model was asked each prompt.
+        requests: Number of requests by model and prompt.
     """
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ class Models:
 
 
 class Repeated(NamedTuple):
-    """A store in which every method has answered three times, and what was asked for it.
+    """A store in which every method has answered three times, and the requests for it.
 
     Attributes:
         store: The store.
         board: Its board.
-        first: Runs by method when each question had been answered once.
-        requests: How often each model was asked each prompt.
+        first: Runs by method after each question had been answered once.
+        requests: Number of requests by model and prompt.
     """
 
     store: Store
@@ -101,7 +101,7 @@ def repeated(tmp_path_factory: pytest.TempPathFactory) -> Repeated:
     return Repeated(store, board, first, models.requests)
 
 
-def test_each_repeat_asks_every_question_once_and_keeps_earlier_runs(repeated: Repeated) -> None:
+def test_each_repeat_answers_every_question_once_and_keeps_earlier_runs(repeated: Repeated) -> None:
     assert repeated.per_prompt("varies") == repeated.per_prompt("steady") == {3}
     runs = repeated.runs()
     assert list(runs) == ["varies", "varies ~2", "varies ~3", "steady", "steady ~2", "steady ~3", "once"]
@@ -110,7 +110,7 @@ def test_each_repeat_asks_every_question_once_and_keeps_earlier_runs(repeated: R
     assert answers == [{"Lyon 1"}, {"Lyon 2"}, {"Lyon 3"}]
 
 
-def test_judge_is_asked_again_for_equal_answers_of_each_repeat(repeated: Repeated) -> None:
+def test_equal_answers_of_each_repeat_are_judged_again(repeated: Repeated) -> None:
     assert repeated.per_prompt("judge") == {1, 3}
 
 
@@ -123,7 +123,7 @@ def test_equal_repeats_are_reported_and_varying_ones_are_not(repeated: Repeated)
     assert [(line.method, line.values) for line in lines] == [("steady", {"repeats": 3})]
 
 
-def test_row_of_repeats_has_the_mean_of_each_question_and_is_not_a_training(repeated: Repeated) -> None:
+def test_repeat_row_has_the_mean_per_question_and_is_not_a_training(repeated: Repeated) -> None:
     cells = {row.run.method: row.cells for row in repeated.board.rows}
     metric = next(name for name in repeated.board.metrics if not name.startswith("em"))
     runs = [run for name, run in repeated.runs().items() if name.startswith("varies")]
@@ -139,20 +139,20 @@ def test_row_of_repeats_has_the_mean_of_each_question_and_is_not_a_training(repe
     assert "checkpoint" not in difference.generalizes
 
 
-def test_pair_judges_compare_runs_of_one_repeat(repeated: Repeated) -> None:
+def test_pairwise_judges_compare_runs_of_the_same_repeat(repeated: Repeated) -> None:
     plan, rows = JudgePlan(Judge.of("rule_pairwise")), queries.runs(repeated.store, "again")
     pairs = {frozenset(run.method for run in pair.runs) for pair in judgings([plan], rows, "varies")}
     same = {frozenset((f"varies{mark}", f"steady{mark}")) for mark in ("", " ~2", " ~3")}
     assert pairs == same | {frozenset(("varies", "once"))}
 
 
-def test_reference_with_fewer_repeats_is_compared_with_its_first_one(repeated: Repeated) -> None:
+def test_reference_with_fewer_repeats_is_compared_by_its_first_repeat(repeated: Repeated) -> None:
     plan, rows = JudgePlan(Judge.of("rule_pairwise")), queries.runs(repeated.store, "again")
     pairs = {frozenset(run.method for run in pair.runs) for pair in judgings([plan], rows, "once")}
     assert pairs == {frozenset(("once", name)) for name in repeated.runs() if name != "once"}
 
 
-def test_power_plans_with_all_repeats_of_both_pilots(repeated: Repeated) -> None:
+def test_power_plan_uses_all_repeats_of_both_pilots(repeated: Repeated) -> None:
     rows = {row.method: row for row in queries.runs(repeated.store, "again")}
     (plan,) = compare.planned(repeated.store, rows["steady"], rows["varies"], ["accuracy"], 0.2)
     cells = {row.run.method: row.cells for row in repeated.board.rows}

@@ -1,4 +1,4 @@
-"""Experiments that train what their methods need, before the methods are run."""
+"""Experiments that train what their methods need before the methods run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from results.store.store import Store
 from tests.support.errors import raises
 
 STEPS: list[tuple[str, int]] = []
-"""Stages that were really trained, with their seeds."""
+"""Stages that were trained, with their seeds."""
 
 
 class K1TrainingConfig(TrainingConfig):
@@ -87,7 +87,7 @@ class K1Retriever:
 
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
-    """The retriever is there for these tests alone: others build every registered one."""
+    """Register the retriever only for these tests, because others build every registered one."""
     list(METHODS)
     before = dict(METHODS._entries)
     register(
@@ -121,7 +121,7 @@ metrics: [recall@5]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An experiment that trains in this process."""
+    """Write an experiment that trains in this process."""
     STEPS.clear()
     monkeypatch.setattr(side_by_side, "memory", lambda device: 0.0)
     path = tmp_path / "trained.yaml"
@@ -134,7 +134,7 @@ def ragmeter(*arguments: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None:
+def test_method_is_created_for_every_seed_of_its_training(tmp_path: Path) -> None:
     result = experiment.parse(FILE, "x.yaml", store=tmp_path)
     names = [method.name for method in result.methods]
     assert names == ["base", "Tuned #3", "Tuned #5", "Short", "Later #3", "Later #5"]
@@ -143,14 +143,14 @@ def test_a_method_is_made_for_every_seed_of_its_training(tmp_path: Path) -> None
     assert folders[0].endswith("second")
     assert folders[2].endswith("first")
     assert folders[3].endswith("first")
-    # What is trained from another training begins from the checkpoint of the same seed.
+    # A training based on another training starts from the checkpoint of the same seed.
     later = [plan for plan in result.trainings if plan.name == "later"]
     prepared = [Path(plan.config.started_from).parent for plan in later]  # type: ignore[attr-defined]
     assert prepared == [Path(folder).parent for folder in folders[:2]]
 
 
 @pytest.mark.slow
-def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_path: Path) -> None:
+def test_run_starts_missing_trainings_and_a_dry_run_lists_them(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     code, response = ragmeter("run", file, "--dry-run", "--store", store, "--json")
     before = json.loads(response)
@@ -186,7 +186,7 @@ def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_pa
     assert STEPS == []
 
 
-def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_in_progress_in_another_process_is_not_started(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]
     job = TrainingJob(plan.entry, plan.config, Store(tmp_path / "store"))
     job.work.parent.mkdir(parents=True)
@@ -202,7 +202,7 @@ def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, t
 
 
 @pytest.mark.slow
-def test_an_interrupted_training_is_taken_up_by_the_same_command(file: Path, tmp_path: Path) -> None:
+def test_interrupted_training_is_resumed_by_the_same_command(file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     file.write_text(FILE.replace("config: {k1: 0.5}", "config: {k1: 0.5, stops: true}"), "utf-8")
     result = CliRunner().invoke(app, ["run", str(file), "--store", str(store)])
@@ -224,7 +224,7 @@ class WaitingConfig(TrainingConfig):
 
 @register_training("waiting_test", summary="", stages=("only",), config=WaitingConfig, extra=None, needs=lambda config: Needs())
 class Waiting:
-    """Ends when all that are to be carried out beside it have begun."""
+    """Training that ends when all parallel trainings have started."""
 
     def __init__(self, config: WaitingConfig) -> None:
         self.config = config
@@ -249,7 +249,7 @@ class Waiting:
 
 
 def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
-    """Trainings, of names and options in YAML, with their store."""
+    """Return trainings from names and options in YAML, with their store."""
     rows = "".join(f"  - {{id: waiting_test, {spec.replace('HERE', str(tmp_path))}}}\n" for spec in specs)
     text = (
         f"name: x\nbenchmarks: [{{id: worlds/multihop, split: test}}]\nmethods: [{{id: bm25, reader: retrieval_only}}]\ntrainings:\n{rows}"
@@ -259,7 +259,7 @@ def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
 
 
 @pytest.mark.slow
-def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_independent_trainings_run_in_parallel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
     monkeypatch.setattr(side_by_side, "cores", lambda: 3)
     plans, store = waiting(
@@ -275,14 +275,14 @@ def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side
         (bar,) = progress._live.tasks
     assert bar.completed == 3
     learned = [(plan.folder(store.folder) / "only" / "learned").read_text("utf-8") for plan in plans]
-    # As the file says, what no identity holds, too.
+    # As in the file, including options outside the identity.
     assert learned[0] == learned[2] == "one None ['beside', 'folder', 'me', 'seed']"
     assert learned[3] == "last 2.5 ['behind', 'folder', 'limit', 'me', 'seed']"
     assert len(checkpoints.checkpoints(store)) == 3
     assert len({str(os.getpid()), *((tmp_path / name).read_text("utf-8") for name in ("one", "two", "last"))}) == 4
 
 
-def test_as_many_trainings_run_at_once_as_are_independent_and_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_parallel_trainings_is_limited_by_dependencies_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     plans, store = waiting(
         tmp_path,
@@ -305,7 +305,7 @@ def test_as_many_trainings_run_at_once_as_are_independent_and_fit(tmp_path: Path
     def number(cores: int, memory: float, *names: str) -> int:
         return side_by_side.at_once([plan for plan in plans if plan.name in names], cores, memory, store.folder)
 
-    # Two begin together; 10⁹ parameters take 16 GB, and what is trained from them has as many.
+    # Two start together; 10⁹ parameters take 16 GB, and a training based on them has as many.
     assert number(12, 200e9, "one", "two", "last") == 2
     assert number(12, 39e9, "one", "two", "last") == 1
     assert number(12, 200e9, "one", "two", "unknown") == 1
@@ -316,7 +316,7 @@ def test_as_many_trainings_run_at_once_as_are_independent_and_fit(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ends", "error"), [("lacking", MissingPackage), ("killed", Broke)])
-def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
+def test_failing_training_is_reported_and_stops_parallel_ones(
     ends: str, error: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
@@ -347,7 +347,7 @@ def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
         ("- {id: k1_test, name: short", "- {id: k2_test, name: short", "k2_test", 6),
     ],
 )
-def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: str, line: int, tmp_path: Path) -> None:
+def test_invalid_training_entry_is_refused_with_its_line(old: str, new: str, what: str, line: int, tmp_path: Path) -> None:
     text = FILE.replace(old, new)
     assert text != FILE
     with pytest.raises(UserError) as caught:
@@ -357,12 +357,12 @@ def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: st
     assert caught.value.where.startswith(f"x.yaml:{line}")
 
 
-def test_references_are_found_at_any_depth() -> None:
+def test_references_to_trainings_are_found_at_any_depth() -> None:
     assert references({"a": [{"b": {"checkpoint": "x/y"}}], "c": {"checkpoint": "z"}, "d": {"checkpoint": 3}}) == [("x", "y"), ("z", None)]
 
 
 @pytest.mark.parametrize(("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)])
-def test_the_first_process_of_several_alone_speaks(
+def test_only_the_first_process_of_a_group_prints(
     processes: str, rank: str | None, spoken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []

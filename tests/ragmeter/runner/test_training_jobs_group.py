@@ -1,4 +1,4 @@
-"""Trainings that several processes carry out together, on this machine and in a Ray cluster."""
+"""Trainings by several processes together, on this machine and in a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 
 
 class Writer:
-    """A model that writes questions; the first tries of every fourth prompt are refused."""
+    """Model that writes questions; the first attempts of every fourth prompt are refused."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -42,7 +42,7 @@ def writer() -> Iterator[tuple[Writer, str]]:
 
 @pytest.fixture
 def words(tmp_path: Path, writer: tuple[Writer, str]) -> list[str]:
-    """Options of a small training of GPR."""
+    """Return options of a small training of GPR."""
     toy = importlib.import_module("tests.methods.gpr.gpr_toy")
     base = toy.save_base(importlib.import_module("tests.methods.tiny_models"), tmp_path / "base")
     options = toy.options(base).model_dump(mode="json") | {
@@ -53,7 +53,7 @@ def words(tmp_path: Path, writer: tuple[Writer, str]) -> list[str]:
 
 
 @pytest.mark.soak
-def test_a_prepared_training_asks_no_more_and_two_processes_train_on_its_rows(
+def test_prepared_training_sends_no_requests_and_two_processes_use_its_rows(
     words: list[str], writer: tuple[Writer, str], tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGMETER_GROUP_TIMEOUT", "60")
@@ -63,7 +63,7 @@ def test_a_prepared_training_asks_no_more_and_two_processes_train_on_its_rows(
     first = json.loads(done.out)
     assert first["stage"] == "towers"
     calls = model.requests.total()
-    # Failed calls are made again, as long as no step was taken.
+    # Failed calls are repeated as long as no step was taken.
     second = json.loads(call(*words, "--prepare", "--store", str(tmp_path / "two")).out)
     assert model.requests.total() > calls
     assert second["figures"]["questions"] > first["figures"]["questions"]

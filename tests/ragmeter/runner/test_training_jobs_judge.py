@@ -1,4 +1,4 @@
-"""A training that asks for a judge of answers gets one; methods import none."""
+"""A training that requests an answer judge gets one; methods import none."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from tests.support.errors import raises
 
 
 class Options(SarkDataConfig, TrainingConfig):
-    """The options of a training that makes SARK's rows."""
+    """Options of a training that creates SARK's rows."""
 
 
 def options(**labels: Any) -> Options:
     return Options.model_validate({"labels": labels})
 
 
-def test_who_asks_for_no_judge_gets_none() -> None:
+def test_training_without_a_judge_option_has_no_judge() -> None:
     assert judge_for(TrainingConfig(), None, None) is None
     assert judge_for(options(), None, None) is None
 
 
-def test_the_judge_asked_for_says_of_answers_whether_they_are_right() -> None:
+def test_requested_judge_gives_verdicts_on_answers() -> None:
     judge = judge_for(options(judge="rule_match"), None, None)
     assert judge is not None
     query = Question("q", "How many episodes?", ("seven episodes",))
     assert each(judge, "verdicts", [query] * 2, ["Seven episodes.", "a red boat"]) == ["Match", "Mismatch"]
 
 
-def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_fingerprint_covers_what_affects_its_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LLMJudgeConfig, "reach", lambda config, cache: None)
     prompt = tmp_path / "judge.txt"
     model = {"model": "m", "key_variable": None}
@@ -69,18 +69,18 @@ def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeyp
         ({"judge": "match"}, "missing-option"),
     ],
 )
-def test_a_judge_that_cannot_be_provided_is_named(labels: Mapping[str, Any], response: str) -> None:
+def test_unavailable_judge_is_refused(labels: Mapping[str, Any], response: str) -> None:
     with raises(response):
         judge_for(options(**labels), None, None)
 
 
-def test_an_endpoint_that_does_not_answer_is_noticed_before_anything_is_asked() -> None:
+def test_unreachable_judge_endpoint_is_reported_before_the_first_request() -> None:
     nowhere = {"llm": {"model": "m", "base_url": "http://127.0.0.1:9/v1", "key_variable": None, "attempts": 1}}
     with pytest.raises(Broke):
         judge_for(options(judge="match", judge_options=nowhere), None, None)
 
 
-def test_a_training_is_handed_its_judge(tmp_path: Path) -> None:
+def test_training_receives_its_judge(tmp_path: Path) -> None:
     seen: list[Services] = []
 
     class Curious:

@@ -1,4 +1,4 @@
-"""A training on evaluated questions under another dataset's name is found on the board, in the gate and in comparisons."""
+"""A training on test questions under another dataset's name is detected on the board, in the gate and in comparisons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ N = 50
 
 
 class CountingTraining:
-    """Reads its data as shipped trainings do, and learns how many questions there are."""
+    """Training that reads its data like shipped trainings, and counts the questions."""
 
     def __init__(self, config: HeldOutConfig) -> None:
         self.config = config
@@ -59,7 +59,7 @@ class CountedRetriever:
 
 @pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
-    """The retriever and its training are there for these tests alone."""
+    """Register the retriever and its training only for these tests."""
     list(METHODS), list(TRAININGS)
     before = dict(METHODS._entries), dict(TRAININGS._entries)
     register(
@@ -97,7 +97,7 @@ metrics: [recall@5]
 
 
 @pytest.mark.parametrize("option", ["data", "validation"])
-def test_training_on_the_test_questions_under_another_name_is_marked_everywhere(
+def test_training_on_renamed_test_questions_is_marked_everywhere(
     option: str, tmp_path: Path, call: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))

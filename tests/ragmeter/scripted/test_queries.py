@@ -1,4 +1,4 @@
-"""With an LLM that knows the world, what is written to search with finds more than the question; it labels, orders and asks, too."""
+"""With an LLM that knows the world, generated queries retrieve more than the question; it also labels, orders and asks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ REFERENCE, OPTIONS = "worlds/long:test", {"questions": 24, "worlds": 1, "entitie
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where vectors of the same passages are kept for the next test."""
+def vector_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which vectors are cached between tests."""
     return tmp_path_factory.mktemp("kept")
 
 
@@ -49,7 +49,7 @@ def recall(questions: Any, rankings: list[Ranking], k: int = 5) -> float:
 
 
 @pytest.mark.slow
-def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_scripted_sub_questions_retrieve_more_than_the_question(benchmark: Benchmark, tmp_path: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
     plain = retrieved(truth, benchmark, "bm25", tmp_path)
     refined = retrieved(truth, benchmark, "rq_rag_prompted", tmp_path, retriever="bm25", per_query=10)
@@ -59,25 +59,25 @@ def test_sub_questions_find_more_than_the_question(benchmark: Benchmark, tmp_pat
 
 
 @pytest.mark.slow
-def test_passages_that_answer_find_more_than_the_question(benchmark: Benchmark, kept: Path) -> None:
+def test_scripted_answer_passages_retrieve_more_than_the_question(benchmark: Benchmark, vector_cache: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS)
-    plain = retrieved(truth, benchmark, "hyde", kept, samples=0)
-    written = retrieved(truth, benchmark, "hyde", kept, samples=1)
+    plain = retrieved(truth, benchmark, "hyde", vector_cache, samples=0)
+    written = retrieved(truth, benchmark, "hyde", vector_cache, samples=1)
     assert truth.unrecognized == 0
     assert recall(benchmark.questions, written) > recall(benchmark.questions, plain) + 0.05
 
 
 @pytest.mark.slow
-def test_with_a_fifth_corrupted_every_question_still_gets_a_ranking(benchmark: Benchmark, kept: Path) -> None:
+def test_every_question_gets_a_ranking_with_a_fifth_of_replies_corrupted(benchmark: Benchmark, vector_cache: Path) -> None:
     truth = WorldTruth([benchmark], config=OPTIONS, corruption=0.2)
     for method, config in (("rq_rag_prompted", {"retriever": "bm25"}), ("hyde", {"samples": 1})):
-        rankings = retrieved(truth, benchmark, method, kept, **config)
+        rankings = retrieved(truth, benchmark, method, vector_cache, **config)
         assert len(rankings) == len(benchmark.questions)
         assert all(ranking.ids for ranking in rankings)
     assert sum(truth.corrupted.values()) > 10
 
 
-def test_labels_and_orders_of_sark_come_without_a_server(tmp_path: Path) -> None:
+def test_sark_labels_and_orders_need_no_server(tmp_path: Path) -> None:
     options = {"questions": 20, "mix": {"single": 1.0}}
     llm = {"scripted": "worlds/multihop:train", "options": options}
     part = {"by": "llm", "llm": llm}
@@ -85,7 +85,7 @@ def test_labels_and_orders_of_sark_come_without_a_server(tmp_path: Path) -> None
     world = datasets.load("worlds/multihop:train", options)
     services = Services(cache=tmp_path / "replies.sqlite", device="cpu")
     made = data_of(config, [world], services, tmp_path / "work")
-    # Whom a passage helps does not know the answer by heart; whom one misleads does, unless the passage is evidence.
+    # A model that a passage helps does not know the answer; one that it misleads does, unless the passage is evidence.
     assert {row.label for row in made.rows} == {0, 1}
     evidence = {question.id: set(question.evidence) for question in world.questions}
     assert all(row.passage_id in evidence[row.question_id] for row in made.rows if row.label == 1)
@@ -93,13 +93,13 @@ def test_labels_and_orders_of_sark_come_without_a_server(tmp_path: Path) -> None
     assert all(row.list_ids[0] in evidence[row.question_id] for row in made.rows if row.list)
 
 
-def test_questions_about_triples_come_without_a_server(tmp_path: Path) -> None:
+def test_questions_about_triples_need_no_server(tmp_path: Path) -> None:
     options = {"entities": 60, "community": 60, "triples": 60}
     graph = load_graph(("worlds/graph:train",), {"worlds": options})
     llm = {"scripted": "worlds/graph:train", "options": options}
     config = QuestionsConfig.model_validate({"generator": "llm", "llm": llm, "triples": 40})
     made = questions_of(graph, config, generator_of(config, Services(cache=tmp_path / "replies.sqlite", device="cpu")))
-    # It is not shown what is hidden, and asks in the words of the relation all the same.
+    # It does not see the hidden entity, but uses the words of the relation.
     rows = zip(made.triples.tolist(), made.sides.tolist(), strict=True)
     shown = [
         ((MASK, relation, tail) if side == 0 else (head, relation, MASK), SIDES[side])

@@ -1,4 +1,4 @@
-"""With an LLM that knows the world, each reranker puts every positive first; whatever it says, each gives a permutation."""
+"""With an LLM that knows the world, each reranker ranks every positive first, and always returns a permutation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SYSTEMS = {
     "rank_r1, direct, three votes": {"reasons": False, "children": 9, "votes": 3, "k": 4},
 }
 WRAPPED = "wrapped"
-"""The one way of spoiling a reply that leaves what it says readable."""
+"""The only corruption after which a reply stays readable."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def reranked(benchmark: Benchmark, system: str, corruption: float) -> tuple[list
 
 
 @pytest.mark.parametrize("system", [name if name == "rankzephyr" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
-def test_every_positive_comes_first_and_failures_are_counted(benchmark: Benchmark, system: str) -> None:
+def test_scripted_reranker_ranks_positives_first_and_counts_failures(benchmark: Benchmark, system: str) -> None:
     name = system.partition(",")[0]
     results, _ = reranked(benchmark, system, 0.0)
     for question, result in zip(benchmark.questions, results, strict=True):
@@ -65,5 +65,5 @@ def test_every_positive_comes_first_and_failures_are_counted(benchmark: Benchmar
     for corruption in (0.2, 1.0):
         results, truth = reranked(benchmark, system, corruption)
         counted = sum(sum(result.notes[name].get("fallbacks", {}).values()) for result in results)
-        # Each prompt is a reply of its own: what is spoilt is drawn by the prompt.
+        # Each prompt has a separate reply, and corruption is sampled by prompt.
         assert counted == truth.corrupted.total() - truth.corrupted[WRAPPED] > 0

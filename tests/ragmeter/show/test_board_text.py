@@ -26,7 +26,7 @@ def printed(board: Board, width: int, **options: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_names_say_who_was_sent_in_and_who_learned_what_is_asked(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
+def test_row_names_mark_submissions_and_contaminated_methods(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:
     made = module_at(Path(__file__).parents[2] / "leaderboard" / "matrix_store.py")
     every = boards(made.fill(tmp_path / "store"), "several")
     text = {(board.dataset, board.setting): "\n".join(printed(board, 200, verbose=True)) for board in every}
@@ -57,7 +57,7 @@ def test_table_has_one_line_per_method_that_fits(board: Board, width: int) -> No
     assert sorted(starts) == list(range(1, len(board.rows) + 1))
 
 
-def test_columns_that_do_not_fit_are_counted_and_wide_prints_them(board: Board) -> None:
+def test_columns_that_do_not_fit_are_counted_and_printed_with_option_wide(board: Board) -> None:
     narrow, wide = "\n".join(printed(board, 50)), "\n".join(printed(board, 50, wide=True))
     assert ("--wide" in narrow, "--wide" in wide) == (True, False)
     assert ("s/question" in narrow, "s/question" in wide) == (False, True)
@@ -72,7 +72,7 @@ def test_long_name_is_broken_only_if_the_table_does_not_fit(board: Board) -> Non
     assert all(len(line) <= 60 for line in narrow[1:])
 
 
-def test_rows_are_sorted_by_the_main_metric_controls_last_and_the_direction_is_marked(board: Board) -> None:
+def test_rows_are_sorted_by_the_main_metric_with_controls_last(board: Board) -> None:
     (metric,) = board.metrics
 
     def worth(row: Row, value: float) -> Row:
@@ -89,7 +89,7 @@ def test_rows_are_sorted_by_the_main_metric_controls_last_and_the_direction_is_m
     assert ("em ↑" in "\n".join(printed(board, 80)), "em ↓" in "\n".join(printed(lower, 80))) == (True, True)
 
 
-def test_more_is_said_where_it_is_asked_for(board: Board) -> None:
+def test_option_verbose_prints_metric_ids_and_corrections(board: Board) -> None:
     brief, whole = (" ".join(printed(board, 80, verbose=verbose)) for verbose in (False, True))
     for words in ("em(rules=squad)#v1", "(over worlds)", "Holm per column"):
         assert (words in brief, words in whole) == (False, True)
@@ -104,7 +104,7 @@ def test_hidden_warnings_are_counted(board: Board) -> None:
     assert "--verbose" not in whole
 
 
-def test_verdict_stands_above_the_table(store: Store, board: Board) -> None:
+def test_verdict_is_printed_above_the_table(store: Store, board: Board) -> None:
     (headline,) = headlines(verdicts(store, "small"))
     lines = printed(board, 400, headline=headline)
     assert headline.main.best is not None

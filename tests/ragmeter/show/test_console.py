@@ -1,4 +1,4 @@
-"""Tables for people: none is wider than the terminal, nothing is lost, and in a file a row is one line."""
+"""Tables for people: no table is wider than the terminal, no text is lost, and a row in a file is one line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def printed(width: int, heads: list[str], rows: list[list[str]], keys: int, whol
 
 @pytest.mark.slow
 @given(table=tables(), width=st.integers(60, 120))
-def test_each_part_begins_with_the_keys_and_every_column_stands_once(table: tuple[list[str], list[list[str]]], width: int) -> None:
+def test_split_table_repeats_key_columns_and_prints_other_columns_once(table: tuple[list[str], list[list[str]]], width: int) -> None:
     heads, rows = table
     lines = printed(width, heads, rows, keys=1)
     parts, rest = divmod(len(lines), len(rows) + 1)
@@ -52,23 +52,23 @@ def test_each_part_begins_with_the_keys_and_every_column_stands_once(table: tupl
         )
 
 
-def test_a_table_that_fits_is_one() -> None:
+def test_table_that_fits_is_not_split() -> None:
     assert printed(80, ["method", "drop"], [["bm25", "+1.0"]], keys=1) == ["method  drop", "bm25    +1.0"]
 
 
-def test_without_keys_cells_are_broken() -> None:
+def test_cells_are_wrapped_without_key_columns() -> None:
     lines = printed(20, ["method", "what it is"], [["bm25", "a bag of words that are weighed"]], keys=0)
     assert len(lines) > 2
     assert "".join(lines[1:]).replace(" ", "") == "bm25abagofwordsthatareweighed"
 
 
-def test_numbers_stay_whole_in_a_terminal_that_is_too_narrow() -> None:
+def test_numbers_are_not_broken_in_a_narrow_terminal() -> None:
     heads = ["method", "style", "formal", "gap"]
     lines = printed(30, heads, [["a method with a long name", "informal and humorous", "61.2 ± 10.4", "+12.3 ± 14.2 **"]], keys=2)
     assert {"61.2 ± 10.4", "+12.3 ± 14.2 **"} <= {line.rpartition("  ")[2] for line in lines}
 
 
-def test_cell_to_be_copied_is_not_broken() -> None:
+def test_copyable_cell_is_not_wrapped() -> None:
     path = "demo/oracle_evidence + pocket/styled:test(worlds/multihop,informal=0.5,by=rule,seed=0)/distractor/0"
     lines = printed(80, ["run", "status", "path"], [["ebff67f9", "finished", path]], keys=0, whole=True)
     assert lines[1:] == [f"ebff67f9  finished  {path}"]
@@ -82,21 +82,21 @@ def test_file_gets_one_line_per_row() -> None:
     assert [line.split(maxsplit=1)[0] for line in done.stdout.splitlines()] == ["name", "a", "b"]
 
 
-def test_untrusted_cell_is_no_markup() -> None:
+def test_untrusted_cell_is_not_parsed_as_markup() -> None:
     assert printed(80, ["name"], [["[red]x[/red]"]], keys=0) == ["name", "[red]x[/red]"]
 
 
-def test_columns_in_which_nothing_stands_take_no_room() -> None:
+def test_empty_columns_take_no_space() -> None:
     assert printed(80, ["a", "", "b"], [["1", "", "2"]], keys=0) == ["a  b", "1  2"]
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "0 losses"), (1, "1 loss"), (1200, "1,200 losses")])
-def test_what_is_counted_has_its_plural(number: int, expected: str) -> None:
+def test_counts_use_the_correct_plural(number: int, expected: str) -> None:
     assert counted(number, "loss", "losses") == expected
 
 
 @pytest.mark.slow
-def test_a_reader_who_goes_away_ends_a_command_in_silence() -> None:
+def test_closed_output_pipe_ends_a_command_silently() -> None:
     command = f'"{sys.executable}" -c "from ragmeter.cli import main; main()" results paper ark'
     script = f"{command} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)

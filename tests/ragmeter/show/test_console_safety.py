@@ -1,4 +1,4 @@
-"""Output for terminals holds no control or direction characters of the texts that it shows."""
+"""Terminal output contains no control or direction characters from stored texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEN = "a[2Jb31mcdefghijklm"
 KEPT = "Ä\tß\n日本 می\u200cخواهم 👩\u200d🚀"
 
 
-def test_text_keeps_everything_that_has_a_shape() -> None:
+def test_printable_text_is_unchanged() -> None:
     assert printable(HOSTILE) == SEEN
     assert printable(KEPT) == KEPT
 
@@ -49,7 +49,7 @@ def test_console_aligns_columns_without_the_removed_characters() -> None:
     assert first == second
 
 
-def test_json_escapes_what_cannot_be_seen_and_reads_back_equal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_escapes_invisible_characters_and_round_trips(capsys: pytest.CaptureFixture[str]) -> None:
     emit({HOSTILE: [HOSTILE, KEPT]}, True, lambda: None)
     printed = capsys.readouterr().out
     assert printable(printed) == printed
@@ -57,13 +57,13 @@ def test_json_escapes_what_cannot_be_seen_and_reads_back_equal(capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_error_that_quotes_a_hostile_value_is_printed_without_it(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_message_removes_control_characters_of_a_quoted_value(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     complain(UserError(f"bad {HOSTILE}", where=HOSTILE, try_this=HOSTILE), as_json)
     printed = capsys.readouterr().err
     assert printed
     assert printable(printed) == printed
 
 
-def test_both_streams_of_the_command_line_are_safe() -> None:
+def test_stdout_and_stderr_are_free_of_control_characters() -> None:
     assert isinstance(console.out, SafeConsole)
     assert isinstance(console.err, SafeConsole)

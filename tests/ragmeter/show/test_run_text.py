@@ -1,4 +1,4 @@
-"""A run in a terminal: its scores come first, and what it was made of only where it is asked for."""
+"""A run in a terminal: scores come first, and its configuration only on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results.store.store import Store
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_run_begins_with_its_scores_and_keeps_json_for_verbose(store: Store, verbose: bool) -> None:
+def test_run_text_starts_with_scores_and_shows_json_only_with_verbose(store: Store, verbose: bool) -> None:
     run = next(row for row in queries.runs(store, "small") if row.method == "bm25")
     with out.capture() as text:
         show_run(run, board(store, [run]), {}, {}, verbose=verbose)

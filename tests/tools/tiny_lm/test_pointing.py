@@ -1,4 +1,4 @@
-"""Attention supervision of the pocket model: where pointers point, and what the loss measures."""
+"""Attention supervision of the pocket model: pointer positions, and the loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXT = "Velmar Dosk was born in Port Alba. Velmar Dosk left Port Alba in 1912."
 CONTEXT = [marker(1), entry(Passage("p", "Velmar Dosk", TEXT)) + GAP]
 
 
-def test_a_pointer_goes_to_every_mention_of_the_answer_in_its_own_context(encode: Encoder) -> None:
+def test_pointers_mark_every_mention_of_the_answer_in_its_context(encode: Encoder) -> None:
     born = Block(asking("Where was Velmar Dosk born?"), "Port Alba", "single")
     batch = batch_of(encode, [Group(CONTEXT, [born])])
     result = pointers(batch)
@@ -45,23 +45,23 @@ def test_a_pointer_goes_to_every_mention_of_the_answer_in_its_own_context(encode
         assert batch.ids[0, start : start + len(answer)].tolist() == answer
         assert batch.group[0, start] == batch.group[0, result.columns[0]]
         assert batch.block[0, start] == 0
-    # It is asked for at the token that predicts the first one of the answer.
+    # The pointer is read at the token that predicts the first token of the answer.
     assert batch.target[0, result.columns[0]] == answer[0]
 
 
-def test_where_nothing_answers_the_place_is_the_first_token(encode: Encoder) -> None:
+def test_unanswerable_questions_point_at_the_first_token(encode: Encoder) -> None:
     blocks = [Block(asking("Who wrote it?"), UNANSWERABLE, task) for task in ("missing", "closed")]
     result = pointers(batch_of(encode, [Group(CONTEXT, blocks)]))
     assert result.positions[:2].sum(axis=1).tolist() == [1, 1]
     assert np.flatnonzero(result.positions[0]).tolist() == np.flatnonzero(result.positions[1]).tolist() == [0]
 
 
-def test_answers_that_stand_nowhere_and_other_tasks_have_no_pointer(encode: Encoder) -> None:
+def test_answers_absent_from_the_context_and_other_tasks_have_no_pointer(encode: Encoder) -> None:
     blocks = [Block(asking("Is it so?"), "yes", "comparison"), Block("Answer: x\nQuestion:", "Who?", "question")]
     assert len(pointers(batch_of(encode, [Group(CONTEXT, blocks)])).rows) == 0
 
 
-def test_pointers_of_real_training_batches_point_at_their_answers(encode: Encoder) -> None:
+def test_pointers_of_training_batches_mark_their_answers(encode: Encoder) -> None:
     groups = list(Maker(5, LEVELS[3]).groups(20))
     batch = next(iter(Packer(encode, 4, 448, Draws("x")).pack(groups)))
     result = pointers(batch)
@@ -78,7 +78,7 @@ def test_pointers_of_real_training_batches_point_at_their_answers(encode: Encode
 
 
 @pytest.mark.slow
-def test_the_loss_is_the_attention_that_the_model_itself_computes(encode: Encoder) -> None:
+def test_pointing_loss_equals_the_loss_of_the_model_attention(encode: Encoder) -> None:
     model = fresh_model(encode.size, 0, encode.bos, encode.eos, seed=3, layers=3)
     model.config._attn_implementation = "eager"
     batch = next(iter(Packer(encode, 2, 320, Draws("x")).pack(Maker(6, LEVELS[2]).groups(20))))
@@ -100,7 +100,7 @@ def test_the_loss_is_the_attention_that_the_model_itself_computes(encode: Encode
 
 
 @pytest.mark.slow
-def test_the_loss_teaches_heads_to_point(encode: Encoder) -> None:
+def test_pointing_loss_trains_heads_to_point(encode: Encoder) -> None:
     model = fresh_model(encode.size, 0, encode.bos, encode.eos, seed=4, layers=2)
     batch = next(iter(Packer(encode, 2, 256, Draws("x")).pack(Maker(7, LEVELS[0]).groups(40))))
     wanted, mask = pointers(batch), batch.mask()

@@ -1,4 +1,4 @@
-"""Training of the pocket model: its data, its packing, its refusal of held-out worlds, and resuming."""
+"""Training of the pocket model: data, packing, refusal of held-out worlds, and resuming."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def run_in(folder: Path, steps: int) -> Run:
 
 
 @pytest.mark.parametrize("seed", [10_000, 19_999, 100_000, 2**30])
-def test_worlds_held_out_are_never_trained_on(seed: int, encode: Encoder) -> None:
+def test_held_out_worlds_are_never_used_for_training(seed: int, encode: Encoder) -> None:
     with raises("seed-of-other-split"):
         parse(["--out", "x", "--first-world", str(seed)])
     with raises("seed-of-other-split"):
         chunk(encode, LEVELS[0], seed, 0.1)
 
 
-def test_data_that_runs_out_of_train_worlds_stops_before_the_held_out_ones(encode: Encoder) -> None:
+def test_training_data_stops_before_the_held_out_worlds(encode: Encoder) -> None:
     position = Place(chunk=9_999, level=0)
     with raises("seed-of-other-split"):
         for _ in batches(encode, position, 0, 0.1, lambda: 0.0):
             pass
 
 
-def test_words_of_held_out_worlds_never_occur() -> None:
+def test_words_of_held_out_worlds_never_occur_in_training() -> None:
     held_out = set(all_words()) - set(training_words())
     text = " ".join(" ".join([*group.context, *(f"{b.prompt} {b.target}" for b in group.blocks)]) for group in groups_of())
     used = {word.strip("'s.,?()") for word in text.split()}
@@ -64,7 +64,7 @@ def test_words_of_held_out_worlds_never_occur() -> None:
     assert used - set(all_words()), "replaced words are there"
 
 
-def test_answers_are_found_in_the_context_or_unanswerable_or_a_choice() -> None:
+def test_answers_are_in_the_context_unanswerable_or_a_choice() -> None:
     seen = dict.fromkeys(("single", "missing", "closed", "bridge", "comparison"), 0)
     for group in groups_of(count=200):
         context = " ".join(group.context)
@@ -88,7 +88,7 @@ def test_answers_are_found_in_the_context_or_unanswerable_or_a_choice() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", range(len(LEVELS)))
-def test_batches_have_the_shape_of_their_level_and_equal_arguments_give_equal_batches(level: int, encode: Encoder) -> None:
+def test_batches_have_the_shape_of_their_level_and_are_reproducible(level: int, encode: Encoder) -> None:
     item, two = (chunk(encode, LEVELS[level], 5, 0.1) for _ in range(2))
     assert len(item) == len(two) > 0
     for left, right in zip(item, two, strict=True):
@@ -102,8 +102,8 @@ def test_batches_have_the_shape_of_their_level_and_equal_arguments_give_equal_ba
 
 
 @pytest.mark.slow
-def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode: Encoder) -> None:
-    """The logits of a packed row against those of each prompt run by itself."""
+def test_packed_block_is_predicted_as_if_alone_after_its_context(encode: Encoder) -> None:
+    """The logits of a packed row equal those of each prompt run separately."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(str(pocket_path()), dtype=torch.float32).eval()
@@ -129,8 +129,8 @@ def test_a_packed_block_is_predicted_as_if_it_followed_its_context_alone(encode:
 
 
 @pytest.mark.slow
-def test_prompts_of_blocks_are_the_ids_of_the_whole_prompt(encode: Encoder) -> None:
-    """Training concatenates ids of pieces; inference tokenizes one string: both must agree."""
+def test_token_ids_of_blocks_equal_the_ids_of_the_whole_prompt(encode: Encoder) -> None:
+    """Training concatenates ids of pieces and inference tokenizes one string; both must agree."""
     tokenizer: Any = load(pocket_path())
     packer = Packer(encode, 1, 4096, Draws("test"))
     checked = set()
@@ -144,7 +144,7 @@ def test_prompts_of_blocks_are_the_ids_of_the_whole_prompt(encode: Encoder) -> N
     assert checked >= set(TASKS) - {"copy"}
 
 
-def test_the_curriculum_goes_on_when_a_level_is_mastered_or_has_had_its_time() -> None:
+def test_curriculum_advances_after_mastery_or_a_time_limit() -> None:
     position = Place(copied=2.0)
     position.next_level(0.0)
     assert position.level == -1
@@ -168,9 +168,9 @@ def test_the_curriculum_goes_on_when_a_level_is_mastered_or_has_had_its_time() -
 
 
 @pytest.mark.slow
-def test_the_last_level_asks_for_what_only_the_missing_passage_says() -> None:
+def test_last_levels_ask_more_about_missing_passages() -> None:
     def declining(level: int) -> float:
-        """Share of the contexts of several passages that begin with at least two things they do not say."""
+        """Return the share of contexts with several passages that start with at least two questions they do not answer."""
         several = [group for group in Maker(11, LEVELS[level]).groups(200) if len(group.context) >= 4]
         first = [[block.task for block in group.blocks[:2]] for group in several]
         return sum(tasks == ["missing", "missing"] for tasks in first) / len(several)
@@ -183,7 +183,7 @@ def test_the_last_level_asks_for_what_only_the_missing_passage_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("used", [1, 4, 9])
-def test_batches_after_a_resume_are_those_that_would_have_come(used: int, encode: Encoder) -> None:
+def test_batches_after_a_resume_equal_the_uninterrupted_batches(used: int, encode: Encoder) -> None:
     position, straight = Place(level=2), []
     source = batches(encode, position, 20, 0.1, lambda: 0.4)
     for _ in range(used):
@@ -197,7 +197,7 @@ def test_batches_after_a_resume_are_those_that_would_have_come(used: int, encode
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_killed_training_resumes_to_the_same_weights(tmp_path: Path) -> None:
     whole = run_in(tmp_path / "whole", 4)
     whole.train()
     broken = run_in(tmp_path / "broken", 4)

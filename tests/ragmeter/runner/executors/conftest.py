@@ -1,4 +1,4 @@
-"""One Ray cluster on this machine for all tests that need one."""
+"""One local Ray cluster for all tests that need one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
-    """A small cluster with two GPUs that do not exist, in which workers import the packages of this checkout."""
+    """Start a small cluster with two simulated GPUs, in which workers import the packages of this checkout."""
     ray = pytest.importorskip("ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

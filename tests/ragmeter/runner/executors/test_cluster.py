@@ -17,7 +17,7 @@ from ragmeter.runner.executors.ray_method import RayMethod, value_of
 from tests.support.errors import raises
 
 
-def test_a_cluster_without_ray_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with raises("missing-package") as caught, connected(Shares()):
         pass
@@ -28,13 +28,13 @@ def test_a_cluster_without_ray_installed_names_the_extra(monkeypatch: pytest.Mon
     ("address", "code"),
     [("127.0.0.1:1", "cluster-unreachable"), ("nowhere", "cluster-unreachable"), ("ray://127.0.0.1:10001", "ray-client-address")],
 )
-def test_an_address_where_no_head_listens_is_refused_at_once(address: str, code: str) -> None:
+def test_unreachable_cluster_address_is_refused_immediately(address: str, code: str) -> None:
     pytest.importorskip("ray")
     with raises(code, where="--address"), connected(Shares(address)):
         pass
 
 
-def test_batches_are_refused_before_a_cluster_is_asked() -> None:
+def test_batch_mode_is_refused_before_connecting_to_a_cluster() -> None:
     text = """\
 name: x
 benchmarks: [{id: worlds/multihop, setting: distractor, limit: 1}]
@@ -46,7 +46,7 @@ metrics: [em]
     refuse_batches(experiment.parse(text.replace("batch: true", "batch: false"), "x.yaml"))
 
 
-def test_a_run_ends_when_the_head_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_ends_if_the_cluster_head_stops_responding(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setattr(cluster, "HEAD_S", 0.05)
     monkeypatch.setattr(cluster, "LOOK_S", 0.02)
@@ -68,7 +68,7 @@ def test_a_run_ends_when_the_head_is_silent(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("fault", ["OutOfDiskError", "ObjectStoreFullError"])
-def test_a_node_without_room_for_values_is_named_as_such(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_without_object_store_memory_is_reported(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
 
     def full(reference: object) -> None:
@@ -79,7 +79,7 @@ def test_a_node_without_room_for_values_is_named_as_such(fault: str, monkeypatch
         value_of(None)
 
 
-def test_the_share_of_a_gpu_follows_from_the_sizes_of_models() -> None:
+def test_gpu_share_follows_from_the_model_sizes() -> None:
     bm25, dense = Component.of("bm25"), Component.of("dense", {"model": "acme/embedder-7b"})
     assert gpu_share([bm25], 24 * 10**9) == 0
     assert gpu_share([bm25, dense], 80 * 10**9) == 0.5  # 7e9 · 4 bytes · 1.3
@@ -88,7 +88,7 @@ def test_the_share_of_a_gpu_follows_from_the_sizes_of_models() -> None:
     assert gpu_share([Component.of("dense", {"model": "acme/embedder"})], 80 * 10**9) == 1
 
 
-def test_workers_get_keys_and_places_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_only_keys_and_data_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAGMETER_DATA", "MY_SECRET", "UNRELATED", "OTHER_API_KEY", "RAY_ADDRESS"):
         monkeypatch.setenv(name, name)
     chat = Component.of("chat", {"llm": {"model": "m", "key_variable": "MY_SECRET"}})

@@ -1,4 +1,4 @@
-"""Two nodes of Ray in two network namespaces, and what goes wrong between them; needs root and `ip`."""
+"""Two Ray nodes in two network namespaces, and failures between them; needs root and `ip`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Nodes:
     """Two namespaces that are connected by a cable.
 
     Args:
-        folder: Of all files; `data` and `shared` in it are folders that both nodes see.
+        folder: Folder of all files; both nodes see its folders `data` and `shared`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Nodes:
         self._server: subprocess.Popen[bytes] | None = None
 
     def connect(self) -> None:
-        """Make the namespaces.
+        """Create the namespaces.
 
         Raises:
             subprocess.CalledProcessError: The kernel refuses.
@@ -82,11 +82,11 @@ class Nodes:
         subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
     def inside(self, node: int, *command: str) -> list[str]:
-        """Return a command as it runs on a node."""
+        """Return a command that runs on a node."""
         return ["ip", "netns", "exec", self.names[node], *command]
 
     def serve(self, seconds: float, host: str = ADDRESSES[0]) -> None:
-        """Start an endpoint on the first node, in place of the one before; it takes so long for a reply."""
+        """Start an endpoint on the first node in place of the previous one, with a delay per reply."""
         self.end_server()
         command = self.inside(0, sys.executable, "-c", SERVE, host, str(seconds), str(self.served))
         self._server = subprocess.Popen(command, env=self.environment)
@@ -105,8 +105,8 @@ class Nodes:
 
         Args:
             node: 0 is the head.
-            before: What the shell does first, in a mount namespace of this node.
-            python: The environment of the node.
+            before: Shell command to run first, in a mount namespace of this node.
+            python: Python of the node.
         """
         where = ["--head", "--port", str(PORT), "--include-dashboard", "false"] if node == 0 else ["--address", f"{ADDRESSES[0]}:{PORT}"]
         size = ["--num-cpus", "1", "--object-store-memory", str(80 * 2**20), "--disable-usage-stats"]
@@ -117,7 +117,7 @@ class Nodes:
         )
 
     def stop(self, node: int) -> None:
-        """Kill a node's processes at once."""
+        """Kill a node's processes immediately."""
         folder = str(self.folder / f"ray{node}")
         for process in psutil.process_iter(["cmdline"]):
             if any(folder in word for word in process.info["cmdline"] or ()):
@@ -146,7 +146,7 @@ class Nodes:
         )
 
     def run(self, store: str, *options: str, **more: str) -> tuple[int, str]:
-        """Run the experiment; returns the exit code, and the code of the error."""
+        """Run the experiment; return the exit code and the code of the error."""
         return ended(self.begin(store, *options, **more))
 
     @property
@@ -155,7 +155,7 @@ class Nodes:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for a command; returns its exit code, and the code of its error."""
+    """Wait for a command; return its exit code and the code of its error."""
     _, problems = process.communicate(timeout=300)
     sys.stdout.write(problems)  # shown if the test fails
     errors = [json.loads(line)["error"]["code"] for line in problems.splitlines() if line.startswith('{"error"')]
@@ -193,7 +193,7 @@ def wait_for_answers(folder: Path, number: int) -> None:
 
 
 def with_other_version(folder: Path, name: str) -> str:
-    """Make an environment that has another version of a package; return its Python."""
+    """Create an environment with another version of a package; return its Python."""
     site = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     (site / f"{name}-0.0.1.dist-info").mkdir(parents=True)
     (site / f"{name}-0.0.1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.0.1\n")
@@ -204,7 +204,7 @@ def with_other_version(folder: Path, name: str) -> str:
     return str(folder / "bin" / "python")
 
 
-def test_a_restarted_head_lets_the_same_command_continue_to_equal_rows(nodes: Nodes) -> None:
+def test_rerun_after_a_head_restart_gives_equal_rows(nodes: Nodes) -> None:
     nodes.serve(0.0)
     assert nodes.run("local") == (0, "")
     nodes.serve(0.4)
@@ -226,7 +226,7 @@ def test_a_restarted_head_lets_the_same_command_continue_to_equal_rows(nodes: No
     assert every[0] == every[1]
 
 
-def test_ctrl_c_keeps_rows_and_the_same_command_continues(nodes: Nodes) -> None:
+def test_ctrl_c_keeps_rows_and_a_rerun_continues(nodes: Nodes) -> None:
     nodes.stop(0)
     nodes.stop(1)
     nodes.serve(0.4)
@@ -253,7 +253,7 @@ def test_ctrl_c_keeps_rows_and_the_same_command_continues(nodes: Nodes) -> None:
         ("batch-with-ray", {}, {"more": ", batch: true"}),
     ],
 )
-def test_a_node_that_does_not_fit_is_refused_before_anything_is_asked(
+def test_incompatible_node_is_refused_before_the_first_request(
     nodes: Nodes, code: str, second: dict[str, str], run: dict[str, str], tmp_path: Path
 ) -> None:
     nodes.stop(0)

@@ -20,10 +20,10 @@ from ragmeter.runner.executors.devices import PerDevice, count, every_device
 
 
 class WhichDevice:
-    """A method that answers with the GPU of its process, once a process on another GPU answers, too.
+    """Method that answers with the GPU of its process, once a process on another GPU answers too.
 
     Args:
-        folder: Where processes show their GPUs.
+        folder: Folder in which processes record their GPUs.
     """
 
     in_flight = 1
@@ -32,7 +32,7 @@ class WhichDevice:
         self.folder = folder
 
     def index(self, corpus: Corpus) -> None:
-        """Need none."""
+        """Do nothing."""
 
     def answer(self, queries: Iterator[Query]) -> Iterator[Prediction]:
         for query in queries:
@@ -46,7 +46,7 @@ class WhichDevice:
 
 
 class Made:
-    """What a task is made of, as the executor sees it."""
+    """Parts of a task as the executor sees them."""
 
     def build(self, services: Services) -> WhichDevice:
         assert services.artifacts is not None
@@ -60,7 +60,7 @@ def task(needs: Needs | None) -> Any:
 
 
 @pytest.mark.parametrize(("visible", "number"), [(None, 2), ("0,1", 2), ("0,1,2,3", 2), ("1", 1), ("", 0), ("-1", 0), ("GPU-a, GPU-b", 2)])
-def test_gpus_are_those_that_the_process_may_see(visible: str | None, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_gpus_are_used(visible: str | None, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "gpus_here", lambda: [10, 10])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
@@ -69,7 +69,7 @@ def test_gpus_are_those_that_the_process_may_see(visible: str | None, number: in
 
 
 @pytest.mark.parametrize(("number", "ray", "workers", "noted"), [(1, True, False, False), (2, False, False, True), (2, True, True, False)])
-def test_workers_need_several_gpus_and_ray(
+def test_workers_require_several_gpus_and_ray(
     number: int, ray: bool, workers: bool, noted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(devices, "count", lambda: number)
@@ -79,7 +79,7 @@ def test_workers_need_several_gpus_and_ray(
     assert ("[ray]" in capsys.readouterr().err) == noted
 
 
-def test_methods_without_models_answer_in_this_process() -> None:
+def test_methods_without_models_run_in_the_main_process() -> None:
     with ExitStack() as stack:
         executor = PerDevice(2, stack)
         for needs in (Needs(), None):
@@ -88,7 +88,7 @@ def test_methods_without_models_answer_in_this_process() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
-def test_each_gpu_has_a_worker_that_answers(tmp_path: Path) -> None:
+def test_each_gpu_has_a_worker(tmp_path: Path) -> None:
     corpus = Corpus.of([])
     queries: Sequence[Query] = [Query(f"q{number}", "?") for number in range(12)]
     with ExitStack() as stack:

@@ -21,7 +21,7 @@ class Shown(Silent):
 
 
 def added(value: float, progress: Progress) -> float:
-    """Add a value times rank + 1 over the group."""
+    """Sum a value times rank + 1 over the group."""
     import torch
 
     rank = int(os.environ["RANK"])
@@ -44,7 +44,7 @@ def failing(how: str, progress: Progress) -> None:
 
 
 @pytest.mark.slow
-def test_processes_of_a_group_meet_and_the_first_one_reports() -> None:
+def test_group_processes_synchronize_and_the_first_one_reports() -> None:
     shown = Shown()
     assert in_group(added, (2.0,), 2, shown) == 6.0
     assert shown.steps == 5
@@ -53,7 +53,7 @@ def test_processes_of_a_group_meet_and_the_first_one_reports() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("waits", marks=pytest.mark.soak), "follows"])
-def test_the_error_that_ended_a_group_is_raised_and_no_process_is_left(how: str) -> None:
+def test_group_error_is_raised_and_all_processes_end(how: str) -> None:
     began = time.monotonic()
     with raises("unreadable-file", where="here"):
         in_group(failing, (how,), 2, Silent())
@@ -61,13 +61,13 @@ def test_the_error_that_ended_a_group_is_raised_and_no_process_is_left(how: str)
 
 
 @pytest.mark.soak
-def test_a_killed_process_ends_its_group() -> None:
+def test_killed_process_ends_its_group() -> None:
     with raises("training-killed"):
         in_group(failing, ("killed",), 2, Silent())
 
 
 @pytest.mark.soak
-def test_ranks_meet_as_actors_of_a_ray_cluster(cluster: None, tmp_path: Path) -> None:
+def test_group_ranks_run_as_ray_actors(cluster: None, tmp_path: Path) -> None:
     variables = {"OMP_NUM_THREADS": "1"}
     assert in_ray_group(added, (2.0,), 2, 0.0, variables, tmp_path) == 6.0
     with raises("unreadable-file"):
@@ -76,7 +76,7 @@ def test_ranks_meet_as_actors_of_a_ray_cluster(cluster: None, tmp_path: Path) ->
 
 
 @pytest.mark.soak
-def test_a_cluster_refuses_a_group_without_room_and_ends_one_that_loses_processes(
+def test_cluster_refuses_an_oversized_group_and_ends_one_that_loses_a_process(
     cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ragmeter.runner.executors.group.PLACED_S", 0.5)
@@ -88,7 +88,7 @@ def test_a_cluster_refuses_a_group_without_room_and_ends_one_that_loses_processe
     assert caught.value.code == "training-killed"
 
 
-def test_as_many_processes_train_together_as_are_wanted_or_as_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_size_is_the_requested_number_or_the_gpu_count(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)

@@ -18,7 +18,7 @@ HERE = Node("here", {"python": "3.12.1", "torch": "2.9.0", "ray": "none"})
 
 
 def wanted(parts: bytes = pickle.dumps([]), **more: object) -> Wanted:
-    """What a node is checked for."""
+    """Return the requirements that a node is checked for."""
     return replace(Wanted({}, {}, parts), **more)  # type: ignore[arg-type]
 
 
@@ -33,7 +33,7 @@ def wanted(parts: bytes = pickle.dumps([]), **more: object) -> Wanted:
         ({"broken": "ModuleNotFoundError: No module named 'acme'"}, "node-without-plugin", "acme"),
     ],
 )
-def test_a_node_that_differs_is_refused_with_what_it_lacks(fault: dict[str, object], code: str, named: str) -> None:
+def test_different_node_is_refused_with_its_missing_requirements(fault: dict[str, object], code: str, named: str) -> None:
     node = replace(HERE, name="b", **fault)  # type: ignore[arg-type]
     refuse_nodes([HERE], HERE)
     with raises(code) as caught:
@@ -43,7 +43,7 @@ def test_a_node_that_differs_is_refused_with_what_it_lacks(fault: dict[str, obje
         refuse_nodes([node], replace(HERE, unreached=node.unreached, weights=node.weights))  # the same is missing here
 
 
-def test_a_folder_of_the_same_path_that_is_not_shared_is_missing(tmp_path: Path) -> None:
+def test_unshared_folder_with_an_equal_path_is_missing(tmp_path: Path) -> None:
     (tmp_path / "mark").touch()
     seen = probe("n", wanted(folders={str(tmp_path): "mark", str(tmp_path / "."): None}))
     assert seen.missing == ()
@@ -51,14 +51,14 @@ def test_a_folder_of_the_same_path_that_is_not_shared_is_missing(tmp_path: Path)
     assert probe("n", wanted(folders={str(tmp_path): "other"})).missing == (str(tmp_path),)
 
 
-def test_a_port_where_nobody_listens_is_not_reached() -> None:
+def test_closed_port_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
         assert probe("n", wanted(addresses={"here": place})).unreached == ()
     assert probe("n", wanted(addresses={"here": place})).unreached == ("here",)
 
 
-def test_a_checkout_with_another_line_has_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_source_line_changes_the_code_hash_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "HOME", tmp_path)
     file = tmp_path / "methods" / "part.py"
     file.parent.mkdir()
@@ -68,7 +68,7 @@ def test_a_checkout_with_another_line_has_other_code(tmp_path: Path, monkeypatch
     assert nodes._code() != first
 
 
-def test_plugin_code_is_hashed_from_the_files_of_the_node(plugin: Plugin) -> None:
+def test_plugin_code_is_hashed_on_the_node(plugin: Plugin) -> None:
     cloudpickle = pytest.importorskip("ray").cloudpickle
     plugin.load()
     parts = cloudpickle.dumps([Component.of("acme")])
@@ -93,13 +93,13 @@ def test_plugin_code_is_hashed_from_the_files_of_the_node(plugin: Plugin) -> Non
         ("", None),
     ],
 )
-def test_the_place_of_a_url_is_its_host_and_port(url: str, place: tuple[str, int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_is_resolved_to_host_and_port(url: str, place: tuple[str, int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     assert place_of(url) == place
 
 
-def test_a_proxy_hides_whether_a_host_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_behind_a_proxy_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", "inner.example.org")
     assert place_of("https://api.example.org/v1") is None

@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 @pytest.fixture
 def place(tmp_path: Path) -> Address:
-    """An endpoint of this test alone: limiters are shared in a process."""
+    """Return an endpoint of this test only, because limiters are shared in a process."""
     return Address(f"http://{tmp_path}", "", "m")
 
 
@@ -35,13 +35,13 @@ def worker(server: PermitServer) -> Permits:
 
 
 def vanish(worker: Permits) -> None:
-    """End a connection as the system does for a process that was killed."""
+    """End a connection as the system does for a killed process."""
     with socket.socket(fileno=os.dup(worker._connection.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.slow
-def test_calls_of_all_workers_in_flight_stay_within_the_limit_of_their_endpoint(server: PermitServer, place: Address) -> None:
+def test_concurrent_calls_of_all_workers_respect_the_endpoint_limit(server: PermitServer, place: Address) -> None:
     now = most = 0
 
     async def call(limiter) -> None:
@@ -64,7 +64,7 @@ def test_calls_of_all_workers_in_flight_stay_within_the_limit_of_their_endpoint(
     assert most == 3
 
 
-def test_workers_spend_from_one_budget(server: PermitServer, place: Address) -> None:
+def test_workers_share_one_budget(server: PermitServer, place: Address) -> None:
     async def calls() -> list[str | None]:
         replies = []
         for permits in (worker(server), worker(server)):
@@ -81,7 +81,7 @@ def test_workers_spend_from_one_budget(server: PermitServer, place: Address) -> 
     assert replies[3].startswith(LIMIT)
 
 
-def test_slots_of_a_worker_that_is_gone_become_free_and_its_reservations_count_as_spent(server: PermitServer, place: Address) -> None:
+def test_lost_worker_frees_its_slots_and_its_reservations_count_as_spent(server: PermitServer, place: Address) -> None:
     lost, other = worker(server), worker(server)
 
     async def hold() -> None:
@@ -104,7 +104,7 @@ def test_slots_of_a_worker_that_is_gone_become_free_and_its_reservations_count_a
     assert asyncio.run(take()).startswith(LIMIT)
 
 
-def test_a_cancelled_call_leaves_no_slot_taken(server: PermitServer, place: Address) -> None:
+def test_canceled_call_frees_its_slot(server: PermitServer, place: Address) -> None:
     permits = worker(server)
     limiter = permits.limiter(place)
     limiter.join(1)
@@ -121,7 +121,7 @@ def test_a_cancelled_call_leaves_no_slot_taken(server: PermitServer, place: Addr
     asyncio.run(story())
 
 
-def test_only_the_server_opens_the_cache_and_the_first_reply_counts(server: PermitServer, tmp_path: Path) -> None:
+def test_only_the_server_opens_the_cache_and_the_first_reply_is_kept(server: PermitServer, tmp_path: Path) -> None:
     one, other = RemoteCache(worker(server)), RemoteCache(worker(server))
     call = Call("http://x", "m", [{"role": "user", "content": "why?"}])
     assert one.find([call]) == {}
@@ -129,13 +129,13 @@ def test_only_the_server_opens_the_cache_and_the_first_reply_counts(server: Perm
     assert ResponseCache(tmp_path / "cache.sqlite").find([call])[call.key].reply == {"text": "first"}
 
 
-def test_a_connection_without_the_key_is_refused_and_holds_nobody_up(server: PermitServer) -> None:
+def test_connection_without_the_key_is_refused_without_blocking_others(server: PermitServer) -> None:
     with pytest.raises(AuthenticationError):
         Permits(server.place, b"another key", False)
     assert RemoteCache(worker(server)).find([Call("http://x", "m", [])]) == {}
 
 
-def test_calls_of_all_workers_pass_one_account_and_what_a_lost_one_held_counts_as_spent(tmp_path: Path) -> None:
+def test_all_worker_calls_use_one_account_and_lost_reservations_count_as_spent(tmp_path: Path) -> None:
     with spending(Limits(max_usd=1.0, max_calls=4), "`again`") as account:
         server = PermitServer("127.0.0.1", None)
         lost, other = worker(server), worker(server)
@@ -159,7 +159,7 @@ def test_calls_of_all_workers_pass_one_account_and_what_a_lost_one_held_counts_a
     assert (account.calls, round(account.usd, 6), account.reached) == (4, 0.6, "max_calls 4")
 
 
-def test_workers_stay_within_dollars_that_only_the_endpoint_states() -> None:
+def test_workers_respect_a_dollar_limit_with_costs_reported_by_the_endpoint() -> None:
     with spending(Limits(max_usd=1.0), "`again`") as account:
         server = PermitServer("127.0.0.1", None)
         workers = [RemoteAccount(worker(server)) for _ in range(3)]
@@ -179,7 +179,7 @@ def test_workers_stay_within_dollars_that_only_the_endpoint_states() -> None:
     assert [type(error) for error in refused] == [LimitReached] * 9
 
 
-def test_workers_learn_from_the_server_that_the_hours_are_over() -> None:
+def test_workers_stop_at_the_time_limit_of_the_server() -> None:
     with spending(Limits(max_hours=0), "`again`"):
         server = PermitServer("127.0.0.1", None)
         account = RemoteAccount(worker(server))

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark
 
 
 class Slow:
-    """An endpoint that takes its time and counts what is in flight."""
+    """Slow endpoint that counts the calls in flight."""
 
     def __init__(self) -> None:
         self.now = self.most = self.replies = 0
@@ -62,7 +62,7 @@ def run(text: str, folder: Path, cluster: Shares | None, limits: Limits = NO_LIM
 
 
 def rows(folder: Path) -> dict[str, list[tuple]]:
-    """Everything that must be equal between two executors."""
+    """Return everything that must be equal between two executors."""
     columns = {
         "runs": "run, method, dataset, questions, status",
         "predictions": "run, question, answer, failed",
@@ -76,21 +76,19 @@ def rows(folder: Path) -> dict[str, list[tuple]]:
 
 @pytest.fixture(scope="module")
 def calm(text: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
-    """What a run in this process gave."""
+    """Return the results of a run in this process."""
     folder = tmp_path_factory.mktemp("calm")
     run(text, folder, None)
     return rows(folder)
 
 
 def workers() -> list[psutil.Process]:
-    """The workers of this process's cluster."""
+    """Return the workers of this process's cluster."""
     return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::Worker")]
 
 
 @pytest.mark.slow
-def test_rows_of_workers_are_those_of_one_process_and_one_limit_holds(
-    text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path
-) -> None:
+def test_worker_rows_equal_single_process_rows_under_one_limit(text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path) -> None:
     slow.most = 0
     assert [outcome.status for outcome in run(text, tmp_path, Shares())] == [FINISHED] * 2
     assert rows(tmp_path) == calm
@@ -99,7 +97,7 @@ def test_rows_of_workers_are_those_of_one_process_and_one_limit_holds(
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path) -> None:
+def test_killed_workers_do_not_change_rows(text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path) -> None:
     kills, ended = 0, threading.Event()
 
     def kill() -> None:
@@ -125,7 +123,7 @@ def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, lis
 
 
 @pytest.mark.slow
-def test_a_limit_of_calls_holds_over_workers_and_the_next_run_asks_the_rest(
+def test_call_limit_applies_across_workers_and_the_next_run_continues(
     text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path
 ) -> None:
     text, before = text.replace("  - {id: gold_answer}\n", ""), slow.replies
@@ -144,7 +142,7 @@ def test_a_limit_of_calls_holds_over_workers_and_the_next_run_asks_the_rest(
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["demo", "demo-graph", "demo-styles", "demo-compression"])
-def test_tables_of_the_demo_are_equal_with_workers(name: str, tmp_path: Path) -> None:
+def test_demo_tables_are_equal_with_workers(name: str, tmp_path: Path) -> None:
     every = {}
     for place, shares in (("local", None), ("ray", Shares(workers=2))):
         store = Store(tmp_path / place)

@@ -14,7 +14,7 @@ from tests.support.errors import raises
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that the system's table of mounts says is on NFS."""
+    """Return a folder that the mount table lists as NFS."""
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mountinfo")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "local"))
     folder = tmp_path / "shared"
@@ -22,7 +22,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_embeddings_of_a_shared_folder_on_a_network_are_kept_on_the_node(shared: Path, tmp_path: Path) -> None:
+def test_embeddings_of_a_network_folder_are_cached_on_the_node(shared: Path, tmp_path: Path) -> None:
     services = with_local_embeddings(Services(artifacts=shared / "a"))
     own = tmp_path / "local" / f"ragmeter-{os.getuid()}"
     assert services.folder("embeddings") == own / "embeddings"
@@ -30,12 +30,12 @@ def test_embeddings_of_a_shared_folder_on_a_network_are_kept_on_the_node(shared:
     assert services.folder("indexes") == shared / "a" / "indexes"
 
 
-def test_embeddings_on_a_local_disk_stay_there(shared: Path, tmp_path: Path) -> None:
+def test_embeddings_on_a_local_disk_are_not_moved(shared: Path, tmp_path: Path) -> None:
     for services in (Services(artifacts=tmp_path / "a"), Services()):
         assert with_local_embeddings(services) == services
 
 
-def test_a_node_without_a_local_folder_of_the_user_is_refused(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_without_a_local_user_folder_is_refused(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / f"ragmeter-{os.getuid()}").symlink_to(tmp_path)
     with raises("no-local-embeddings"):

@@ -1,4 +1,4 @@
-"""A question's score is its own: whoever else is scored with it, in whatever order and however often, it stays the same."""
+"""A question's score does not depend on other questions, their order or their number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
 
 WORLDS = ("multihop", "graph")
 SIZE = 16
-"""Questions of each world, and as many drawn by hand."""
+"""Number of questions per world, and of random questions."""
 ODD = (
     Question("none", "?", ()),
     Question("nothing", "?", ("The The",)),
@@ -27,12 +27,12 @@ ODD = (
     Question("yes", "?", ("yes",)),
     Question("set", "?", ("Rome", "Milan and Pavia", "Rome"), aliases={"Rome": ("Roma", "the eternal city")}, answer_set=True),
 )
-"""Golds of every kind that a metric treats apart."""
+"""Golds of every kind that metrics treat differently."""
 SAID = ("", "yes", "Rome\nMilan and Pavia", "Rome", "Rome, Roma", "unanswerable", "a", "No. Rome is the eternal city.")
 
 
 def every_metric() -> list[Metric]:
-    """All that need no model, under all their parameters."""
+    """Return all metrics that need no model, under all parameters."""
     results = []
     for entry in METRICS:
         if METRICS.source(entry.id).startswith("judges.metrics.") and "model" not in entry.needs:
@@ -43,7 +43,7 @@ def every_metric() -> list[Metric]:
 
 @cache
 def answered(subset: str) -> tuple[Benchmark, list[Question], list[Prediction | None]]:
-    """Questions of a world and odd ones among them, each with a prediction that is right, wrong, partly right or missing."""
+    """Return questions of a world and special cases, each with a prediction that is right, wrong, partly right or missing."""
     benchmark = load(f"worlds/{subset}:validation").limited(SIZE)
     draw = np.random.default_rng(0)
     questions = [*benchmark.questions, *ODD]
@@ -76,7 +76,7 @@ def scored(subset: str, rows: list[int], metrics: list[Metric]) -> dict[str, np.
 
 @cache
 def whole(subset: str) -> dict[str, np.ndarray]:
-    """What each question scores among all, in their order."""
+    """Return the score of each question within the whole batch."""
     return scored(subset, list(range(SIZE + len(ODD))), every_metric())
 
 
@@ -84,13 +84,13 @@ def whole(subset: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("subset", WORLDS)
 @given(rows=st.lists(st.integers(0, SIZE + len(ODD) - 1), min_size=1, max_size=24))
 @settings(max_examples=6, deadline=None)
-def test_any_permutation_repetition_or_subset_leaves_each_score_as_it_was(subset: str, rows: list[int]) -> None:
+def test_scores_do_not_change_under_permutation_repetition_or_subsets(subset: str, rows: list[int]) -> None:
     for name, values in scored(subset, rows, every_metric()).items():
         np.testing.assert_array_equal(values, whole(subset)[name][rows], err_msg=name)
 
 
-def test_the_questions_tell_metrics_from_constants() -> None:
-    """Else the property above could not fail: scores differ, and some question is unscorable, for nearly every metric."""
+def test_test_questions_give_every_metric_varying_scores() -> None:
+    """Otherwise the property above could not fail: nearly every metric must have varying and unscorable values."""
     constant = {name for name, values in whole("multihop").items() if len(set(values[~np.isnan(values)])) < 2}
     constant &= {name for name, values in whole("graph").items() if len(set(values[~np.isnan(values)])) < 2}
     # What reads WebQSP's parses, MuSiQue's twins, LongBench's classes and KILT's pages has nothing to go by in worlds.
@@ -106,11 +106,11 @@ def test_the_questions_tell_metrics_from_constants() -> None:
     ("metric", "atol"),
     [
         ("perplexity(model=pocket)", 0.0),
-        # Where all similarities of a token are negative, bert-score takes the 0 of a batch's padding for the greatest.
+        # If all similarities of a token are negative, bert-score takes the 0 of a batch's padding as the maximum.
         ("bertscore(model=minilm,layer=6)", 2e-3),
     ],
 )
-def test_the_company_in_a_models_batch_changes_a_score_by_rounding_alone(metric: str, atol: float) -> None:
+def test_batch_composition_changes_model_scores_only_by_rounding(metric: str, atol: float) -> None:
     rows = [*range(0, SIZE + len(ODD), 3), 3, 3]
     (together,) = scored("multihop", rows, [parse(metric)]).values()
     single = [float(next(iter(scored("multihop", [row], [parse(metric)]).values()))[0]) for row in rows]

@@ -1,5 +1,4 @@
-"""Places that cannot be written, stores that are damaged, tags, values that do not fit: what is said, and how
-it ends."""
+"""Unwritable paths, damaged stores, tags, and invalid values: messages and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOTDIR, UserError), (errno.EACCES, UserError), (errno.ENOSPC, Broke)])
-def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: type[UserError]) -> None:
+def test_wrong_path_is_wrong_input_and_a_full_disk_a_system_error(number: int, kind: type[UserError]) -> None:
     response = unwritable(OSError(number, "no", "x/y"), try_this="another")
     assert type(response) is kind
     assert (response.where, response.try_this) == ("x/y", "another")
@@ -50,7 +49,7 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
         "data pretraining-rows worlds/multihop:train -o {file}/rows.jsonl --set llm.model=x --set llm.base_url=http://127.0.0.1:9/v1",
     ],
 )
-def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command, tmp_path: Path) -> None:
+def test_path_below_a_file_is_refused_by_every_command(line: str, ragmeter: Command, tmp_path: Path) -> None:
     file, dump = tmp_path / "file.yaml", tmp_path / "dump.tsv"
     file.write_text("kept")
     dump.write_text("id\ttext\ttitle\n1\tIt is a text.\tOne\n")
@@ -61,7 +60,7 @@ def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command,
     assert file.read_text() == "kept"
 
 
-def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_created_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.training import TRAININGS
 
     entry = TRAININGS.get("gpr")
@@ -73,7 +72,7 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
         job.run(Silent())
 
 
-def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_cannot_be_stored_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.gpr import questions
     from methods.training.journal import Journal
 
@@ -97,26 +96,28 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         journal.add("a", "x", 1)
 
 
-def test_a_file_that_may_not_be_written_is_distinguished_from_one_that_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_file_is_distinguished_from_a_writable_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_writable(tmp_path / "a" / "new.jsonl")
     assert list((tmp_path / "a").iterdir()) == []
     kept = tmp_path / "kept.jsonl"
     kept.write_text("")
     require_writable(kept)
-    # Whoever runs the tests may be allowed everything.
+    # The user who runs the tests may have all permissions.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
     with raises("system-permission-denied") as caught:
         require_writable(kept, what="the export")
     assert caught.value.where == str(kept)
 
 
-def test_a_folder_that_is_there_is_fine(tmp_path: Path) -> None:
+def test_existing_folder_is_accepted(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b")
     make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_operating_system_error_is_not_reported_as_an_internal_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["ragmeter", "--json"])
 
     def run_command(error: Exception) -> int:
@@ -129,13 +130,13 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
     response = json.loads(capsys.readouterr().err)["error"]
     assert response["where"] == "a.yaml/x"
     assert "Not a directory" in response["what"]
-    # One that names no place is a fault like any other.
+    # An error without a path is an ordinary fault.
     assert run_command(OSError("odd")) == 1
     assert "ragmeter broke" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
+def test_tag_is_accepted_for_every_run_argument(ragmeter: Command, tmp_path: Path) -> None:
     assert ragmeter("results", "tag", "main", "bm25")[0] == 0
     assert ragmeter("results", "export", "main", "-o", str(tmp_path / "run.trec"))[0] == 0
     assert ragmeter("store", "export", "main", "-o", str(tmp_path / "out"))[0] == 0
@@ -150,7 +151,7 @@ def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path:
 
 
 @pytest.mark.parametrize("damage", ["trash", "cut"])
-def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> None:
+def test_doctor_reports_a_damaged_store(damage: str, store: Store) -> None:
     path = store.database.path
     raw = path.read_bytes()
     path.write_bytes(b"not a database" * 100 if damage == "trash" else raw[:20_000])
@@ -160,7 +161,7 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
     assert results[0].remedy
 
 
-def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, call: Command, experiment_text: str) -> None:
+def test_plan_without_gpu_hours_does_not_mention_gpus(tmp_path: Path, call: Command, experiment_text: str) -> None:
     (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
     code, out, _ = call("run", str(tmp_path / "x.yaml"), "--dry-run", "--store", str(tmp_path / "store"))
     assert code == 0
@@ -208,13 +209,13 @@ class Sample(BaseModel):
         ({"code": "y"}, "code: must be of the form ^x"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_in_our_words(options: dict[str, object], response: str) -> None:
+def test_invalid_option_values_are_refused_in_plain_words(options: dict[str, object], response: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Sample.model_validate(options)
     assert ": ".join(described(caught.value)) == response
 
 
-def test_a_kind_that_is_not_known_keeps_its_words() -> None:
+def test_unknown_validation_error_keeps_its_message() -> None:
     assert in_words({"type": "date_type", "msg": "Input should be a valid date"}) == "must be a valid date"
 
 
@@ -229,7 +230,7 @@ def test_a_kind_that_is_not_known_keeps_its_words() -> None:
         ),
     ],
 )
-def test_options_of_what_makes_sarks_rows_are_refused_in_our_words(labels: dict[str, Any], response: str) -> None:
+def test_invalid_options_of_sark_rows_are_refused_in_plain_words(labels: dict[str, Any], response: str) -> None:
     config = LabelsConfig.model_validate(labels)
     with pytest.raises(UserError) as caught:
         _ = (config.extra or config).component

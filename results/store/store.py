@@ -368,7 +368,7 @@ class Store:
         defined = {(id_, e.definition, e.low, e.high, e.higher_is_better, e.group, e.source, e.unit) for id_, e in entries.items()}
         fields = "id, definition, low, high, higher_is_better, metric_group, source, unit"
         defined -= {*self.database.rows(f"SELECT {fields} FROM metrics", lenient=True)}
-        if not cards and not defined:
+        if self.database.exists and not cards and not defined:
             return
         with self.database.writing() as connection:
             for card in cards:

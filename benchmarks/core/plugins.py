@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from glob import glob
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -265,8 +266,8 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
     """
     return {
         identifier: module
-        for module, path in _registering_modules(package)
-        for result, identifier in _WRITTEN.findall(path.read_text("utf-8"))
+        for module, source in _registering_modules(package)
+        for result, identifier in _WRITTEN.findall(source)
         if result in (decorator, *_ALSO.get(decorator, ()))
     }
 
@@ -275,8 +276,8 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
 def _modules_by_id(package: str) -> dict[str, list[str]]:
     """Return the modules of a package that register an id, by parsing their source."""
     modules: dict[str, list[str]] = {}
-    for module, path in _registering_modules(package):
-        for _, identifier in _WRITTEN.findall(path.read_text("utf-8")):
+    for module, source in _registering_modules(package):
+        for _, identifier in _WRITTEN.findall(source):
             modules.setdefault(identifier, []).append(module)
     return modules
 
@@ -292,11 +293,13 @@ def _groups(path: tuple[str, ...]) -> set[str]:
     return entry_points().groups
 
 
-def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:
-    """Yield the package's modules that contain a registration, by name and file, in a fixed order."""
+def _registering_modules(package: str) -> Iterator[tuple[str, str]]:
+    """Yield the package's modules that contain a registration, by name and source, in a fixed order."""
     root = importlib.import_module(package)
     for folder in root.__path__:
-        for path in sorted(Path(folder).rglob("*.py")):
-            if MARK.search(path.read_bytes()):
-                parts = (package, *path.relative_to(folder).with_suffix("").parts)
-                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+        for path in sorted(glob("**/*.py", root_dir=folder, recursive=True)):
+            with open(os.path.join(folder, path), "rb") as file:
+                source = file.read()
+            if MARK.search(source):
+                name = path.removesuffix(".py").removesuffix(f"{os.sep}__init__")
+                yield f"{package}.{name.replace(os.sep, '.')}", source.decode()

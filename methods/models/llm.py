@@ -35,20 +35,17 @@ from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
-from benchmarks.published_prompts import registry
 from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
-from methods.models.chat import SCRIPTED, ChatModel, reach_model
 from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenCounter
 from methods.models.limits import Address, limiters
-from methods.models.reply import Completion
-from methods.models.thoughts import opening_of
 from methods.models.weights import SHIPPED, adapted, beginning_hash, check_adapter, is_encoder_decoder, locate, weights_hash
-from methods.prompts import encoded
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
+    from methods.models.chat import ChatModel
     from methods.models.likelihood import LabelScores
+    from methods.models.reply import Completion
     from methods.models.seq2seq import Seq2SeqModel
 
 
@@ -110,6 +107,8 @@ class ScriptedConfig(_Options):
     @property
     def model(self) -> str:
         """Return the model name in its replies."""
+        from methods.models.chat import SCRIPTED
+
         return SCRIPTED + self.scripted
 
 
@@ -215,6 +214,8 @@ def reach_llm(config: LLMConfig, cache: Path | None) -> None:
         Broke: The endpoint does not answer.
     """
     if isinstance(config, ChatConfig):
+        from methods.models.chat import reach_model
+
         reach_model(config, cache)
 
 
@@ -305,6 +306,8 @@ def asks_released(config: LLMConfig, prompt: str) -> bool:
     """
     if isinstance(config, LocalConfig):
         return config.local not in SHIPPED
+    from benchmarks.published_prompts import registry
+
     return isinstance(config, ChatConfig) and registry()[prompt].is_of(config.model)
 
 
@@ -323,6 +326,8 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
         UserError: The key is not set, or the model or the script's benchmark cannot be loaded.
         MissingPackage: A package that it needs is not installed.
     """
+    from methods.models.chat import ChatModel
+
     services = services or Services()
     addressed: dict[str, Any] = {"role": role, "cache": services.cache, "replies": services.replies, "repeat": services.repeat}
     if isinstance(config, ChatConfig):
@@ -516,6 +521,8 @@ class OwnCounter:
         return len(self._model.text_encoder.before)
 
     def first(self, text: str, tokens: int, special: bool = True) -> str:
+        from methods.prompts import encoded
+
         tokenizer = self._model.tokenizer
         if special:
             return str(tokenizer.convert_tokens_to_string(tokenizer.tokenize(text)[:tokens]))
@@ -558,6 +565,9 @@ class LocalBackend(_Here):
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """Generate a reply; see `Backend.send`."""
+        from methods.models.reply import Completion
+        from methods.models.thoughts import opening_of
+
         prompt = self.weights.parts(messages, self.variables)
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt.text}{prompt.start}"]) if self._sampling else (0,)
         config = self.config

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from methods.models.thoughts import CUT, split
-
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
 """Completion fields that are always cached, with their types."""
 STATED = ("system_fingerprint", "version", "thought")
@@ -173,6 +171,8 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
         raw: Return the whole text, including the thought, for protocols that contain the thought.
         max_tokens: The requested limit of the reply; a reply far beyond it fails.
     """
+    from methods.models.thoughts import CUT, split
+
     reason = completion.finish_reason
     most = max(SMALLEST_LIMIT, BYTES_PER_TOKEN * (max_tokens or UNSTATED_TOKENS))
     if (size := _bytes(completion.text) + _bytes(completion.thought)) > most:

@@ -274,13 +274,14 @@ def show_where(common: Common) -> None:
 def conclude_judging(experiment: Experiment, store: Store) -> int:
     """Print which judges gave too few verdicts, and return the exit code."""
     from ragmeter.runner.experiment import unread_judgings
-    from ragmeter.runner.judging import READABLE
     from ragmeter.runner.loop import resume_command
 
     lacking = unread_judgings(experiment, store)
     for line in lacking:
         err.print(Text(line, style="bold red"))
     if lacking:
+        from ragmeter.runner.judging import READABLE
+
         command = resume_command(experiment.name, store, "--retry-failed")
         err.print(Text(f"try: {READABLE}; then `{command}`"), soft_wrap=True)
     return Incomplete.exit_code if lacking else 0

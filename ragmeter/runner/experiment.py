@@ -18,7 +18,6 @@ from methods.models.endpoint import Estimate
 from methods.models.llm import smallest_concurrency
 from methods.spending import NO_LIMITS, LimitReached, Limits, spending
 from ragmeter.experiment import Experiment, place_of_data
-from ragmeter.runner import judging
 from ragmeter.runner.executors import Executor, Local
 from ragmeter.runner.executors.devices import every_device
 from ragmeter.runner.loop import Interrupted, Outcome, execute, resume_command, stoppable
@@ -258,6 +257,8 @@ class Shown(NamedTuple):
 def _of_other_seeds(store: Store, experiment: Experiment, tasks: Sequence[Task]) -> list[Shown]:
     """Return the runs that the experiment had with another seed and the same method, options and data: they stay its repeats."""
     here = {task.run.run for task in tasks}
+    if here.issuperset(store.runs_of(experiment.name)):
+        return []
     tasks_of_key = {(task.method.name, task.loaded.fingerprint, str(task.loaded.plan.setting)): task for task in tasks}
     results = []
     for row in queries.runs(store, experiment.name):
@@ -292,6 +293,8 @@ def unread_judgings(experiment: Experiment, store: Store) -> list[str]:
     """List judge-and-run combinations of an experiment with too many missing verdicts, one line each."""
     if not experiment.judges:
         return []
+    from ragmeter.runner import judging
+
     work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)
     return judging.incomplete(store, work)
 
@@ -300,6 +303,8 @@ def _judge(experiment: Experiment, store: Store, services: Services, retry: bool
     """Let the experiment's judges judge what was answered."""
     if not experiment.judges:
         return
+    from ragmeter.runner import judging
+
     work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)
     with JudgingProgress(len(work), quiet=quiet) as progress, stoppable():
         judging.execute(work, store, services, progress, retry_unscored=retry)

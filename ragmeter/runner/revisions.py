@@ -12,15 +12,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name
 from methods.api import ENDPOINTS, UNKNOWN_REVISION, Prediction
-from methods.models.deployments import Deployment, identify
 from methods.models.endpoint import ChatConfig
 from methods.models.llm import chats, with_chats
-from methods.models.reply_cache import shared
 from methods.models.revision import Probe, ask, parse_revision
 from methods.registry import Component
 from ragmeter.experiment import Experiment, JudgePlan, MethodPlan
@@ -29,6 +28,9 @@ from ragmeter.yaml_source import Source
 from results.boards.names import base_name, first_name
 from results.store import queries
 from results.store.store import Store
+
+if TYPE_CHECKING:
+    from methods.models.deployments import Deployment
 
 _AUTOMATIC = "created "
 """Prefix of the keys of endpoints that report no revision."""
@@ -148,7 +150,12 @@ class _Asking:
             return None
         if what.revision is not None:
             return what.resolved_revision
-        return partial(identify, what, shared(self._store.cache)) if self._automatic else None
+        if not self._automatic:
+            return None
+        from methods.models.deployments import identify
+        from methods.models.reply_cache import shared
+
+        return partial(identify, what, shared(self._store.cache))
 
     def finish(self, *, talk: bool) -> None:
         """Wait for what is asked.
@@ -164,7 +171,7 @@ class _Asking:
                     continue
                 error.also_at(where)
                 raise
-            if talk and isinstance(known, Deployment) and (line := _said(key.removeprefix(_AUTOMATIC), known)):
+            if talk and not isinstance(known, str) and (line := _said(key.removeprefix(_AUTOMATIC), known)):
                 err.print(Text(line, style="yellow"), soft_wrap=True)
 
     def text(self, what: ChatConfig | Probe) -> str | None:
@@ -173,7 +180,7 @@ class _Asking:
         if future is None or future.exception() is not None:
             return None
         known = future.result()
-        return (known.revision if isinstance(known, Deployment) else known) or None
+        return (known if isinstance(known, str) else known.revision) or None
 
 
 def _started(job: Callable[[], str | Deployment]) -> Future[str | Deployment]:

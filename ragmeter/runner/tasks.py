@@ -113,7 +113,7 @@ class Task:
             self.seed,
             len(self.loaded.benchmark.questions),
             provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components, self.method.revision),
-            environment(),
+            environment,
             cluster=self.loaded.plan.cluster,
             replies=self.replies,
         )

@@ -105,7 +105,10 @@ def since_last(store: Store, experiment: str, runs: Sequence[Made]) -> list[str]
     Returns:
         One line per change; a change that affects several benchmarks is listed once.
     """
-    rows = queries.runs(store, experiment) if store.database.exists else []
+    shown = store.database.rows("SELECT run, method FROM experiment_runs WHERE experiment = ?", [experiment], lenient=True)
+    # Reading whole runs takes longer than all else here, and a rerun changes nothing.
+    unchanged = {(now.run, now.method) for now in runs} <= {*shown}
+    rows = queries.runs(store, experiment) if shown and not unchanged else []
     results: dict[tuple[str, str], Change] = {}
     notes: dict[str, None] = {}
     for now in runs:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
 from results.boards.names import base_name, first_name
@@ -39,8 +38,9 @@ class Answers:
     @classmethod
     def read(cls, store: Store, runs: Sequence[str]) -> Answers:
         """Read these facts for runs from the store."""
-        with store.database.reading() as connection:
-            return cls(_failed(connection, runs), _labels(connection, runs), _made_of(connection, runs))
+        runs = sorted(set(runs))
+        with store.database.reading():
+            return cls(_failed(store, runs), _labels(store, runs), _made_of(store, runs))
 
     def facts(self, runs: Sequence[str], metric: str) -> list[Any]:
         """Return all that `side` takes from here, in an order of its own."""
@@ -135,28 +135,26 @@ def trainings_of(members: Sequence[RunRow]) -> tuple[str, ...]:
     return tuple(json.dumps(run.description, sort_keys=True) for run in members)
 
 
-def _failed(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, frozenset[str]]:
-    rows = connection.execute(
+def _failed(store: Store, runs: Sequence[str]) -> dict[str, frozenset[str]]:
+    rows = store.database.rows(
         """SELECT run, list(question) FROM predictions JOIN runs USING (run)
            WHERE list_contains(?, run) AND failed IS NOT NULL AND accepted_at IS NULL GROUP BY run""",
-        [list(runs)],
-    ).fetchall()
+        [runs],
+    )
     return {run: frozenset(ids) for run, ids in rows}
 
 
-def _made_of(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, str]:
-    return dict(
-        connection.execute("SELECT run, CAST(description AS VARCHAR) FROM runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
-    )
+def _made_of(store: Store, runs: Sequence[str]) -> dict[str, str]:
+    return dict(store.database.rows("SELECT run, CAST(description AS VARCHAR) FROM runs WHERE list_contains(?, run)", [runs]))
 
 
-def _labels(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
+def _labels(store: Store, runs: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
     """Return the mean label of each answer, from labels that refer to the run's present answer."""
-    rows = connection.execute(
+    rows = store.database.rows(
         f"""SELECT one, criterion, question, list(label) FROM ({with_present()})
             WHERE other IS NULL AND labeled = present AND list_contains(?, one) GROUP BY ALL""",
-        [list(runs)],
-    ).fetchall()
+        [runs],
+    )
     results: dict[tuple[str, str], dict[str, float]] = {}
     for run, criterion, question, texts in rows:
         results.setdefault((run, criterion), {})[question] = float(np.mean([worth(label) for label in texts]))

@@ -27,7 +27,7 @@ from results.statistics.difference import Side, all_pairs, means, p_at_both_ends
 from results.statistics.places import Band, bands
 from results.statistics.tested import Tested
 from results.store.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
-from results.store.queries import NO_EXPERIMENT, RunRow, definitions, sampled_by_data, unstated
+from results.store.queries import NO_EXPERIMENT, RunRow, definitions, questions_by_data, sampled_by_data, unstated
 from results.store.store import FINISHED, Store
 
 R = TypeVar("R")
@@ -177,17 +177,12 @@ def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, 
     if not wanted:
         return {}
     with store.database.reading() as connection:
-        requests = connection.execute(
-            """SELECT dataset_fingerprint, list(question ORDER BY position) FROM questions
-               WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
-            [[column.dataset_fingerprint for column in wanted]],
-        ).fetchall()
-        ids_of = dict(requests)
+        ids_of = questions_by_data(store, (column.dataset_fingerprint for column in wanted))
         stated: dict[frozenset[str], dict[str, list[str]]] = {}
         for column in wanted:
             same = stated.setdefault(column.experiments, {}).setdefault(column.dataset_fingerprint, [])
             same.extend(member for run in column.runs for member in column.members(run))
-        clusters = {experiments: sampled_by_data(connection, runs, experiments) for experiments, runs in stated.items()}
+        clusters = {experiments: sampled_by_data(store, runs, experiments) for experiments, runs in stated.items()}
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
         connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))

@@ -249,7 +249,7 @@ def _clusters(store: Store, runs: Sequence[str]) -> dict[str, str]:
         rows = connection.execute("SELECT run, dataset_fingerprint FROM runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
         for run, data in rows:
             by_data.setdefault(data, []).append(run)
-        sampled = queries.sampled_by_data(connection, by_data)
+        sampled = queries.sampled_by_data(store, by_data)
         for data, of_data in sampled.items():
             if of_data.labels is not None:
                 query = "SELECT question FROM questions WHERE dataset_fingerprint = ? ORDER BY position"

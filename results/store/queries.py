@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -573,37 +573,35 @@ class Columns:
     unread: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
 
 
-def sampled_by_data(
-    connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]], experiments: Collection[str] = ()
-) -> dict[str, Sampled]:
+def sampled_by_data(store: Store, runs_by_data: Mapping[str, Sequence[str]], experiments: Collection[str] = ()) -> dict[str, Sampled]:
     """Read the clusters of the questions of several datasets, by fingerprint, of the kind that experiments declare.
 
     If experiments declare different kinds, clusters that share a question are merged, so that different clusters are
     independent in any case.
 
     Args:
-        connection: A connection to the store.
+        store: The store to read.
         runs_by_data: Ids of runs by the fingerprint of their dataset.
         experiments: Experiments whose declarations are used; empty uses all that show the runs.
     """
     kinds: dict[str, list[str]] = {}
-    every = [run for same in runs_by_data.values() for run in same]
-    for data, kind in connection.execute(
+    every = sorted({run for same in runs_by_data.values() for run in same})
+    for data, kind in store.database.rows(
         f"""SELECT DISTINCT dataset_fingerprint,
                    coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
             FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
             LEFT JOIN {_MEMBERS} m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
             WHERE list_contains($1, r.run) ORDER BY ALL""",
-        [every, list(experiments)],
-    ).fetchall():
+        [every, sorted(experiments)],
+    ):
         kinds.setdefault(data, []).append(kind)
     labels = {
         (data, kind): clusters
-        for data, kind, clusters in connection.execute(
+        for data, kind, clusters in store.database.rows(
             """SELECT q.dataset_fingerprint, u.kind, list(u.cluster ORDER BY q.position) FROM questions q
                JOIN clusters u USING (dataset_fingerprint, question) WHERE list_contains(?, q.dataset_fingerprint) GROUP BY ALL""",
             [list(kinds)],
-        ).fetchall()
+        )
     }
     results = {data: Sampled() for data in runs_by_data}
     for data, stated in kinds.items():
@@ -613,6 +611,17 @@ def sampled_by_data(
             held = [[(kind, cluster) for cluster in labels[data, kind]] for kind in stated if (data, kind) in labels]
             results[data] = Sampled(" or ".join(stated), connected(list(zip(*held, strict=True))))
     return results
+
+
+def questions_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, list[str]]:
+    """Read the ids of the questions of datasets, in the dataset's order, by fingerprint."""
+    return dict(
+        store.database.rows(
+            """SELECT dataset_fingerprint, list(question ORDER BY position) FROM questions
+               WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
+            [sorted(set(fingerprints))],
+        )
+    )
 
 
 def score_columns(
@@ -631,12 +640,8 @@ def score_columns_by_data(
     """
     queries = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
     with store.database.reading() as connection:
-        questions = connection.execute(
-            """SELECT dataset_fingerprint, list(question ORDER BY position)
-               FROM questions WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
-            [list(runs_by_data)],
-        ).fetchall()
-        clusters = sampled_by_data(connection, runs_by_data, experiments)
+        ids_by_data = questions_by_data(store, runs_by_data)
+        clusters = sampled_by_data(store, runs_by_data, experiments)
         table = connection.sql(
             """SELECT w.data, s.run, s.metric,
                       list(struct_pack(place := q.position::BIGINT, score := coalesce(s.value, 'nan'),
@@ -647,7 +652,7 @@ def score_columns_by_data(
             params=[[data for data, _ in queries], [run for _, run in queries], *[None if metrics is None else list(metrics)] * 2],
         ).to_arrow_table()
     results = {data: Columns([], Sampled(), {}, {}, {}) for data in runs_by_data}
-    for data, ids in questions:
+    for data, ids in ids_by_data.items():
         results[data] = Columns(ids, clusters[data], {}, {}, {})
     names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
     for (data, run, metric), columns in zip(names, table["said"], strict=True):
@@ -673,13 +678,13 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
     with store.database.reading() as connection:
         noted = spendings(connection, run_ids)
         cached, unpriced = {run: tokens for run, _, tokens, _ in noted}, {run for run, calls, _, _ in noted if calls}
-        rows = connection.execute(
+        rows = store.database.rows(
             # Sums of floating-point numbers depend on their order, which threads of DuckDB vary.
             """SELECT run, avg(seconds ORDER BY seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
                avg(model_calls), sum(cost_usd ORDER BY cost_usd), quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95)
                FROM usage WHERE list_contains(?, run) GROUP BY run""",
-            [list(run_ids)],
-        ).fetchall()
+            [sorted(run_ids)],
+        )
         unknown = unstated(connection, run_ids)
     missing = {row[0]: {*unknown.get(row[0], ()), *(("cost_usd",) if row[0] in unpriced else ())} for row in rows}
     return {

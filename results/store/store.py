@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -190,7 +190,7 @@ class Run:
         dataset: Data reference.
         questions: Number of questions of the task.
         provenance: Models, prompts, data revision and command of this run.
-        environment: Packages, hardware and code; shared by the runs made with them.
+        environment: Describes packages, hardware and code; called if the run is new.
         origin: `run` (made here), `submitted`, `verified` (confirmed by a run made here), or, if no board shows the submission,
             `held`, `rejected` or `withdrawn`.
         card: A submission's card.
@@ -209,7 +209,7 @@ class Run:
     seed: int
     questions: int
     provenance: Mapping[str, Any]
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Callable[[], Mapping[str, Any]] = dict
     origin: str = "run"
     card: Mapping[str, Any] | None = None
     cluster: str | None = None
@@ -313,6 +313,15 @@ class Store:
             declared: Clusters that an experiment declares, stored in addition to the benchmark's own.
         """
         own = benchmark.sampled()
+        kinds = {cluster.kind for cluster in (own, declared) if cluster is not None and cluster.labels is not None}
+        stored = self.database.rows(
+            """SELECT kind FROM datasets LEFT JOIN (SELECT DISTINCT dataset_fingerprint AS fingerprint, kind FROM clusters)
+               USING (fingerprint) WHERE fingerprint = ?""",
+            [fingerprint],
+            lenient=True,
+        )
+        if stored and kinds <= {kind for (kind,) in stored}:
+            return
         with self.database.writing() as connection:
             known = "SELECT 1 FROM clusters WHERE dataset_fingerprint = ? AND kind = ?"
             for cluster in filter(None, (own, declared)):
@@ -353,19 +362,21 @@ class Store:
 
     def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
         """Store method cards and metric definitions; the newest of each replaces older ones."""
+        cards = {(card["id"], card["version"], json.dumps(card, ensure_ascii=False)) for card in methods}
+        cards -= {*self.database.rows("SELECT id, version, CAST(card AS VARCHAR) FROM methods", lenient=True)}
+        entries = {str(metric): metric.entry for metric in metrics}
+        defined = {(id_, e.definition, e.low, e.high, e.higher_is_better, e.group, e.source, e.unit) for id_, e in entries.items()}
+        fields = "id, definition, low, high, higher_is_better, metric_group, source, unit"
+        defined -= {*self.database.rows(f"SELECT {fields} FROM metrics", lenient=True)}
+        if self.database.exists and not cards and not defined:
+            return
         with self.database.writing() as connection:
-            for card in methods:
-                connection.execute("DELETE FROM methods WHERE id = ? AND version = ?", [card["id"], card["version"]])
-                connection.execute(
-                    "INSERT INTO methods VALUES (?, ?, ?)", [card["id"], card["version"], json.dumps(card, ensure_ascii=False)]
-                )
-            for metric in metrics:
-                entry = metric.entry
-                connection.execute("DELETE FROM metrics WHERE id = ?", [str(metric)])
-                connection.execute(
-                    "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?)",
-                    [str(metric), entry.definition, entry.low, entry.high, entry.higher_is_better, entry.group, entry.source, entry.unit],
-                )
+            for card in cards:
+                connection.execute("DELETE FROM methods WHERE id = ? AND version = ?", card[:2])
+                connection.execute("INSERT INTO methods VALUES (?, ?, ?)", card)
+            for row in defined:
+                connection.execute("DELETE FROM metrics WHERE id = ?", row[:1])
+                connection.execute(f"INSERT INTO metrics ({fields}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def start(self, run: Run) -> None:
         """Mark a run as running, and insert it if it is new; a finished run is not changed."""
@@ -376,7 +387,7 @@ class Store:
                     [RUNNING, now(), run.run, FINISHED],
                 )
                 return
-            described = json.dumps(run.environment, sort_keys=True)
+            described = json.dumps(run.environment(), sort_keys=True)
             environment = hashlib.md5(described.encode(), usedforsecurity=False).hexdigest()
             connection.execute(
                 """INSERT INTO environments SELECT ?, ?

@@ -122,8 +122,8 @@ def stored_target(store: Store, board: Known, setting: Setting) -> Target:
     extra: dict[str, Any] = {} if board.name == board.reference else {"variant": board.name[len(board.reference) + 1 : -1]}
     card = DatasetCard.model_validate(queries.datasets(store)[board.fingerprint]["card"])
     loaded = Benchmark(reference, 0, card, questions, _corpus(store, board, questions), extra=extra)
-    with store.database.reading() as connection:
-        sampled = queries.sampled_by_data(connection, {board.fingerprint: [run.run for run in board.runs]})[board.fingerprint]
+    with store.database.reading():
+        sampled = queries.sampled_by_data(store, {board.fingerprint: [run.run for run in board.runs]})[board.fingerprint]
     return Target(loaded, loaded, stored=board.fingerprint, clusters=sampled)
 
 

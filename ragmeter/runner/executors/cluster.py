@@ -333,8 +333,12 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
         paths = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}} if os.environ.get("PYTHONPATH") else {}
         try:
             ray.init(**where, runtime_env=paths, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise _refused(str(address or "this machine"), str(error)) from None
+        except Exception as error:  # a plain one if Ray's processes do not start in time
+            if address is None:
+                why = f"Ray cannot be started on this machine: {' '.join(str(error).split())}"
+                remedy = "run the same command again when the machine is less busy, or use --executor local"
+                raise Broke(why, code="ray-not-started", where="--executor ray", try_this=remedy) from None
+            raise _refused(address, str(error)) from None
     cluster = RayCluster(shares, local=address is None)
     ended = threading.Event()
     host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")

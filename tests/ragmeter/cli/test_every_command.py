@@ -159,6 +159,7 @@ HEAVY = (
     *("torch", "transformers", "sentence_transformers", "tokenizers", "sklearn", "pandas", "bm25s", "openai"),
     *("datasets", "ray", "faiss", "scipy.stats", "scipy.optimize", "numba", "Stemmer"),
     *("ragmeter.plan", "ragmeter.runner.executors.cluster", "benchmarks.styles.mix"),
+    *("ragmeter.runner.judging", "judges.llm.ask", "methods.models.chat", "methods.prompts", "results.statistics.bradley_terry"),
 )
 
 

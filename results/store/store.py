@@ -190,7 +190,7 @@ class Run:
         dataset: Data reference.
         questions: Number of questions of the task.
         provenance: Models, prompts, data revision and command of this run.
-        environment: Describes packages, hardware and code; called if the run is new.
+        environment: Description of packages, hardware and code, or a function that is called for it if the run is new.
         origin: `run` (made here), `submitted`, `verified` (confirmed by a run made here), or, if no board shows the submission,
             `held`, `rejected` or `withdrawn`.
         card: A submission's card.
@@ -209,7 +209,7 @@ class Run:
     seed: int
     questions: int
     provenance: Mapping[str, Any]
-    environment: Callable[[], Mapping[str, Any]] = dict
+    environment: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = dict
     origin: str = "run"
     card: Mapping[str, Any] | None = None
     cluster: str | None = None
@@ -387,7 +387,7 @@ class Store:
                     [RUNNING, now(), run.run, FINISHED],
                 )
                 return
-            described = json.dumps(run.environment(), sort_keys=True)
+            described = json.dumps(run.environment() if callable(run.environment) else run.environment, sort_keys=True)
             environment = hashlib.md5(described.encode(), usedforsecurity=False).hexdigest()
             connection.execute(
                 """INSERT INTO environments SELECT ?, ?

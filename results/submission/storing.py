@@ -178,7 +178,7 @@ def store_report(
             card.seed,
             report.questions,
             dict(provenance or {}),
-            lambda: environment,
+            environment,
             HELD if hold else SUBMITTED,
             card.to_json() | {RECORD: _record(report) | ({"review": [decision(HELD, WAITING, "board")]} if hold else {})},
         )

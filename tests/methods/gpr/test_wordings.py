@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from benchmarks.schema import Triple
 from benchmarks.worlds.world import relations
 from methods.api import Services
-from methods.gpr.questions import MaskedTriple, QuestionsConfig, WorldsQuestions, fault, generator_of, names, parse, questions_of, wordings
+from methods.gpr.masked import MaskedTriple, fault, names
+from methods.gpr.questions import QuestionsConfig, generator_of, parse, questions_of
 from methods.gpr.sampling import TripleIndex
+from methods.gpr.wordings import WorldsQuestions, wordings
 from methods.graphs.triples import PretrainingGraph, load_graph
 
 ADHD: Triple = ("Attention deficit hyperactivity disorder", "medicine.disease.treatments", "Modafinil")

@@ -28,8 +28,8 @@ from judges.llm.reading import refused, unreadable, without_thought
 from judges.llm.rules import Ruled
 from methods.api import Services
 from methods.flow import together
-from methods.models.chat import parse
 from methods.models.llm import LLM, defaults
+from methods.models.structured import parse
 
 # A text is taken apart into claims, then each claim is judged against another text: 1, it follows from it; 0, it does
 # not. Faithfulness and factual correctness are counts of such verdicts, as ragas defines them, but never rounded.

@@ -34,9 +34,9 @@ from judges.llm.grounding import (
 from methods.api import Prediction, Services
 from methods.baselines.controls import deal, gold_text
 from methods.flow import each
-from methods.models.chat import parse
 from methods.models.llm import open_llm
 from methods.models.reply_cache import ResponseCache
+from methods.models.structured import parse
 from ragmeter.scripted import NAME
 from tests.support.faults import Faults
 from tests.support.scripted import WorldTruth

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.models.causal import Sampling
+from methods.models.decoding import Sampling
 from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate, label_likelihoods
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from tests.support.errors import raises

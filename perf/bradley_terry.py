@@ -19,9 +19,8 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
 from perf.measuring import Bench, parser, say, timed
-from results.statistics import bradley_terry
 from results.statistics.bootstrap import bootstrap_weights
-from results.statistics.bradley_terry import PRIOR, BradleyTerry
+from results.statistics.bradley_terry import PRIOR, BradleyTerry, bradley_terry
 from results.statistics.core import Resampling
 
 METHODS = 40

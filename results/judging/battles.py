@@ -19,9 +19,8 @@ from results.boards.unread import Missing, max_unscored, why_incomplete
 from results.judging import judgments
 from results.judging import labels as labeling
 from results.judging.judgments import ONE, OTHER, Battle
-from results.statistics import bradley_terry
 from results.statistics.battles import TieRule, Verdict, WinRate, question_states, win_rates
-from results.statistics.bradley_terry import BradleyTerry, Strength
+from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_terry
 from results.statistics.core import LEVEL, Estimate
 from results.statistics.holm import holm
 from results.statistics.prediction_powered import ENOUGH_LABELS, PredictionPowered, prediction_powered_mean

@@ -22,7 +22,7 @@ from results.judging import judgments, labels
 from results.judging.battles import BattleBoard, battle_boards
 from results.judging.judge_card import JudgeCard, judge_card
 from results.judging.judgments import Match
-from results.statistics import bradley_terry
+from results.statistics.bradley_terry import bradley_terry
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store

@@ -17,7 +17,7 @@ from ragmeter.show.board_text import RANKS, show_battles
 from results.judging import judgments
 from results.judging.battles import BattleBoard, Pairing, battle_boards
 from results.judging.judgments import Match
-from results.statistics import bradley_terry
+from results.statistics.bradley_terry import bradley_terry
 from results.statistics.holm import holm
 from results.store.queries import RunRow
 from results.store.store import Store

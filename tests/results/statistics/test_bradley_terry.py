@@ -10,9 +10,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from perf.bradley_terry import main as benchmark
-from results.statistics import bradley_terry
 from results.statistics.bootstrap import bootstrap_weights
-from results.statistics.bradley_terry import BradleyTerry
+from results.statistics.bradley_terry import BradleyTerry, bradley_terry
 from results.statistics.core import Resampling
 
 NO_PRIOR = 1e5

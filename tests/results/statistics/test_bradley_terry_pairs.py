@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from results.statistics import bradley_terry
-from results.statistics.bradley_terry import ROUNDS, BradleyTerry
+from results.statistics.bradley_terry import ROUNDS, BradleyTerry, bradley_terry
 from results.statistics.core import Resampling
 from results.statistics.holm import holm
 from results.statistics.places import Standing

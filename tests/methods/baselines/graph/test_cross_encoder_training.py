@@ -20,7 +20,7 @@ from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Ranking, Retriever, Services
-from methods.baselines.graph.bm25 import verbalize
+from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.graph.cross_encoder import BACKFILLED_FROM, GraphHybridConfig, GraphHybridIndex
 from methods.baselines.graph.cross_encoder_training import (
     GraphCrossEncoderTraining,
@@ -49,7 +49,7 @@ class Scripted:
     device = "cpu"
 
     def __init__(self, order: Sequence[int], scores: Sequence[float]) -> None:
-        self.order, self.by_text = order, dict(zip(map(verbalize, TRIPLES), scores, strict=True))
+        self.order, self.by_text = order, dict(zip(verbalized(CORPUS.triples), scores, strict=True))
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         results = []
@@ -339,7 +339,7 @@ def test_triples_come_in_the_order_of_plain_predictions(
     plain = CrossEncoder(str(trained.folder), device="cpu")
     for query, ranking in zip(queries, rankings, strict=True):
         rows = benchmark.corpus.rows_of(query.candidates)
-        texts = [verbalize(item) for item in benchmark.corpus.triples.take(rows)]
+        texts = verbalized(benchmark.corpus.triples, rows)
         scores = plain.predict([(query.text, text) for text in texts], activation_fn=torch.nn.Identity())
         assert ranking.scores == pytest.approx(np.sort(scores)[::-1][:30], abs=1e-4)
         assert set(ranking.ids) <= set(query.candidates or ())

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,13 +19,14 @@ from pydantic import Field, model_validator
 from benchmarks.core.errors import UserError, require_writable
 from benchmarks.core.files import Lines
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import RetiredOptions
 from benchmarks.registry import Benchmark
 from benchmarks.sources import data_path
 from methods.api import Services
 from methods.flow import form_of, in_flight, in_order, one
 from methods.gpr.masked import ACCEPTED, DROPPED, RETRIED, SIDES, MaskedTriple, QuestionGenerator, Side, fault, unaskable
 from methods.gpr.question_files import WHAT, Written, WrittenQuestions, evidence_questions, kept_questions, line_of
-from methods.gpr.wordings import Phrasing, TemplateQuestions, WorldsQuestions
+from methods.gpr.wordings import TemplateQuestions, WorldsQuestions
 from methods.graphs.triples import PretrainingGraph
 from methods.models.chat import ChatModel, Reply
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
@@ -122,9 +124,10 @@ BATCH = 2048
 """Masked triples per batch for generators without a model."""
 
 
-class QuestionsConfig(MayAskConfig):
+class QuestionsConfig(RetiredOptions, MayAskConfig):
     """Options of the question generator."""
 
+    retired = MappingProxyType({"phrasings": ["statements"]})
     choice: ClassVar[str] = "generator"
 
     generator: Literal["llm", "cache", "recorded", "evidence", "template", "worlds"] = Field(
@@ -140,12 +143,6 @@ class QuestionsConfig(MayAskConfig):
     prompt: str | None = Field(default=None, description="your own template file; null: the shipped one")
     path: str | None = Field(
         default=None, description="file of generator cache, as written by training (questions.jsonl), or of generator recorded (TSV)"
-    )
-    phrasings: tuple[Phrasing, ...] = Field(
-        default=("statements",),
-        min_length=1,
-        description="wordings of generator worlds: statements share no template with test questions, descriptions share phrases "
-        "with them, questions are the same",
     )
     sides: tuple[Side, ...] = Field(
         default=SIDES, min_length=1, description="ends of a triple that are hidden, with one question each; paper: both"
@@ -205,7 +202,7 @@ def generator_of(config: QuestionsConfig, services: Services, own: Callable[[], 
         return WrittenQuestions.cached(path) if config.generator == "cache" else WrittenQuestions.recorded(path)
     if config.generator == "template":
         return TemplateQuestions()
-    return WorldsQuestions(config.phrasings)
+    return WorldsQuestions()
 
 
 def questions_of(

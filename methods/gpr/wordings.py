@@ -5,14 +5,9 @@ paper's. The generator's name is in every row.
 
 For worlds, a masked triple is a statement of its relation with the hidden end asked for: "Korv was first described by Ada
 Rin" becomes "By which person was Korv first described?" or "What was first described by Ada Rin?". Documents of worlds are
-written from these statements. The benchmark's questions have other words on purpose ("Who identified Korv?"), so with
-`statements`, the default, training shows no template of a test question. Both share names of kinds ("town", "person") and
-the syntax of English.
-
-Two further phrasings exist for comparison. `descriptions` ("Who is the naturalist who discovered Korv?") have the words of
-two-step questions in other sentences. `questions` are the templates of the benchmark's questions about other entities, so
-a result no longer shows how well different wordings are matched. Relations withheld from training worlds never have a
-question.
+written from these statements. The benchmark's questions have other words on purpose ("Who identified Korv?"), so training
+shows no template of a test question. Both share names of kinds ("town", "person") and the syntax of English. Relations
+withheld from training worlds never have a question.
 """
 
 from __future__ import annotations
@@ -21,7 +16,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Literal
 
 from benchmarks.worlds.world import Relation, relations
 from methods.gpr.masked import MaskedTriple, Side, checked, split_words
@@ -60,7 +54,6 @@ def chosen(patterns: Sequence[str], masked: MaskedTriple) -> str:
     return patterns[int(masked.id[1:], 16) % len(patterns)]
 
 
-Phrasing = Literal["statements", "descriptions", "questions"]
 _PASSIVE = re.compile(r"\{x\} (is|was) (\S+(?: \S+){0,2}) (in|by|to|from|under|of|for|on|with)")
 _VOWELS = frozenset("aeiou")
 _MODIFIED = ("its {t}", "founder {t}", "author {t}", "mayor {t}", "seasoned {t}", "town of {o}")
@@ -68,16 +61,12 @@ _MODIFIED = ("its {t}", "founder {t}", "author {t}", "mayor {t}", "seasoned {t}"
 
 
 class WorldsQuestions:
-    """Generator for generated worlds, which uses the wording of their relations.
+    """Generator for generated worlds, which turns the statements of their documents into questions."""
 
-    Args:
-        phrasings: Kinds of templates to use.
-    """
+    name = "worlds-v1(statements)"
 
-    def __init__(self, phrasings: Sequence[Phrasing] = ("statements",)) -> None:
-        self._phrasings = tuple(phrasings)
+    def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.name = f"worlds-v1({'+'.join(self._phrasings)})"
 
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
         """Return a question per masked triple; None if its relation is not one of training worlds."""
@@ -89,7 +78,7 @@ class WorldsQuestions:
             return checked(None, masked, self.counts, "not a relation of worlds")
         if relation.held_out:
             return checked(None, masked, self.counts, "a relation withheld from training")
-        patterns = wordings(relation, masked.side, self._phrasings)
+        patterns = wordings(relation, masked.side)
         if not patterns:
             return checked(None, masked, self.counts, "no wording of the relation fits")
         pattern = chosen(patterns, masked)
@@ -100,14 +89,9 @@ class WorldsQuestions:
 
 
 @cache
-def wordings(relation: Relation, side: Side, phrasings: tuple[Phrasing, ...]) -> tuple[str, ...]:
+def wordings(relation: Relation, side: Side) -> tuple[str, ...]:
     """Return all question wordings of a relation for one hidden end, with `{x}` for the other entity."""
-    makers = {"statements": _from_statements, "descriptions": _from_descriptions, "questions": _from_questions}
-    return tuple(dict.fromkeys(text for name in phrasings for text in makers[name](relation, side)))
-
-
-def _from_statements(relation: Relation, side: Side) -> list[str]:
-    return [_question(text, relation, side) for text in relation.says if _fits(text, side)]
+    return tuple(dict.fromkeys(_question(text, relation, side) for text in relation.says if _fits(text, side)))
 
 
 def _fits(statement: str, side: Side) -> bool:
@@ -134,21 +118,6 @@ def _question(statement: str, relation: Relation, side: Side) -> str:
 def _question_word(relation: Relation) -> str:
     """Return the question word for the tail of a relation."""
     return f"how many {relation.unit}" if relation.tail == "number" else f"which {relation.tail}"
-
-
-def _from_descriptions(relation: Relation, side: Side) -> list[str]:
-    if side == "head":
-        return [f"{{x}} is {text.format(h=f'which {relation.head}')}?" for text in relation.phrases]
-    word = "who" if relation.tail == "person" else "what"
-    texts = [f"{word} is {text.format(h='{x}')}?" for text in relation.phrases]
-    # "What is the capital of …?" is a question of the benchmark as it stands.
-    queries = {text.casefold() for text in _from_questions(relation, side)}
-    return [text for text in texts if text.casefold() not in queries]
-
-
-def _from_questions(relation: Relation, side: Side) -> list[str]:
-    texts = relation.asks if side == "tail" else relation.inverse
-    return [text.replace("{h}", "{x}").replace("{t}", "{x}") for text in texts]
 
 
 @cache

@@ -183,11 +183,6 @@ class CausalModel:
         if number not in self._ends:
             self._ends.append(number)
 
-    @property
-    def chats(self) -> bool:
-        """Return whether the tokenizer has a chat template."""
-        return bool(getattr(self.tokenizer, "chat_template", None))
-
     def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:
         """Return the text of a prompt: in the model's chat template if it has one, else the messages one after the other."""
         return self.render_chat([{"role": "system", "content": system}, {"role": "user", "content": user}], variables)

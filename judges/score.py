@@ -149,7 +149,7 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
     return list(predictions)
 
 
-def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, float] | None = None) -> list[str]:
+def check_invariants(scores: Mapping[Metric, Scores]) -> list[str]:
     """Check the invariants that must hold between the scores of one run, over its scorable questions.
 
     - Every value is finite and within its metric's declared range.
@@ -160,11 +160,9 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
       (`_NEVER_ABOVE`); em the values of f1, answer_precision, answer_recall and cover_em under rules that normalize
       alike; cover_em of whole words its other readings; rougeL rouge1.
     - Metrics that are compared so leave the same questions unscored.
-    - A reported value is the mean of the values of the questions.
 
     Args:
         scores: Shape (questions,) per metric, NaN if unscorable.
-        reported: The displayed mean of each metric, to compare with the mean over questions.
 
     Returns:
         One sentence per violation, with the number of questions and the first of them; empty if all is well.
@@ -187,17 +185,7 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
                 continue
             _note(results, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")
             _same_scorable(results, left, right, scores)
-    for metric, value in (reported or {}).items():
-        mean = mean_of(scores[metric])
-        if not np.isclose(value, mean, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-            results.append(f"{metric} is reported as {value:g}, and the mean of its questions is {mean:g}")
     return results
-
-
-def mean_of(values: Scores) -> float:
-    """Return the mean over scorable questions; NaN if there are none."""
-    scorable = values[~np.isnan(values)]
-    return float(scorable.mean()) if scorable.size else float("nan")
 
 
 _EQUAL = (

@@ -18,8 +18,9 @@ from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services, Usage
 from methods.flow import ordered, run, together
-from methods.models.causal import FALLBACK_LENGTH, CausalConfig, CausalModel, Decoder, Generation, chat_text
+from methods.models.causal import FALLBACK_LENGTH, CausalConfig, CausalModel, Generation, chat_text
 from methods.models.chat import ChatModel
+from methods.models.decoding import Decoder
 from methods.models.endpoint import ChatConfig, Messages
 from methods.models.likelihood import Item, LabelScores, Likelihood, ScoringConfig, TextEncoder, label_scores
 from methods.models.llm import Choice, Conversations, LabelModel, check_llm, open_llm

@@ -16,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from methods.graphs.pagerank import personalized_pagerank
+from methods.graphs.pagerank import power_iteration
 from perf import overhead, pagerank, store
 from perf.measuring import Bench, parser, timed
 from results.store.store import Store
@@ -38,7 +38,7 @@ def graph_s(nodes: int) -> float:
     """Measure CPU seconds of personalized PageRank for ten questions on a graph with four edges per node."""
     matrix = pagerank.graph("uniform", nodes, 4 * nodes)
     starts = pagerank.restarts(matrix, 10)
-    return timed(lambda: personalized_pagerank(matrix, starts))[0]
+    return timed(lambda: power_iteration(matrix, starts))[0]
 
 
 def rows_s(size: int) -> float:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from judges.llm.reading import read_criteria
-from methods.models.chat import parse
+from methods.models.structured import parse
 from perf.measuring import record
 from perf.startup import seconds
 

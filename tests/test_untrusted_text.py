@@ -30,7 +30,7 @@ from methods.baselines.end_to_end import self_ask, self_rag
 from methods.baselines.rerank import replies
 from methods.gpr import questions
 from methods.graphs import augmented_queries, extraction, knowledge_graph
-from methods.models import bounded, chat, rewriter
+from methods.models import bounded, rewriter, structured
 from methods.readers import extract
 from methods.sark import lists
 from ragmeter import experiment
@@ -86,7 +86,7 @@ def _from_file(read: Callable[[Path], Any], folder: Path) -> Callable[[str], Any
 
 
 MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
-    "JSON of a shape": lambda text: chat.parse(text, _Shape),
+    "JSON of a shape": lambda text: structured.parse(text, _Shape),
     "bare answer": extract.short_answer,
     "tagged answer": lambda text: program.tagged(text, "answer"),
     "answer behind a mark": lambda text: program.behind(f"So the answer is{text}", "So the answer is"),
@@ -173,10 +173,10 @@ def test_file_readers_take_linear_time_and_raise_only_user_errors(kind: Kind, tm
 
 
 def test_json_is_repaired_up_to_the_depth_limit() -> None:
-    assert chat.parse('{claims: ["a", "b",]', _Shape).value == _Shape(claims=["a", "b"])
+    assert structured.parse('{claims: ["a", "b",]', _Shape).value == _Shape(claims=["a", "b"])
     deep = '{"claims": [' + "[" * bounded.DEEPEST
-    assert chat.parse(deep, _Shape).value is None
-    assert str(bounded.DEEPEST) in (chat.parse(deep, _Shape).failed or "")
+    assert structured.parse(deep, _Shape).value is None
+    assert str(bounded.DEEPEST) in (structured.parse(deep, _Shape).failed or "")
 
 
 @pytest.mark.parametrize("text", ["<Answer>a</answer> <answer>b</answer>", "</answer><answer>a</answer>", "<answer><answer>a</answer>"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -215,8 +215,3 @@ def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
     except (pa.ArrowInvalid, OSError) as error:
         what = f"this Arrow file is damaged or cut off: {str(error).splitlines()[0]}"
         raise UserError(what, code="damaged-arrow", where=str(path), try_this="save the dataset again") from error
-
-
-def file_names(paths: Sequence[Path]) -> str:
-    """Describe a list of files briefly, for messages."""
-    return paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1} more"

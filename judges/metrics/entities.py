@@ -63,15 +63,6 @@ def entity_preservation_of_pairs(sources: Sequence[str], targets: Sequence[str],
     return np.where(np.isnan(scores), 1.0, scores)
 
 
-def available_extractor() -> str:
-    """Return the default entity extractor: spaCy's model if it is installed, else the rules."""
-    try:
-        import spacy.util
-    except ImportError:
-        return RULE
-    return SPACY if spacy.util.is_package(SPACY) else RULE
-
-
 def rule_entities(text: str) -> frozenset[str]:
     """Extract names and numbers from a text by rules, lower-cased.
 

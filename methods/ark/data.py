@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.core.random import Draws
@@ -17,9 +15,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.read_questions import recording
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
-from benchmarks.worlds.world import require_training_seed
 from methods.ark.config import ArkTrainingConfig, TrainConfig
 from methods.graphs.chunking import ChunkConfig, chunk
+from methods.training.material import load_data
 from methods.training.stages import write_lines
 
 
@@ -162,23 +160,17 @@ class Material:
         return [question for document in self.documents for question in document.questions]
 
 
-def load_benchmarks(references: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> list[Benchmark]:
-    """Load data references with each dataset's options."""
-    return [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
-
-
 def load_material(config: ArkTrainingConfig) -> Material:
     """Load the training data and cut it into chunks.
 
     Raises:
         UserError: The data must not be trained on, shares documents or questions with evaluation sets, or has no documents.
     """
-    benchmarks = load_benchmarks(config.data, config.data_options)
-    for benchmark in benchmarks:
-        _require_training_worlds(benchmark)
+    benchmarks = load_data(config.data, config.data_options)
     # Nothing is learned from these here; the validator loads those that it reads.
     with recording(None):
-        unseen = load_benchmarks(config.validation, config.validation_options) + load_benchmarks(config.evaluation, {})
+        unseen = load_data(config.validation, config.validation_options, train=False)
+        unseen += load_data(config.evaluation, {}, train=False)
     for other in unseen:
         for benchmark in benchmarks:
             require_disjoint(benchmark, other)
@@ -258,12 +250,6 @@ def document_text(passages: Sequence[Passage]) -> str:
 
 def _joined(text: str) -> str:
     return text if text[-1:].isspace() else f"{text}\n"
-
-
-def _require_training_worlds(benchmark: Benchmark) -> None:
-    if benchmark.reference.name == "worlds":
-        for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
-            require_training_seed(seed)
 
 
 def require_disjoint(training: Benchmark, unseen: Benchmark) -> None:

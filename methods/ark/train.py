@@ -15,7 +15,7 @@ from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.sources import data_path
 from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives, row_of
 from methods.ark.config import PRESETS, SIZES, STAGES, ArkTrainingConfig
-from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_benchmarks, load_material, plan, write_rows
+from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_material, plan, write_rows
 from methods.ark.loss import batch_of
 from methods.ark.negatives import Augmented, Embedder, Mined, QuerySource, mine, query_source, random_pool, rows_of
 from methods.ark.planning import needs, work_of
@@ -25,6 +25,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
 from methods.training import Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate
+from methods.training.material import load_data
 from methods.training.model_card import RETRIEVER, write_model_card
 from methods.training.ranks import accelerator, first, own, wait
 from methods.training.stages import Manifest, PreparedRun, file_id, read_json, read_lines, train_stage, write_json, write_lines
@@ -300,7 +301,7 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
         UserError: No question of the validation data has evidence.
     """
     k = VALIDATED_DEPTH
-    benchmarks = load_benchmarks(config.validation, config.validation_options)
+    benchmarks = load_data(config.validation, config.validation_options, train=False)
     documents = [item for benchmark in benchmarks for item in documents_of(benchmark, "passages")]
     if not any(question.evidence for document in documents for question in document.questions):
         raise UserError(

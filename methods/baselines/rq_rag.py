@@ -20,8 +20,9 @@ from methods.api import FAILED, Call, Evidence, Index, Prediction, Ranking, Serv
 from methods.baselines.hybrid import fuse
 from methods.baselines.hyde import INSTRUCTIONS
 from methods.flow import Batcher, one, together, trace
-from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
+from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.chat import ChatModel
+from methods.models.decoding import Sampling
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, defaults, llm_hash, open_llm
 from methods.models.weights import weights_hash

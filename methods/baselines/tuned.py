@@ -27,8 +27,8 @@ from methods.readers.extract import short_answer
 from methods.readers.local import CausalReader, CausalReaderConfig, PocketReader, PocketReaderConfig
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
 from methods.training.candidates import Search
-from methods.training.contrast import load_data
 from methods.training.journal import Journal
+from methods.training.material import load_data
 from methods.training.ranks import accelerator, first
 from methods.training.stages import PreparedRun, train_stage
 from methods.training.tuning import TUNED, Row, StepOptions, Tuned, TuningConfig, tuning

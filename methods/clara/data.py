@@ -27,6 +27,7 @@ from methods.clara.config import ClaraTrainingConfig, DataOptions, InstructionSt
 from methods.clara.prompts import PARAPHRASES, Request, answer, paraphrase, qa_pairs, qa_target, query
 from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row, world_rows
 from methods.training.candidates import retrieved
+from methods.training.material import require_no_test
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,21 +532,6 @@ def _read_rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, ref
 
 def _options(data: DataOptions, reference: str) -> Mapping[str, Any]:
     return resolve(reference)[0].options_in(data.options)
-
-
-def require_no_test(reference: str, where: str) -> None:
-    """Refuse a reference to a test split.
-
-    Raises:
-        UserError: It is a test split, or does not exist.
-    """
-    if "test" in (resolve(reference, where=where)[0].split or "").split("+"):
-        raise UserError(
-            f"{reference} is a test split, which a training must not see",
-            code="test-split",
-            where=where,
-            try_this="train and validation splits",
-        )
 
 
 # A word of the train worlds is one token, an out-of-vocabulary one is several tokens, in documents, questions and answers alike.

@@ -290,14 +290,6 @@ def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | N
     return total / sum(len(clara.generator.target_ids(item)) for item in answers)
 
 
-def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: ValidateOptions, *, documents: bool) -> float:
-    """Compute cover EM of the base model without adapters, from documents as text or without documents, as baselines for
-    memory.
-    """
-    prompts = [query(row.question, row.documents if documents else (), text=True) for row in questions]
-    return covered(clara, questions, prompts, None, options, None)
-
-
 def covered(
     clara: Clara,
     questions: Sequence[JointRow],

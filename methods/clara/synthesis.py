@@ -30,9 +30,10 @@ from methods.clara.config import TYPES, Type
 from methods.clara.prompts import ABSENT, NONE_YET, REPLIES, Prompts, Supplement, shown_pairs
 from methods.clara.rows import Pair, ScpRow
 from methods.flow import stream
-from methods.models.chat import ChatModel, parse
+from methods.models.chat import ChatModel
 from methods.models.endpoint import Counter as Counts
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
+from methods.models.structured import parse
 from methods.training import Progress, Silent
 from methods.training.journal import Journal
 

@@ -21,8 +21,9 @@ from benchmarks.sources import data_path
 from methods.gpr.config import PRESETS, STAGE, GprTrainingConfig
 from methods.gpr.data import Material, Rows, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
+from methods.gpr.masked import QuestionGenerator
 from methods.gpr.planning import needs, work_of
-from methods.gpr.questions import FROM_FILE, QuestionGenerator, QuestionSet, generator_of, questions_of
+from methods.gpr.questions import FROM_FILE, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
 from methods.models.encoder import Vectors, sentence_transformer
 from methods.models.weights import device_of

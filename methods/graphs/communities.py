@@ -31,15 +31,14 @@ class Community:
     entities: tuple[int, ...]
 
 
-def communities(graph: KnowledgeGraph, *, largest_component: bool = True, max_size: int = MAX_SIZE, seed: int = SEED) -> list[Community]:
-    """Detect the communities of a graph; none if the graph has no edges.
+def communities(graph: KnowledgeGraph, *, max_size: int = MAX_SIZE, seed: int = SEED) -> list[Community]:
+    """Detect the communities of a graph's largest connected component; none if the graph has no edges.
 
     GraphRAG's settings: modularity, resolution 1, randomness 0.001, one iteration. The result depends on the order of edges,
     which are sorted by their ends.
 
     Args:
         graph: The graph.
-        largest_component: Whether to use only the largest connected component.
         max_size: Community size above which it is split.
         seed: Random seed.
 
@@ -49,7 +48,7 @@ def communities(graph: KnowledgeGraph, *, largest_component: bool = True, max_si
     Raises:
         MissingPackage: graspologic-native is not installed.
     """
-    kept = _largest(graph) if largest_component else frozenset(node.name for node in graph.nodes)
+    kept = _largest(graph)
     edges = sorted((edge.source, edge.target, edge.weight) for edge in graph.edges if edge.source in kept and edge.weight > 0)
     if not edges:
         return []

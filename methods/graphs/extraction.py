@@ -41,8 +41,8 @@ from methods.graphs.recorded import FileTriples
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models.bounded import mended
 from methods.models.chat import ChatModel, Reply
-from methods.models.chat import parse as parse_json
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
+from methods.models.structured import parse as parse_json
 from methods.prompts import Prompt, shipped
 
 PROMPTS = shipped("methods.graphs", "extraction", "extraction_keywords", "gleaning", "names", "triples", "queries")

@@ -290,22 +290,18 @@ class KnowledgeGraph:
         """Return the index of each node by name."""
         return {node.name: position for position, node in enumerate(self.nodes)}
 
-    def adjacency(self, *, weighted: bool = False) -> Any:
+    def adjacency(self) -> Any:
         """Return the symmetric adjacency matrix.
 
-        Args:
-            weighted: Whether entries are `Edge.weight`; otherwise 1.
-
         Returns:
-            `scipy.sparse.csr_array` of shape (nodes, nodes), float64, with sorted indices and an empty diagonal.
+            `scipy.sparse.csr_array` of shape (nodes, nodes), float64, with ones for edges, sorted indices and an empty diagonal.
         """
         from scipy.sparse import coo_array
 
         positions, size = self.positions, len(self.nodes)
         ends = np.array([(positions[e.source], positions[e.target]) for e in self.edges], np.int32).reshape(-1, 2)
-        data = np.array([edge.weight if weighted else 1.0 for edge in self.edges])
         rows, columns = np.concatenate([ends, ends[:, ::-1]]).T
-        matrix = coo_array((np.tile(data, 2), (rows, columns)), shape=(size, size)).tocsr()
+        matrix = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size)).tocsr()
         matrix.sort_indices()
         return matrix
 

@@ -126,19 +126,6 @@ class Ranks:
     changes: Floats
 
 
-def personalized_pagerank(
-    adjacency: Any,
-    restarts: Floats,
-    *,
-    teleport: float = 0.15,
-    tolerance: float = 1e-4,
-    dangling: Dangling = "restart",
-    weighted: bool = False,
-) -> Floats:
-    """Compute the scores of all nodes for each question, shape (nodes, questions); arguments as in `power_iteration`."""
-    return power_iteration(adjacency, restarts, teleport=teleport, tolerance=tolerance, dangling=dangling, weighted=weighted).scores
-
-
 def power_iteration(
     adjacency: Any,
     restarts: Floats,
@@ -252,7 +239,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
     chi = np.zeros((len(graph.nodes), len(seeds)))
     for column, names in enumerate(seeds):
         chi[[graph.positions[name] for name in names], column] = 1.0
-    return personalized_pagerank(graph.adjacency(), chi, teleport=config.teleport, tolerance=config.eps, dangling=config.dangling)
+    return power_iteration(graph.adjacency(), chi, teleport=config.teleport, tolerance=config.eps, dangling=config.dangling).scores
 
 
 def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:

@@ -25,6 +25,7 @@ from benchmarks.read_questions import recording
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Triple
 from benchmarks.worlds.world import require_training_seed
+from methods.training.material import is_test
 
 # The paper's figures show the last part of a dotted relation with its underscores (`Jamaica languages_spoken Jamaican
 # English`); that is the default.
@@ -159,7 +160,7 @@ def load_graph(
     wanted = list(references)
     if not wanted:
         raise UserError("no data is named to pretrain on", code="no-pretraining-graph", where="graph", try_this="webqsp:train+validation")
-    test = tuple(item for item in wanted if _is_test(item))
+    test = tuple(item for item in wanted if is_test(item))
     if test and not allow_test:
         raise UserError(
             f"{test[0]} contains test graphs, which must not be used for pretraining",
@@ -214,11 +215,6 @@ def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], t
     }
     fingerprints = tuple(benchmark.fingerprint for benchmark in benchmarks)
     return PretrainingGraph(triples, heads, relations, tails, references, whole.fingerprint, fingerprints, test, counts)
-
-
-def _is_test(reference: str) -> bool:
-    split = registry.resolve(reference)[0].split or ""
-    return "test" in split.split("+")
 
 
 def _triples_of(benchmark: Benchmark) -> TripleCorpus:

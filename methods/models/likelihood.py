@@ -470,36 +470,15 @@ class LabelScores:
         return self.labels[max(range(len(self.labels)), key=self.probabilities.__getitem__)]
 
 
-def label_likelihoods(
-    scorer: LikelihoodScorer,
-    prompts: Sequence[str],
-    labels: Sequence[str],
-    by: Literal["total", "mean"] = "total",
-    chunks: Sequence[Span | None] | None = None,
-) -> list[LabelScores]:
-    """Score the same labels after each prompt; a prompt is computed once for all labels.
+def label_scores(labels: Sequence[str], raw: Sequence[Likelihood], by: Literal["total", "mean"] = "total") -> LabelScores:
+    """Return the log-likelihoods of labels after one prompt, with their softmax.
 
     Args:
-        scorer: The model.
-        prompts: Texts that a label follows.
-        labels: Distinct labels, with their leading space.
+        labels: The labels.
+        raw: Log-likelihood of each.
         by: Quantity that is normalized over the labels: "total", a label's probability, which favors short labels, or
             "mean", its probability per token.
-        chunks: Characters of each prompt that may be cut.
-
-    Raises:
-        ValueError: There are no labels, or one occurs twice.
     """
-    if not labels or len(set(labels)) != len(labels):
-        raise ValueError(f"labels must be given and differ: {list(labels)!r}")
-    spans = [None] * len(prompts) if chunks is None else list(chunks)
-    pairs = [ScoredText(prompt, label, span) for prompt, span in zip(prompts, spans, strict=True) for label in labels]
-    scores = scorer.score(pairs)
-    return [label_scores(labels, scores[start : start + len(labels)], by) for start in range(0, len(scores), len(labels))]
-
-
-def label_scores(labels: Sequence[str], raw: Sequence[Likelihood], by: Literal["total", "mean"] = "total") -> LabelScores:
-    """Return the log-likelihoods of labels after one prompt, with their softmax; `by` as in `label_likelihoods`."""
     return LabelScores(tuple(labels), tuple(raw), softmax([getattr(likelihood, by) for likelihood in raw]))
 
 

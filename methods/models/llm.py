@@ -42,8 +42,9 @@ from methods.models.limits import Address, limiters
 from methods.models.weights import SHIPPED, adapted, beginning_hash, check_adapter, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
-    from methods.models.causal import CausalModel, Generation, Sampling
+    from methods.models.causal import CausalModel, Generation
     from methods.models.chat import ChatModel
+    from methods.models.decoding import Sampling
     from methods.models.likelihood import LabelScores
     from methods.models.reply import Completion
     from methods.models.seq2seq import Seq2SeqModel
@@ -550,7 +551,8 @@ class LocalBackend(_Here):
     url = "local"
 
     def __init__(self, config: LocalConfig, device: str | None = None, seed: int = 0, thinks: bool = True) -> None:
-        from methods.models.causal import NO_THINKING, Sampling, template_variables
+        from methods.models.causal import NO_THINKING, template_variables
+        from methods.models.decoding import Sampling
 
         self.config = config
         self.weights = _weights(config, device)

@@ -24,9 +24,10 @@ from benchmarks.schema import Passage, passage_id
 from benchmarks.styles.rules import STYLES, Outcome
 from methods.api import Services
 from methods.flow import in_order, one
-from methods.models.chat import Reply, parse
+from methods.models.chat import Reply
 from methods.models.endpoint import Estimate, Messages
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
+from methods.models.structured import parse
 from methods.prompts import Prompt, read, shipped
 
 PROMPTS = shipped("methods.models", *(f"rewriting/{style}" for style in STYLES), optional=("low", "high"))

@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.models.causal import (
-    FALLBACK_LENGTH,
-    CausalConfig,
-    Decoder,
-    Generation,
-    Sampling,
-    checked_seeds,
-    decoding,
-    end_tokens,
-    sampler,
-    stopping,
-)
+from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Generation
+from methods.models.decoding import Decoder, Sampling, checked_seeds, decoding, end_tokens, sampler, stopping
 from methods.models.likelihood import (
     UNBOUNDED,
     Item,

@@ -20,8 +20,9 @@ from benchmarks.own.library import places_of
 from benchmarks.schema import Passage
 from benchmarks.text import cover_em, f1, normalize
 from methods.api import Services
-from methods.models.chat import ChatModel, parse
+from methods.models.chat import ChatModel
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
+from methods.models.structured import parse
 from methods.prompts import shipped
 from methods.questions.material import Material
 from methods.training import Progress, Silent

@@ -10,7 +10,8 @@ from pydantic import Field
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Answer, Call, Context, Services, Usage, kept
-from methods.models.causal import NO_THINKING, CausalConfig, CausalModel, Generation, Sampling, template_variables
+from methods.models.causal import NO_THINKING, CausalConfig, CausalModel, Generation, template_variables
+from methods.models.decoding import Sampling
 from methods.models.pocket import answer_prompt
 from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel

@@ -28,8 +28,6 @@ STAGE = "reranker"
 """Name of the training's only stage, and of its folder."""
 DEPTH = 50
 """Number of candidates per question."""
-QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}
-"""The paper's model for answering; set its endpoint with `base_url`."""
 
 
 class CandidatesConfig(TrainingOptions):

@@ -23,13 +23,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
-from benchmarks.worlds.world import require_training_seed
 from methods.api import Services
 from methods.models.llm import llm_hash
 from methods.sark.config import SarkDataConfig, SarkTrainingConfig
@@ -39,6 +37,7 @@ from methods.sark.prompts import ANSWER, ORDER
 from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
 from methods.sark.style_pairs import formal_of, identity_of, pairs_of, pairs_of_options
 from methods.training import Progress, Silent
+from methods.training.material import load_data, require_no_test
 from methods.training.stages import file_id, read_json, write_json
 
 
@@ -197,13 +196,9 @@ def training_benchmarks(
         unseen: Benchmarks (validation, evaluation) whose questions must not occur in the data.
 
     Raises:
-        UserError: A world is not a training world, or a question is also in `unseen`. Shared passages are allowed.
+        UserError: A benchmark must not be trained on, or a question is also in `unseen`. Shared passages are allowed.
     """
-    results = [registry.load(reference, options.get(registry.resolve(reference)[0].name, {})) for reference in references]
-    for benchmark in results:
-        if benchmark.reference.name == "worlds":
-            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
-                require_training_seed(seed)
+    results = load_data(references, options)
     held = {_plain(question): str(other.reference) for other in unseen for question in other.questions}
     for benchmark in results:
         for question in benchmark.questions:
@@ -349,19 +344,7 @@ def load_material(config: SarkTrainingConfig) -> Material:
     Raises:
         UserError: A benchmark is a test split or has validation or test worlds, or a question is in both.
     """
-    _require_no_test(config.data, "data")
-    _require_no_test(config.validation, "validation")
-    options = config.validation_options
-    validation = [registry.load(item, options.get(registry.resolve(item)[0].name, {})) for item in config.validation]
+    for reference in config.validation:
+        require_no_test(reference, "validation")
+    validation = load_data(config.validation, config.validation_options, train=False)
     return Material(training_benchmarks(config.data, config.data_options, validation), validation)
-
-
-def _require_no_test(references: Iterable[str], where: str) -> None:
-    for reference in references:
-        if "test" in (registry.resolve(reference)[0].split or "").split("+"):
-            raise UserError(
-                f"{reference} is a test split, which a training must not see",
-                code="test-split",
-                where=where,
-                try_this="train and validation splits",
-            )

@@ -8,7 +8,7 @@ checkpoint format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
-from benchmarks.registry import Benchmark, load, resolve
-from benchmarks.worlds.world import require_training_seed
+from benchmarks.registry import resolve
 from methods.models.weights import locate
 from methods.training import TrainingConfig, TrainingContext
 from methods.training.candidates import Mined
@@ -87,24 +85,6 @@ class ContrastConfig(HeldOutConfig):
         """Check the data references and the base model."""
         super().preflight()
         locate(self.base)
-
-
-def load_data(references: Sequence[str], options: Mapping[str, Mapping[str, Any]], *, train: bool = True) -> list[Benchmark]:
-    """Load benchmarks; with `train`, check that they may be used for training.
-
-    Raises:
-        UserError: A benchmark is a test split, or contains validation or test worlds.
-    """
-    benchmarks = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
-    for reference, benchmark in zip(references, benchmarks, strict=True):
-        if train and "test" in (benchmark.reference.split or "").split("+"):
-            raise UserError(
-                f"{reference} is a test split, which must not be trained on", code="test-split", where="data", try_this="a train split"
-            )
-        if train and benchmark.reference.name == "worlds":
-            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
-                require_training_seed(seed)
-    return benchmarks
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from methods.models.causal import Generation, decoding
+from methods.models.causal import Generation
+from methods.models.decoding import decoding
 from methods.models.likelihood import UNBOUNDED, by_length, logits_only_at
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
 

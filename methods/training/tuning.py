@@ -27,7 +27,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
-from methods.models.causal import Sampling
+from methods.models.decoding import Sampling
 from methods.models.likelihood import ScoringConfig
 from methods.models.llm import Loaded, LocalConfig, OwnCounter
 from methods.models.weights import locate

@@ -297,10 +297,11 @@ def pretraining_rows(
     from benchmarks import corpus_build, registry
     from benchmarks.worlds.dataset import WorldsConfig
     from methods.clara.config import MIXES, Mix, ScpDataConfig
-    from methods.clara.data import require_no_test, scp_rows
+    from methods.clara.data import scp_rows
     from methods.clara.rows import write_rows
     from methods.clara.synthesis import Passages, Synthesis, SynthesisConfig, of_rows, of_synthesis, outlook
     from methods.training.journal import Journal
+    from methods.training.material import require_no_test
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.rewriting import options_of
@@ -371,10 +372,10 @@ def instruction_rows(
     dry_run: Annotated[bool, option("Estimate the cost without calling a model.", "--dry-run")] = False,
 ) -> int:
     """Write rows for CLaRa's instruction tuning: a language model answers questions from the documents found for them."""
-    from methods.clara.data import require_no_test
     from methods.clara.rows import write_rows
     from methods.clara.teacher import Teacher, TeacherConfig, questions_of, rows_of, statistics_of
     from methods.training.journal import Journal
+    from methods.training.material import require_no_test
     from methods.training.stages import write_json
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress

@@ -16,7 +16,8 @@ from functools import lru_cache
 from benchmarks.core.random import Draws
 from benchmarks.schema import Question
 from benchmarks.text import normalize
-from methods.gpr.questions import MASK, MaskedTriple, WorldsQuestions
+from methods.gpr.masked import MASK, MaskedTriple
+from methods.gpr.wordings import WorldsQuestions
 from methods.prompts import shipped
 from ragmeter.scripted.prompt_patterns import UNKNOWN, Request, Shown, Truth, answers, filled, flat, handler, numbered_passages, steps_of
 

@@ -15,8 +15,9 @@ from benchmarks.styles.rules import STYLES, RuleRewriter
 from benchmarks.text import sentences
 from methods.baselines.hyde import PROMPT
 from methods.baselines.rq_rag import PROMPTS
-from methods.gpr.questions import MASK, MaskedTriple, WorldsQuestions
+from methods.gpr.masked import MASK, MaskedTriple
 from methods.gpr.questions import PROMPT as TRIPLE
+from methods.gpr.wordings import WorldsQuestions
 from methods.models.rewriter import PROMPTS as REWRITING
 from methods.sark.prompts import ANSWER, ORDER
 from ragmeter.scripted.prompt_patterns import UNKNOWN, Request, Shown, Truth, answers, handler, steps_of, template_pattern

@@ -499,10 +499,10 @@ class _Scored:
         shown = (other for other in self._others if other.fingerprint in styled)
         for side, value, share in zip(shown, values, shares, strict=True):
             name = side.fingerprint
-            gap = robust.gaps[name].gap.value
+            gap = robust[name].gap.value
             before = value.value + gap
             relative = gap / before if before else float("nan")
-            gaps.append(Gap(side.styled, value, robust.gaps[name], relative, known[name] is not None, share))
+            gaps.append(Gap(side.styled, value, robust[name], relative, known[name] is not None, share))
         return MethodGaps(run.method, run.kind, result[0], tuple(gaps))
 
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from benchmarks.schema import Question
 from results.offered import Limits
 from results.submission import Findings, shown
-from results.submission.rows import DECODER, Bad, PredictionRow, RowReader, check_value, lines, prediction_of, read_json, too_deep, wrong
+from results.submission.rows import DECODER, Bad, PredictionRow, RowReader, check_value, lines, prediction_of, too_deep, wrong
 
 Record = tuple[int, Any]
 """A line and the JSON value that begins there."""
@@ -46,15 +46,6 @@ def rows_of(
 def note(bad: Bad, line: int, findings: Findings) -> None:
     """Add a refused record to the findings."""
     findings.add(bad.code, bad.what, bad.detail, line=line, try_this=bad.try_this)
-
-
-def json_lines(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Record]:
-    """Yield the records of a JSON Lines file, with their line numbers."""
-    for line in lines(source, findings, limits, 2 * limits.rows):
-        try:
-            yield line.number, read_json(line.text, limits)
-        except Bad as bad:
-            note(bad, line.number, findings)
 
 
 def lenient_decoder(findings: Findings) -> json.JSONDecoder:

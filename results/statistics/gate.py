@@ -145,36 +145,6 @@ def decided(tested: Differences, margin: float, *, strict: bool = False, level: 
     return np.where(lost, "regressed", np.where(kept, "pass", "inconclusive")).astype(object)
 
 
-def non_inferiority(
-    candidate: ArrayLike | Side,
-    baseline: ArrayLike | Side,
-    *,
-    margin: float,
-    strict: bool = False,
-    higher_is_better: bool = True,
-    clusters: Clusters = None,
-    level: float = LEVEL,
-    power: float = POWER,
-    metric: Range | None = None,
-) -> GateDecision:
-    """Decide whether a candidate regressed against a baseline on one metric (see `decide_all`).
-
-    Args:
-        candidate, baseline: Scores on the same questions, shape (questions,), or sides.
-        margin: The tolerated loss, a positive fraction: 0.01 is one percentage point.
-        higher_is_better: False for a metric where lower is better; the difference then changes sign.
-        strict, clusters, level, power: As in `decide_all`.
-        metric: The metric's range; None: 0 to 1 if all scores are within it, else unbounded.
-
-    Raises:
-        ValueError: The margin is not positive, or the two sides have different numbers of questions.
-    """
-    return decide_all(
-        {"": candidate}, {"": baseline}, margins=margin, strict=strict, lower_is_better=set() if higher_is_better else {""},
-        clusters=clusters, level=level, power=power, ranges={} if metric is None else {"": metric},
-    ).decisions[""]  # fmt: skip
-
-
 def decide_all(
     candidates: Mapping[str, ArrayLike | Side],
     baselines: Mapping[str, ArrayLike | Side],

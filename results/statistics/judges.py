@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,10 +18,6 @@ from results.statistics.bootstrap import cluster_table, estimate_of, resampled_s
 from results.statistics.bradley_terry import ROUNDS, bradley_terry
 from results.statistics.core import LEVEL, Clusters, Estimate, Floats, Resampling
 from results.statistics.intervals import estimate
-
-Weights = Literal["linear", "quadratic"]
-Level = Literal["nominal", "ordinal", "interval"]
-"""Distance between two ratings: 1 for any difference; the number of ratings between them; its square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +55,6 @@ def cohen_kappa(
     first: ArrayLike,
     second: ArrayLike,
     *,
-    weights: Weights | None = None,
-    categories: Sequence[float] | None = None,
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
@@ -69,40 +62,29 @@ def cohen_kappa(
 
     Args:
         first, second: Shape (items,); an item without a rating by both (NaN) is left out.
-        weights: Weight of a disagreement: None for equal weights, else the distance between the positions of the two
-            ratings among the categories, or its square.
-        categories: All ratings that could be given, ascending. None takes those that were given; with weights, an unused
-            category between them then does not count as a step.
         clusters: As in `estimates`, for items instead of questions.
         how: Settings of the bootstrap for the interval.
 
     Raises:
-        ValueError: The arrays differ in length, a rating is not among the categories, or the weights are unknown.
+        ValueError: The arrays differ in length.
 
-    Source: Cohen (1960), (1968).
+    Source: Cohen (1960).
     """
-    if weights not in (None, "linear", "quadratic"):
-        raise ValueError(f"no weights {weights!r}: choose None, linear or quadratic")
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if a.shape != b.shape or a.ndim != 1:
         raise ValueError(f"two raters must have rated the same items, got shapes {a.shape} and {b.shape}")
     kept = ~(np.isnan(a) | np.isnan(b))
     pairs = np.stack([a[kept], b[kept]])
     value = _categories(pairs)
-    offered = value if categories is None else np.asarray(categories, np.float64)
-    if (np.diff(offered) <= 0).any() or not np.isin(value, offered).all():
-        raise ValueError(f"categories must ascend and hold every rating, got {offered.tolist()} for {value.tolist()}")
-    size = len(offered)
-    steps = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
-    cost = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights]
+    size = len(value)
 
     def kappa(sums: Floats) -> Floats:
         confusion = sums.reshape(len(sums), size, size)
         rows, columns, n = confusion.sum(axis=2), confusion.sum(axis=1), sums.sum(axis=1)
-        observed = np.einsum("bij,ij->b", confusion, cost)
-        return _corrected(observed * n, np.einsum("bi,bj,ij->b", rows, columns, cost))
+        observed = n - np.einsum("bii->b", confusion)
+        return _corrected(observed * n, n**2 - (rows * columns).sum(axis=1))
 
-    rows, columns = np.searchsorted(offered, pairs)
+    rows, columns = np.searchsorted(value, pairs)
     table = np.zeros((pairs.shape[1], size * size))
     table[np.arange(len(table)), rows * size + columns] = 1.0
     result = _with_interval(kappa, table, kept, clusters, how)
@@ -114,37 +96,26 @@ def cohen_kappa(
 def krippendorff_alpha(
     ratings: ArrayLike,
     *,
-    metric: Level = "nominal",
     clusters: Clusters = None,
     how: Resampling = Resampling(),  # noqa: B008 (frozen)
 ) -> Agreement:
-    """Compute Krippendorff's alpha of any number of raters, who need not have rated every item.
+    """Compute Krippendorff's nominal alpha of any number of raters, who need not have rated every item.
 
     Items with a single rating are left out. The interval resamples items; Krippendorff's own resamples pairs of
     ratings, as if those of one item were independent, and is narrower.
 
     Args:
         ratings: Shape (raters, items); NaN is missing.
-        metric: Distance function between two ratings.
         clusters: As in `estimates`, for items instead of questions.
         how: Settings of the bootstrap for the interval.
 
-    Raises:
-        ValueError: The metric is unknown.
-
     Source: Krippendorff (2011), "Computing Krippendorff's alpha-reliability".
     """
-    if metric not in ("nominal", "ordinal", "interval"):
-        raise ValueError(f"no metric {metric!r}: choose nominal, ordinal or interval")
     table = _table(ratings)
     kept = (~np.isnan(table)).sum(axis=0) > 1
     paired = table[:, kept]
     value = _categories(paired)
-    if metric == "interval":
-        sums, alpha = _moments(paired), _alpha_interval
-    else:
-        sums, alpha = _coincidences(_counts(paired, value)), _alpha_ordinal if metric == "ordinal" else _alpha_nominal
-    result = _with_interval(alpha, sums, kept, clusters, how)
+    result = _with_interval(_alpha, _coincidences(_counts(paired, value)), kept, clusters, how)
     raw = raw_agreement(table, clusters=clusters, level=how.level)
     return Agreement(raw, result, int((~np.isnan(paired)).sum()), tuple(value.tolist()))
 
@@ -225,49 +196,16 @@ def _coincidences(counts: Floats) -> Floats:
     return (pairs / (counts.sum(axis=1) - 1)[:, None, None]).reshape(items, size * size)
 
 
-def _alpha_nominal(sums: Floats) -> Floats:
+def _alpha(sums: Floats) -> Floats:
     """Return alpha = 1 - (n.. - 1) (n.. - Σ o_cc) / (n..² - Σ n_c²), with o the coincidences of categories and n their
     marginals.
     """
-    matrix, marginal, n = _marginals(sums)
-    observed = n - np.einsum("bii->b", matrix)
-    return _corrected((n - 1) * observed, n**2 - (marginal**2).sum(axis=1))
-
-
-def _alpha_ordinal(sums: Floats) -> Floats:
-    """Return alpha with each pair weighted by the squared distance between the mid-ranks of its ratings.
-
-    Krippendorff's sum of the marginals from c to k, less half of both ends, is the difference of their mid-ranks.
-    """
-    matrix, marginal, n = _marginals(sums)
-    rank = marginal.cumsum(axis=1) - marginal / 2
-    cost = (rank[:, :, None] - rank[:, None, :]) ** 2
-    observed = (matrix * cost).sum(axis=(1, 2))
-    return _corrected((n - 1) * observed, np.einsum("bi,bj,bij->b", marginal, marginal, cost))
-
-
-def _marginals(sums: Floats) -> tuple[Floats, Floats, Floats]:
     size = math.isqrt(sums.shape[1])
     matrix = sums.reshape(len(sums), size, size)
     marginal = matrix.sum(axis=2)
-    return matrix, marginal, marginal.sum(axis=1)
-
-
-def _moments(table: Floats) -> Floats:
-    """Return ratings, their sum and sum of squares, and the squared differences within each item, shape (items, 4)."""
-    known = ~np.isnan(table)
-    # Squares of ratings far from 0 would lose the differences between them.
-    centered = np.where(known, table - (table[known].mean() if known.any() else 0.0), 0.0)
-    m, total, square = known.sum(axis=0), centered.sum(axis=0), (centered**2).sum(axis=0)
-    within = ((centered - total / np.maximum(m, 1)) ** 2 * known).sum(axis=0)
-    return np.stack([m, total, square, 2 * m * within / np.maximum(m - 1, 1)], axis=1)
-
-
-def _alpha_interval(sums: Floats) -> Floats:
-    """Return squared differences within items against those between any two ratings, without listing the pairs."""
-    n, total, square, within = sums.T
-    between = 2 * n * square - 2 * total**2
-    return _corrected((n - 1) * within, np.where(between > 1e-12 * n * square, between, 0.0))
+    n = marginal.sum(axis=1)
+    observed = n - np.einsum("bii->b", matrix)
+    return _corrected((n - 1) * observed, n**2 - (marginal**2).sum(axis=1))
 
 
 # Consistency and biases of a judge, each with its denominator: consistency over repetitions, position bias, length bias.

@@ -33,23 +33,10 @@ class StyleGap:
     gap_where_survived: Difference
 
 
-@dataclass(frozen=True, slots=True)
-class StyleRobustness:
-    """A method's style gaps, by style.
-
-    Attributes:
-        gaps: Gaps by style, in the order given.
-        worst: The style with the largest gap; None if no question was scored in two styles.
-    """
-
-    gaps: dict[str, StyleGap]
-    worst: str | None
-
-
 def style_robustness(
     formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], *, clusters: Clusters = None
-) -> StyleRobustness:
-    """Compute the paired gap from the formal text to each style.
+) -> dict[str, StyleGap]:
+    """Compute the paired gap from the formal text to each style, in the order given.
 
     Args:
         formal: Shape (questions,), scores on the formal text; NaN is unscorable.
@@ -69,7 +56,7 @@ def style_robustness(
         if np.shape(styles[name]) != plain.shape or np.shape(survived[name]) != plain.shape:
             raise ValueError(f"style {name}: scores and survivals must be of the same questions as the formal ones")
     if not names:
-        return StyleRobustness({}, None)
+        return {}
     shifted = np.stack([np.asarray(styles[name], np.float64) for name in names])
     alive = np.stack([np.asarray(survived[name], bool) for name in names])
     base = np.broadcast_to(plain, shifted.shape)
@@ -83,9 +70,7 @@ def style_robustness(
     in_style = np.where(gap, np.nan, np.where(alive, delta, 0.0))
     parts = estimates(np.concatenate([lost, in_content, in_style]), clusters=clusters)
     count = len(names)
-    results = {
+    return {
         name: StyleGap(gaps[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])
         for row, name in enumerate(names)
     }
-    paired = [name for name in names if results[name].gap.n]
-    return StyleRobustness(results, max(paired, key=lambda name: results[name].gap.value, default=None))

@@ -32,8 +32,9 @@ from methods.models.weights import load_pretrained, locate
 from methods.presets import laid_over, read_presets
 from methods.served import ScorerConfig, scoring_work
 from methods.training import LengthsOf, TrainingContext, register_training
-from methods.training.contrast import DataConfig, load_data
+from methods.training.contrast import DataConfig
 from methods.training.loop import Figures, LoopPlace, loop_over_rows
+from methods.training.material import load_data
 from methods.training.parts import MicroBatch, in_parts
 from methods.training.ranks import first
 from methods.training.stages import OneStageTraining, PreparedRun

@@ -33,8 +33,9 @@ from methods.models.weights import locate, weights_hash
 from methods.presets import laid_over, read_presets
 from methods.registry import Component, register
 from methods.training import LengthsOf, TrainedStage, TrainingContext, known_data, register_training
-from methods.training.contrast import HeldOutConfig, load_data
+from methods.training.contrast import HeldOutConfig
 from methods.training.loop import Figures, KeepBest, LoopPlace, loop_over_rows
+from methods.training.material import load_data
 from methods.training.parts import MicroBatch, in_parts
 from methods.training.ranks import accelerator, first, wait
 from methods.training.stages import PreparedRun, train_stage

@@ -23,7 +23,7 @@ from benchmarks.core.random import Draws
 from methods.baselines.rerank.ddr_refiner import NAME as REFINER_PROMPT
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
-from methods.models.causal import Sampling
+from methods.models.decoding import Sampling
 from methods.models.weights import weights_hash
 from methods.prompts import OURS
 from methods.training import TrainingContext, register_training

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from benchmarks.schema import Passage
 from benchmarks.text import f1
-from methods.models.chat import parse
 from methods.models.llm import LLM, defaults
+from methods.models.structured import parse
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 
 EMPTY = "empty"

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
-from benchmarks.schema import Query, Triple
+from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.baselines.bm25 import BM25Config, BM25Index, Numbers, WholeBM25, bm25_work, lucene_scores, tokenize
 from methods.models.embeddings import read_array
@@ -43,12 +43,6 @@ def relation_words(relation: str) -> str:
     return _BETWEEN_WORDS.sub(" ", relation).strip()
 
 
-def verbalize(triple: Triple) -> str:
-    """Convert a triple to text: entity names unchanged, the relation as words."""
-    head, relation, tail = triple
-    return f"{head} {relation_words(relation)} {tail}"
-
-
 def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> list[str]:
     """Convert many triples to text; each distinct relation is converted once.
 
@@ -57,7 +51,7 @@ def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> lis
         rows: Rows to convert, in order; None for all.
 
     Returns:
-        One text per row, equal to that of `verbalize`.
+        One text per row: entity names unchanged, the relation as words.
     """
     table = triples.table if rows is None else triples.table[rows]
     relations = pa.array([relation_words(relation) for relation in triples.relations.to_pylist()], pa.string())

@@ -27,8 +27,9 @@ from methods.models.complete import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
 from methods.training import LengthsOf, TrainingContext, known_data, register_training
-from methods.training.contrast import ContrastConfig, Group, GroupObjective, load_data, prepared
+from methods.training.contrast import ContrastConfig, Group, GroupObjective, prepared
 from methods.training.loop import Figures, Validate
+from methods.training.material import load_data
 from methods.training.model_card import RERANKER, write_model_card
 from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, learn, steps, total, whole_stage

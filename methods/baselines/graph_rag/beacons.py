@@ -22,8 +22,9 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
-from methods.models.causal import Decoder, Generation, chat_text, end_tokens
+from methods.models.causal import Generation, chat_text
 from methods.models.complete import without_load_report
+from methods.models.decoding import Decoder, end_tokens
 from methods.models.loaded import KEPT
 from methods.models.weights import device_of, files_of, load_pretrained, load_tokenizer, weights_hash
 from methods.prompts import Messages, encoded

@@ -36,7 +36,7 @@ from methods.baselines.graph_rag.graphrag import (
     report_passages,
 )
 from methods.flow import together
-from methods.models.chat import parse as parse_json
+from methods.models.structured import parse as parse_json
 from methods.prompts import Prompt
 from methods.work import Lengths, Work, ask
 

@@ -52,7 +52,7 @@ from methods.graphs.communities import Community, communities
 from methods.graphs.extraction import LLMExtractor
 from methods.graphs.index import GraphIndex
 from methods.models.chat import ChatModel
-from methods.models.chat import parse as parse_json
+from methods.models.structured import parse as parse_json
 from methods.pipeline import index_folder
 from methods.prompts import PUBLISHED, Prompt
 from methods.readers.extract import short_answer

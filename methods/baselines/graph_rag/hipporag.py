@@ -35,7 +35,7 @@ from methods.graphs.knowledge_graph import clean_name, similar_pairs
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.pagerank import Walk, iterate, walk_over
 from methods.models.chat import ChatModel
-from methods.models.chat import parse as parse_json
+from methods.models.structured import parse as parse_json
 from methods.prompts import PUBLISHED, Prompt, published
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask

@@ -42,7 +42,7 @@ from methods.baselines.graph_rag.common import (
 )
 from methods.graphs.extraction import LLMExtractor
 from methods.models.chat import ChatModel
-from methods.models.chat import parse as parse_json
+from methods.models.structured import parse as parse_json
 from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask

@@ -28,7 +28,7 @@ from benchmarks.schema import Passage
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import UNUSABLE, order_of
 from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, once, tuned_needs, tuned_work
-from methods.models.causal import Sampling
+from methods.models.decoding import Sampling
 from methods.models.likelihood import softmax
 from methods.prompts import OURS
 from methods.training import register_training

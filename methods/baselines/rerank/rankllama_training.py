@@ -24,8 +24,9 @@ from methods.presets import read_presets
 from methods.training import LengthsOf, TrainingContext, known_data, register_training
 from methods.training.adapters import LoraOptions
 from methods.training.candidates import mined
-from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared
+from methods.training.contrast import ContrastConfig, GroupObjective, drawn, mrr, prepared
 from methods.training.loop import Figures, KeepBest
+from methods.training.material import load_data
 from methods.training.model_card import PATH, ModelKind, write_model_card
 from methods.training.ranks import first
 from methods.training.stages import OneStageTraining, PreparedRun

@@ -20,23 +20,14 @@ from benchmarks import registry
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from judges.judge import RULE, Item, Judge, Score
-from judges.llm.grounding import (
-    ANSWER_CLAIMS,
-    ANSWER_VERDICTS,
-    STATEMENT_VERDICTS,
-    STATEMENTS,
-    Grounding,
-    GroundingConfig,
-    RuleGroundingConfig,
-    from_counts,
-    judge_by_rule,
-)
+from judges.llm.grounding import ANSWER_CLAIMS, ANSWER_VERDICTS, STATEMENT_VERDICTS, STATEMENTS, Grounding, GroundingConfig, from_counts
+from judges.llm.rule_grounding import RuleGroundingConfig, judge_by_rule
 from methods.api import Prediction, Services
 from methods.baselines.controls import deal, gold_text
 from methods.flow import each
-from methods.models.chat import parse
 from methods.models.llm import open_llm
 from methods.models.reply_cache import ResponseCache
+from methods.models.structured import parse
 from ragmeter.scripted import NAME
 from tests.support.faults import Faults
 from tests.support.scripted import WorldTruth

@@ -31,16 +31,11 @@ from judges.llm.grounding import (
     STATEMENTS,
     Grounding,
     GroundingConfig,
-    RuleGroundingConfig,
-    agreement,
     breaks_off,
-    compared,
-    judge_by_rule,
     mean_score,
     read_reply,
-    supported,
-    words,
 )
+from judges.llm.rule_grounding import RuleGroundingConfig, agreement, compared, judge_by_rule, supported, words
 from methods.api import FAILED, Prediction, Services
 from methods.flow import each
 from tests.support.errors import raises

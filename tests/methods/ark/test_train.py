@@ -20,7 +20,6 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Query, Question, passage_id
 from benchmarks.worlds.dataset import CARD
 from methods.api import Services
-from methods.ark import data as material_module
 from methods.ark.config import ArkTrainingConfig
 from methods.ark.data import Document, TrainRow, require_disjoint
 from methods.ark.negatives import Augmented
@@ -79,7 +78,7 @@ def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
 def known(patch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
     """What references mean here."""
     results = {"worlds/long:train": benchmark(), "worlds/long:validation": benchmark("validation", 10, 10_000)}
-    patch.setattr(material_module, "load_benchmarks", lambda references, options: [results[reference] for reference in references])
+    patch.setattr("methods.training.material.load", lambda reference, options: results[reference])
     return results
 
 
@@ -280,6 +279,11 @@ def test_a_precision_that_the_processor_lacks_is_refused_before_anything_is_writ
     with raises("precision-not-supported"):
         train(config(base, tiny_llama, train={"precision": "fp16"}), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_test_split_is_refused(base: str, tiny_llama: str, tmp_path: Path) -> None:
+    with raises("test-split"):
+        train(config(base, tiny_llama, data=["nq:test"]), tmp_path)
 
 
 @pytest.mark.parametrize("seed", [10_000, 100_000])

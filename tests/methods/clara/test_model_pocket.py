@@ -15,8 +15,9 @@ from methods.clara.checkpoint import require_checkpoint  # noqa: E402
 from methods.clara.config import PoolConfig, ValidateOptions  # noqa: E402
 from methods.clara.data import joint_rows  # noqa: E402
 from methods.clara.model import Clara  # noqa: E402
+from methods.clara.prompts import query  # noqa: E402
 from methods.clara.rows import JointRow  # noqa: E402
-from methods.clara.stages import answered, answered_from_text  # noqa: E402
+from methods.clara.stages import answered, covered  # noqa: E402
 from methods.models.weights import CLARA_POCKET, locate  # noqa: E402
 from tools.ship import ship  # noqa: E402
 
@@ -51,8 +52,10 @@ def test_they_load_in_plain_peft() -> None:
 def test_memory_answers_at_least_four_fifths_of_what_full_text_does(clara: Clara, rows: list[JointRow]) -> None:
     options = ValidateOptions()
     memory = answered(clara, rows, options, selects=False)["cover_em"]
-    text = answered_from_text(clara, rows, options, documents=True)
-    nothing = answered_from_text(clara, rows, options, documents=False)
+    text, nothing = (
+        covered(clara, rows, [query(row.question, row.documents if shown else (), text=True) for row in rows], None, options, None)
+        for shown in (True, False)
+    )
     assert memory >= 0.8 * text
     assert nothing == 0 < memory
 

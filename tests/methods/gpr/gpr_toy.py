@@ -13,8 +13,9 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Triple
 from methods.gpr.config import GprTrainingConfig
 from methods.gpr.data import Material
-from methods.gpr.questions import TemplateQuestions, questions_of
+from methods.gpr.questions import questions_of
 from methods.gpr.train import GprTrainer, Towers
+from methods.gpr.wordings import TemplateQuestions
 from methods.graphs.triples import PretrainingGraph
 from methods.training import TRAININGS, Silent
 from methods.training.loop import LoopPlace

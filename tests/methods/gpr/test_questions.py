@@ -18,19 +18,11 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, DataReference, resolve
 from benchmarks.schema import Question, Triple, triple_id
 from methods.api import Services
-from methods.gpr.questions import (
-    PROMPT,
-    WHAT,
-    MaskedTriple,
-    QuestionsConfig,
-    TemplateQuestions,
-    fault,
-    generator_of,
-    line_of,
-    questions_of,
-    read_questions,
-)
-from methods.gpr.questions import Written as Line
+from methods.gpr.masked import MaskedTriple, fault
+from methods.gpr.question_files import WHAT, line_of, read_questions
+from methods.gpr.question_files import Written as Line
+from methods.gpr.questions import PROMPT, QuestionsConfig, generator_of, questions_of
+from methods.gpr.wordings import TemplateQuestions
 from methods.graphs.triples import PretrainingGraph
 from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written

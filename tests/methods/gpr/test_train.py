@@ -17,8 +17,9 @@ from benchmarks.schema import Query, triple_id
 from methods.api import Services
 from methods.gpr.config import GprTrainingConfig
 from methods.gpr.loss import row_losses
-from methods.gpr.questions import MaskedTriple, TemplateQuestions
+from methods.gpr.masked import MaskedTriple
 from methods.gpr.train import GprTraining, Towers, cosines_of
+from methods.gpr.wordings import TemplateQuestions
 from methods.registry import Component
 from methods.training import TRAININGS, TrainedStage, TrainingContext
 from methods.training.ranks import accelerator

@@ -17,7 +17,7 @@ import importlib.util, json, os, sys, time
 from collections import Counter
 from pathlib import Path
 from methods.api import Services
-from methods.gpr.questions import TemplateQuestions
+from methods.gpr.wordings import TemplateQuestions
 from methods.gpr.train import GprTraining
 from methods.training import TrainingContext
 from tests.support.cut import Cut

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.models.causal import CausalConfig, CausalModel, Sampling, common_prefix, shared_prefixes
+from methods.models.causal import CausalConfig, CausalModel
+from methods.models.causal_logprobs import common_prefix, shared_prefixes
+from methods.models.decoding import Sampling
 from methods.models.likelihood import by_length
 
 FRONT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the big green park. "

@@ -9,8 +9,9 @@ import pytest
 from jsonschema import validate
 from pydantic import BaseModel
 
-from methods.models.chat import ChatModel, parse
+from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
+from methods.models.structured import parse
 from results.store.failures import kind_of
 from tests.support.errors import raises
 from tests.support.vllm import BLOCK, TOO_LONG, VLLM, schema_of

@@ -11,8 +11,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from benchmarks.core.errors import described
 from methods.api import Services
 from methods.flow import ordered
-from methods.models.causal import CausalConfig, CausalModel, Sampling
+from methods.models.causal import CausalConfig, CausalModel
 from methods.models.chat import ChatModel
+from methods.models.decoding import Sampling
 from methods.models.llm import LLM, LocalBackend, LocalConfig, defaults, llm_hash, open_llm
 from methods.presets import laid_over
 from methods.registry import Component

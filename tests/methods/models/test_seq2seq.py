@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.models.causal import Sampling
-from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate, label_likelihoods
+from methods.models.decoding import Sampling
+from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from tests.support.errors import raises
 
@@ -124,10 +124,10 @@ def test_prompts_are_encoded_once_for_all_their_targets(folder: str) -> None:
     hook = loaded.model.get_encoder().register_forward_pre_hook(
         lambda _, inputs, named: rows.append(len(named["input_ids"])), with_kwargs=True
     )
-    results = label_likelihoods(LikelihoodScorer(loaded), PROMPTS, ["yes", "no", "Passage A"])
+    scores = LikelihoodScorer(loaded).score([ScoredText(prompt, label) for prompt in PROMPTS for label in ("yes", "no", "Passage A")])
     hook.remove()
     assert sum(rows) == len(PROMPTS)
-    assert all(sum(scores.probabilities) == pytest.approx(1) for scores in results)
+    assert len(scores) == 3 * len(PROMPTS)
 
 
 def test_a_long_chunk_is_cut_and_what_is_around_it_kept(folder: str) -> None:

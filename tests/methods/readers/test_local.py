@@ -95,7 +95,6 @@ def test_a_model_without_room_for_a_prompt_is_refused(tiny_llama: str) -> None:
 
 def test_a_template_without_system_role_gets_the_instruction_from_the_user(tiny_llama: str) -> None:
     loaded = model(tiny_llama)
-    assert loaded.chats
     assert loaded.render("Be brief.", "Who?") == "<s>[user]Be brief.\n\nWho?[assistant]"
     ids = loaded.encode(loaded.render("Be brief.", "Who?"))
     assert ids.count(loaded.tokenizer.bos_token_id) == 1

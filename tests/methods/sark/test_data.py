@@ -201,8 +201,8 @@ def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Pat
 
 
 def test_test_worlds_and_questions_of_other_sets_are_refused() -> None:
-    for reference in ("worlds/multihop:test", "worlds/multihop:validation"):
-        with raises("seed-of-other-split"):
+    for reference, code in (("worlds/multihop:test", "test-split"), ("worlds/multihop:validation", "seed-of-other-split")):
+        with raises(code):
             training_benchmarks([reference], {"worlds": {"questions": 2}})
     unseen = registry.load("worlds/multihop:train", {"questions": 2})
     with raises("trained-on-question"):

@@ -18,7 +18,8 @@ from methods.api import Index, Services
 from methods.baselines.bm25 import BM25, BM25Config
 from methods.registry import METHODS, MethodConfig, register
 from methods.training import TRAININGS, TrainedStage, TrainingContext, register_training
-from methods.training.contrast import HeldOutConfig, load_data
+from methods.training.contrast import HeldOutConfig
+from methods.training.material import load_data
 from results.store.checkpoints import known_checkpoints
 from results.store.store import Store
 

@@ -12,7 +12,9 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.api import Ranking, Services
 from methods.flow import each
-from methods.gpr.questions import MASK, SIDES, MaskedTriple, QuestionsConfig, WorldsQuestions, generator_of, questions_of
+from methods.gpr.masked import MASK, SIDES, MaskedTriple
+from methods.gpr.questions import QuestionsConfig, generator_of, questions_of
+from methods.gpr.wordings import WorldsQuestions
 from methods.graphs.triples import load_graph
 from methods.registry import Component
 from methods.sark.config import SarkDataConfig

@@ -25,10 +25,11 @@ from results.gate.many import decide_cells
 from results.gate.margins import parse_margin, parse_margins
 from results.gate.verdicts import Gate
 from results.statistics.difference import Range, Side, paired
-from results.statistics.gate import decide_all, non_inferiority
+from results.statistics.gate import decide_all
 from results.store import queries
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
 from tests.support.errors import raises
+from tests.support.gate import non_inferiority
 from tests.support.toy import CARD
 
 F1, EM = "f1(rules=squad)#v1", "em(rules=squad)#v1"

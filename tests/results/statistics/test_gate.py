@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from results.statistics.difference import paired
-from results.statistics.gate import clusters_needed, decide_all, non_inferiority
+from results.statistics.gate import clusters_needed, decide_all
 from results.statistics.tested import reach
+from tests.support.gate import non_inferiority
 
 
 def pair(n: int, gap: float, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

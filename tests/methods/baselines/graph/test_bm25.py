@@ -19,7 +19,7 @@ from benchmarks.registry import load
 from benchmarks.schema import Passage, Query, Triple, passage_id, triple_id
 from methods.api import Services
 from methods.baselines.bm25 import lucene_scores
-from methods.baselines.graph.bm25 import NameWords, relation_words, verbalize, verbalized
+from methods.baselines.graph.bm25 import NameWords, relation_words, verbalized
 from methods.registry import Component
 from tests.support.errors import raises
 
@@ -58,11 +58,15 @@ def ids(triples: list[Triple]) -> tuple[str, ...]:
     return tuple(triple_id(triple) for triple in triples)
 
 
+def verbalize(triple: Triple) -> str:
+    """A triple as text, converted alone."""
+    return f"{triple[0]} {relation_words(triple[1])} {triple[2]}"
+
+
 def test_a_relations_name_is_read_as_words() -> None:
     assert relation_words("people.person.place_of_birth") == "people person place of birth"
     assert relation_words("born_in") == "born in"
     assert relation_words("..a__b. c") == "a b c"
-    assert verbalize(("A.B", "x.y_z", "c_d")) == "A.B x y z c_d"
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Ranking, Retriever, Services
-from methods.baselines.graph.bm25 import verbalize
+from methods.baselines.graph.bm25 import relation_words, verbalized
 from methods.baselines.graph.cross_encoder import BACKFILLED_FROM, GraphHybridConfig, GraphHybridIndex
 from methods.baselines.graph.cross_encoder_training import (
     GraphCrossEncoderTraining,
@@ -43,13 +43,17 @@ CORPUS = TripleCorpus.of_triples(TRIPLES)
 IDS = [triple_id(triple) for triple in TRIPLES]
 
 
+def texts_of(triples: Iterable[Triple]) -> set[str]:
+    return {f"{head} {relation_words(relation)} {tail}" for head, relation, tail in triples}
+
+
 class Scripted:
     """An index with an order of its own, and a cross-encoder with scores of its own."""
 
     device = "cpu"
 
     def __init__(self, order: Sequence[int], scores: Sequence[float]) -> None:
-        self.order, self.by_text = order, dict(zip(map(verbalize, TRIPLES), scores, strict=True))
+        self.order, self.by_text = order, dict(zip(verbalized(CORPUS.triples), scores, strict=True))
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         results = []
@@ -120,8 +124,8 @@ def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list
     [benchmark] = worlds
     queries, without = questions_of(worlds, 20)
     assert (len(queries), without) == (16, 0)
-    proofs = {question.text: set(map(verbalize, question.triples)) for question in benchmark.questions}
-    graphs = {question.text: set(map(verbalize, benchmark.extra["graphs"][question.id])) for question in benchmark.questions}
+    proofs = {question.text: texts_of(question.triples) for question in benchmark.questions}
+    graphs = {question.text: texts_of(benchmark.extra["graphs"][question.id]) for question in benchmark.questions}
     for hard in (0, 3, 7):
         rows = groups(queries, 7, hard, 5, 0)
         assert Counter((row.question, row.texts[0]) for row in rows) == Counter(
@@ -339,7 +343,7 @@ def test_triples_come_in_the_order_of_plain_predictions(
     plain = CrossEncoder(str(trained.folder), device="cpu")
     for query, ranking in zip(queries, rankings, strict=True):
         rows = benchmark.corpus.rows_of(query.candidates)
-        texts = [verbalize(item) for item in benchmark.corpus.triples.take(rows)]
+        texts = verbalized(benchmark.corpus.triples, rows)
         scores = plain.predict([(query.text, text) for text in texts], activation_fn=torch.nn.Identity())
         assert ranking.scores == pytest.approx(np.sort(scores)[::-1][:30], abs=1e-4)
         assert set(ranking.ids) <= set(query.candidates or ())

@@ -17,7 +17,8 @@ from methods.baselines.rerank.rankllama_training import PairObjective, RankLlama
 from methods.registry import Component
 from methods.training import TRAININGS, Silent, TrainingContext
 from methods.training.candidates import Mined, mined
-from methods.training.contrast import drawn, load_data
+from methods.training.contrast import drawn
+from methods.training.material import load_data
 from methods.training.ranks import accelerator
 from tests.support.errors import raises
 from tools.tiny_checkpoints import make

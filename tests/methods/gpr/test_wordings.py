@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from benchmarks.schema import Triple
 from benchmarks.worlds.world import relations
 from methods.api import Services
-from methods.gpr.questions import MaskedTriple, QuestionsConfig, WorldsQuestions, fault, generator_of, names, parse, questions_of, wordings
+from methods.gpr.masked import MaskedTriple, fault, names
+from methods.gpr.questions import QuestionsConfig, generator_of, parse, questions_of
 from methods.gpr.sampling import TripleIndex
+from methods.gpr.wordings import WorldsQuestions, wordings
 from methods.graphs.triples import PretrainingGraph, load_graph
 
 ADHD: Triple = ("Attention deficit hyperactivity disorder", "medicine.disease.treatments", "Modafinil")
@@ -98,22 +100,20 @@ def test_nearly_every_triple_of_a_world_has_two_questions_that_name_one_end() ->
 
 
 def test_no_wording_is_one_of_the_test_questions() -> None:
-    query, mine, twice = set(), set(), set()
+    query, mine = set(), set()
     for relation in relations():
         templates = (*relation.asks, *relation.inverse)
         query |= {text.replace("{h}", "{x}").replace("{t}", "{x}").casefold() for text in templates}
         for side in ("head", "tail"):
-            mine |= {text.casefold() for text in wordings(relation, side, ("statements", "descriptions"))}
-            twice |= {text.casefold() for text in wordings(relation, side, ("questions",))}
+            mine |= {text.casefold() for text in wordings(relation, side)}
     assert len(mine) > 500
     assert not mine & query
-    assert twice == query
 
 
 def test_every_trained_relation_can_be_asked_both_ways_from_statements() -> None:
     for relation in relations():
         for side in ("head", "tail"):
-            texts = wordings(relation, side, ("statements",))
+            texts = wordings(relation, side)
             assert len(texts) >= 3
             for text in texts:
                 assert text.count("{x}") == 1
@@ -124,10 +124,9 @@ def test_relations_withheld_from_training_have_no_question() -> None:
     withheld = [relation for relation in relations() if relation.held_out]
     assert len(withheld) >= 5
     masked = [MaskedTriple(("Korv", item.id, "Ada Rin"), side) for item in withheld for side in ("head", "tail")]
-    for phrasings in (("statements",), ("descriptions",), ("questions",)):
-        generator = WorldsQuestions(phrasings)
-        assert generator.generate(masked) == [None] * len(masked)
-        assert generator.counts == {"dropped: a relation withheld from training": len(masked)}
+    generator = WorldsQuestions()
+    assert generator.generate(masked) == [None] * len(masked)
+    assert generator.counts == {"dropped: a relation withheld from training": len(masked)}
 
 
 def test_wordings_of_worlds_read_as_questions() -> None:

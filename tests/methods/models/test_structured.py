@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from methods.models.chat import ChatModel, Parsed, Reply, parse, strict_schema
+from methods.models.chat import ChatModel, Reply
 from methods.models.endpoint import ChatConfig
+from methods.models.structured import Parsed, parse, strict_schema
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 

@@ -1,0 +1,53 @@
+"""Load data to train on, and refuse data that must not be trained on: test splits, and worlds for validation and test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from benchmarks.core.errors import UserError
+from benchmarks.registry import Benchmark, load, resolve
+from benchmarks.worlds.world import require_training_seed
+
+
+def load_data(references: Iterable[str], options: Mapping[str, Mapping[str, Any]], *, train: bool = True) -> list[Benchmark]:
+    """Load benchmarks; with `train`, check that they may be used for training.
+
+    Args:
+        references: Data references.
+        options: Options of the loaders, by dataset id.
+        train: Whether the benchmarks are trained on.
+
+    Raises:
+        UserError: A benchmark is a test split, or contains validation or test worlds.
+    """
+    wanted = list(references)
+    if train:
+        for reference in wanted:
+            require_no_test(reference, "data")
+    results = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in wanted]
+    for benchmark in results if train else ():
+        if benchmark.reference.name == "worlds":
+            for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
+                require_training_seed(seed)
+    return results
+
+
+def is_test(reference: str, where: str | None = None) -> bool:
+    """Return whether a data reference names a test split."""
+    return "test" in (resolve(reference, where=where)[0].split or "").split("+")
+
+
+def require_no_test(reference: str, where: str) -> None:
+    """Refuse a reference to a test split.
+
+    Raises:
+        UserError: It is a test split, or does not exist.
+    """
+    if is_test(reference, where):
+        raise UserError(
+            f"{reference} is a test split, which a training must not see",
+            code="test-split",
+            where=where,
+            try_this="train and validation splits",
+        )

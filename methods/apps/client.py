@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from benchmarks.core.errors import MissingPackage
 from methods.models import secrets
-from methods.models.endpoint import Fault, retry_after
+from methods.models.endpoint import WHOLE, Fault, incomplete, retry_after
 from methods.models.limits import Signal
 
 Stream = Literal["sse", "lines"]
@@ -124,13 +124,15 @@ class Client:
         return b"".join(parts)
 
     def _require(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Raise a fault unless the status means success.
+        """Raise a fault unless the status means a complete reply.
 
         Raises:
             Fault: The status is an error.
         """
-        if 200 <= status < 300:
+        if status in WHOLE:
             return
+        if status < 300:
+            raise incomplete(status)
         if 300 <= status < 400:
             place = excerpt(headers.get("location", "nowhere"))
             raise Fault(f"HTTP {status}: redirects to {place}, which may be a login page: check url and headers", "fail", status=status)

@@ -24,6 +24,7 @@ from benchmarks.text import em
 from judges.judge import NOTHING_CLAIMED
 from judges.metric import parse
 from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
+from methods.models.thoughts import CUT
 from results.boards.names import first_name, repeat_of
 from results.store.failures import OTHER, kind_of
 from results.store.queries import RunRow, spendings
@@ -124,9 +125,9 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about model replies that contain reasoning text, were cut at `max_tokens`, or are refusals."""
     counts = _rows(
         store,
-        """SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
-           count_if(lower(finish_reason) IN ('length', 'max_tokens')), count_if(refusal <> '')
-           FROM calls WHERE run IN ({runs}) GROUP BY run""",
+        f"""SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
+           count_if(lower(finish_reason) IN {CUT}), count_if(refusal <> '')
+           FROM calls WHERE run IN ({{runs}}) GROUP BY run""",
         _ids(runs),
     )
     names = _names(runs)

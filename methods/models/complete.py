@@ -142,28 +142,10 @@ def _guard_vocabulary(model: Any, name: str, noun: str, tokenizer: Any) -> None:
     inner.get_input_embeddings().register_forward_pre_hook(require_known)
 
 
-def check_length(model: Any, wanted: int | None, name: str) -> int | None:
-    """Return the longest input that a model has positions for; None if its positions are not a table.
-
-    Args:
-        model: A torch module.
-        wanted: The option `max_length`.
-        name: What the options call the model.
-
-    Raises:
-        UserError: `max_length` is longer.
-    """
-    table = next(
-        (part for path, part in model.named_modules() if path.endswith("position_embeddings") and hasattr(part, "num_embeddings")), None
-    )
+def longest_input(model: Any) -> int | None:
+    """Return the tokens that a torch module has positions for; None if its positions are not a table."""
+    tables = (part for path, part in model.named_modules() if path.endswith("position_embeddings"))
+    table = next((part for part in tables if hasattr(part, "num_embeddings")), None)
     if table is None:
         return None
-    longest = int(table.num_embeddings) - (0 if table.padding_idx is None else table.padding_idx + 1)
-    if wanted is not None and wanted > longest:
-        raise UserError(
-            f"max_length={wanted} is more than the {longest} positions of {name!r}",
-            code="max-length-too-large",
-            where=f"model {name!r}",
-            try_this=f"max_length: {longest}",
-        )
-    return longest
+    return int(table.num_embeddings) - (0 if table.padding_idx is None else int(table.padding_idx) + 1)

@@ -121,13 +121,13 @@ def test_token_that_the_weights_lack_is_refused_once_it_is_used(kind: str, tiny_
         compute("a9")
 
 
-def test_inputs_longer_than_the_positions_are_refused_or_cut(tiny_models: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [None, 200])
+def test_inputs_longer_than_the_positions_are_cut(length: int | None, tiny_models: ModuleType, tmp_path: Path) -> None:
     model = make(tmp_path / "model", tiny_models, "BertModel", lambda tensors: tensors)
     tiny_models.layout(Path(model), 512, [tiny_models.pooling("mean")], {})
-    encoder = Encoder(EncoderConfig(model=model), "cpu")
+    encoder = Encoder(EncoderConfig(model=model, max_length=length), "cpu")
     assert np.allclose(encoder.passages(["old " * 90]), encoder.passages(["old " * 400]))
-    with raises("max-length-too-large", where=model):
-        Encoder(EncoderConfig(model=model, max_length=200), "cpu")
+    assert encoder.truncation(["old " * 400])["limit"] == 80
 
 
 @pytest.mark.parametrize(("file", "remedy"), [("adapter_config.json", "adapter"), ("m.gguf", "base_url"), ("README.md", "config.json")])

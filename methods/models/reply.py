@@ -26,9 +26,10 @@ BYTES_PER_TOKEN = 32
 """Size limit of a reply in bytes per allowed token."""
 UNSTATED_TOKENS = 32_768
 """Assumed token limit for the size limit of replies if `max_tokens` is null."""
-_FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii", "sensitive", "error_toxic"})
-_BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "user_cancel", "incomplete", "network_error", "other"})
-_BROKEN |= {"insufficient_system_resource", "time_limit"}
+FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii", "sensitive", "error_toxic"})
+"""Finish reasons, in lower case, of replies that a filter withheld; a cause may follow a colon."""
+BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "user_cancel", "incomplete", "network_error", "other"})
+BROKEN |= {"insufficient_system_resource", "time_limit"}
 """Finish reasons, in lower case, of replies that a fault of the server ended."""
 _CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "thought", "redacted_thinking"})
@@ -185,7 +186,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
         return Content("", completion.thought, f"refused: {completion.refusal}")
     if reason.lower() == "refusal":
         return Content("", completion.thought, f"refused: {' '.join(completion.text.split()) or 'the server gives no reason'}")
-    if reason.lower().partition(":")[0] in _FILTERED:
+    if reason.lower().partition(":")[0] in FILTERED:
         return Content("", completion.thought, f"the endpoint's filter withheld the reply (finish reason: {reason})")
     if raw and not completion.tool:
         text = completion.raw.strip()
@@ -249,7 +250,7 @@ def completion_of(value: Any) -> Completion:
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ValueError("it has no choices with a message")
     reason = str(choice.get("finish_reason") or "unknown")
-    if reason.lower() in _BROKEN:
+    if reason.lower() in BROKEN:
         raise LookupError(f"the endpoint broke the reply off (finish reason: {reason})")
     text, thought, refusal, tool = _parts(message.get("content"))
     stated = item.get("usage")

@@ -187,10 +187,25 @@ def test_chat_endpoints_with_citations(preset: str, reply: Any, shown: Any, cite
     assert prediction.statements == (() if cites is None else (Statement("Lyon", cites),))
 
 
+CHAT = {"answer": "choices[0].message.content"}
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "missing answer": ({"text": "Lyon"}, {}, "the reply is an object with the keys text"),
     "error in place of an answer": ({"error": {"message": "no index"}}, {}, "no index"),
     "error beside an answer": (GOOD | {"error": "rate limit"}, {}, "rate limit"),
+    "errors beside an answer": (GOOD | {"errors": [{"message": "partial data"}]}, {}, "partial data"),
+    "no success": (GOOD | {"success": False}, {}, "success"),
+    "failed job": (GOOD | {"status": "failed"}, {}, "failed"),
+    "filtered chat": ({"choices": [{"message": {"content": "Ly"}, "finish_reason": "content_filter"}]}, CHAT, "content_filter"),
+    "stream of a chat that stops": (
+        (200, b'data: {"choices": [{"delta": {"content": "Ly"}, "finish_reason": null}]}\n\n', {}),
+        {"answer": "choices[0].delta.content", "stream": "sse", "attempts": 1},
+        "before the answer is complete",
+    ),
+    "stream of lines that stops": (
+        (200, b'{"response": "Ly", "done": false}\n', {}),
+        {"answer": "response", "stream": "lines", "attempts": 1},
+        "before the answer is complete",
+    ),
     "error as an event": (
         (200, b'data: {"answer": "Ly"}\n\nevent: error\ndata: {"code": 5}\n\n', {}),
         {"stream": "sse", "attempts": 1},

@@ -279,6 +279,7 @@ class _Statements:
 
 _SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)\b|\b(first|second)(?:[\s_-]+(?:answer|response))?\b"
 _NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
+_NAMES_VERDICT = re.compile(rf"{_NAMES_SIDE.pattern}|\btie\b")
 _ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>(?!\W*\d).*)", re.DOTALL)
 _WINS = re.compile(
     r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b"
@@ -313,6 +314,9 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
         stated = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
     if stated.keys() != set(criteria):
         return unreadable(text, "no complete JSON object with " + ", ".join(criteria))
+    after = text.rpartition("}")[2] if "{" in text else ""
+    if (correction := _CORRECTS.search(after)) and _NAMES_VERDICT.search(after[correction.end() :].casefold()):
+        return Parsed(None, f"{QUALIFIED}: {_short(text)}")
     return _settled(text, stated, criteria, offered)
 
 
@@ -412,6 +416,8 @@ def _sentence(text: str) -> str | None:
         return None if _NAMES_SIDE.search(text) else "Tie"
     match = _ONE_SIDE.fullmatch(text)
     if match is None or not _WINS.match(match["rest"]) or _DENIES.search(match["rest"]):
+        return None
+    if any(map(_WRONG.fullmatch, _PIECE.split(match["rest"]))):
         return None
     number = _NUMBERS[match[1] or match[2]]
     others = {_NUMBERS[result[1] or result[2]] for result in _NAMES_SIDE.finditer(match["rest"])}

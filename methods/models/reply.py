@@ -207,14 +207,16 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
     return Content("", failed=_empty(reason))
 
 
-_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|tool_call|>", "<|python_tag|>")
+_CALL_MARKS: tuple[str, ...] = ("<tool_call>", "[TOOL_CALLS]", "<|tool_call|>", "<|python_tag|>", "<function_calls>", "<function=")
+_CALL_MARKS += ("<tool_code>", "<｜tool▁calls▁begin｜>", "<｜DSML｜function_calls>", "<|tool_calls_section_begin|>", "<minimax:tool_call>")
+"""Beginnings of texts that call a tool."""
 
 
 def _called(text: str) -> str:
     """Return the tool-call mark of a text that consists only of a tool call."""
     mark = next((mark for mark in _CALL_MARKS if text.startswith(mark)), "")
     rest = text.rpartition("</tool_call>")[2] if mark == "<tool_call>" and "</tool_call>" in text else ""
-    return "" if rest.strip() else mark.strip("<>[]|")
+    return "" if rest.strip() else mark.strip("<>[]|｜=")
 
 
 def _empty(reason: str) -> str:

@@ -200,6 +200,12 @@ def test_winner_is_read_in_other_words(text: Any, verdict: str) -> None:
     assert read({**GOOD, "overall": text}) == Parsed({**READ, "overall": verdict})
 
 
+def test_verdict_that_is_taken_back_or_denied_is_unread() -> None:
+    assert "qualified" in (read(f"```json\n{json.dumps(GOOD)}\n```\nWait, overall it is a tie.").unscored or "")
+    assert read(f"Wait, Answer 2 is better.\n{json.dumps(GOOD)}").value == READ
+    assert read({**GOOD, "overall": "Answer 1 (incorrect)"}).value["overall"] is None
+
+
 def test_contradicting_objects_leave_the_reply_unread() -> None:
     first, last = json.dumps({**GOOD, "overall": "Tie"}), json.dumps(GOOD)
     for reply in (
@@ -208,7 +214,7 @@ def test_contradicting_objects_leave_the_reply_unread() -> None:
         "overall: 1\noverall: 2\nfaithfulness: 1\nconciseness: 1",
     ):
         assert "more than one verdict" in read(reply).unscored
-    assert read(f"{first}\nOn reflection:\n{last[: len(last) // 2]}").value["overall"] == "Tie"
+    assert read(f"{first}\n{last[: len(last) // 2]}").value["overall"] == "Tie"
 
 
 @pytest.mark.parametrize("verdicts", [(1, 0, 2), ("1", "0", "2"), (3, 1, 2), (0, 0, 1), (-1, 1, 1), (1.5, 2, 1)])

@@ -98,6 +98,10 @@ ANSWERED = {
     "a thought within a line": body("Paris?<think>hm</think>Lyon"),
     "tokens": body("<|thinking|>hm<|/thinking|>Lyon"),
     "attributes": body('<Reasoning effort="low">hm</Reasoning>\nLyon'),
+    "LongCat": body("<longcat_think>\nhm\n</longcat_think>\n\nLyon"),
+    "Apertus": body("<|inner_prefix|>hm<|inner_suffix|>Lyon"),
+    "ollama run": body("Thinking...\nParis?\n...done thinking.\n\nLyon"),
+    "harmony without tokens": body("assistantanalysisParis?assistantfinalLyon"),
     "an empty thought": body("<think>\n\n</think>\n\nLyon", message={"reasoning_content": "hm"}),
 }
 
@@ -119,6 +123,8 @@ FAILED_REPLIES: dict[str, tuple[Any, str]] = {
     "refusal": (body(None, message={"refusal": "I can't help."}), "refused: I can't help."),
     "refusal in a part": (body([{"type": "refusal", "refusal": "I can't help."}]), "refused: I can't help."),
     "tool call": (body(None, "tool_calls", message={"tool_calls": [{"function": {"name": "search"}}]}), "tool 'search'"),
+    "tool call of DeepSeek": (body("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search"), "tool"),
+    "tool call as XML": (body('<function_calls><invoke name="search"></invoke></function_calls>'), "function_calls"),
     "function call": (body(None, "function_call", message={"function_call": {"name": "search"}}), "tool 'search'"),
     "filter": (body(None, "content_filter"), "filter"),
     "empty": (body(""), "empty"),

@@ -172,8 +172,8 @@ def _divided(record: Record) -> Iterator[Record]:
         yield record
         return
     for number, paragraph in enumerate(items):
-        for place, asked in enumerate(paragraph["qas"]):
-            fields = dict(asked) if isinstance(asked, dict) else {"question": asked}
+        for place, entry in enumerate(paragraph["qas"]):
+            fields = dict(entry) if isinstance(entry, dict) else {"question": entry}
             answers, answerable = fields.get("answers"), fields.pop("is_impossible", False) is not True
             if isinstance(answers, list):
                 fields["answers"] = [answer["text"] if isinstance(answer, dict) and "text" in answer else answer for answer in answers]

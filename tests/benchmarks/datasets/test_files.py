@@ -353,11 +353,11 @@ def test_passages_in_sentences_and_the_answers_of_squad_are_guessed(tmp_path: Pa
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_nested_squad_gives_its_questions_with_their_paragraphs(whole: bool, tmp_path: Path) -> None:
-    asked = [
+    entries = [
         {"id": "a", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}, {"text": "Anna", "answer_start": 0}]},
         {"id": "b", "question": "When?", "answers": [], "is_impossible": True},
     ]
-    articles = [{"title": "T", "paragraphs": [{"context": "Ann is.", "qas": asked}]}]
+    articles = [{"title": "T", "paragraphs": [{"context": "Ann is.", "qas": entries}]}]
     benchmark = read(write(tmp_path / "q.json", json.dumps({"version": "v2.0", "data": articles} if whole else articles)))
     assert [(q.id, q.answers, q.answerable) for q in benchmark.questions] == [("a", ("Ann", "Anna"), True), ("b", (), False)]
     assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("T", "Ann is.")]

@@ -8,10 +8,10 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import Incomplete, UserError, counted
 from benchmarks.schema import Passage, Question
 from judges.metric import Batch, Metric, QuestionGraphs, Scores, parse
-from methods.api import FAILED, Evidence, Prediction
+from methods.api import FAILED, Evidence, Prediction, raised
 
 _AT_ONCE = 64
 """Questions tried together; mostly the first ones tell."""
@@ -94,10 +94,32 @@ def _require_values(metric: Metric, batch: Batch, scores: Scores) -> None:
             )
 
 
+def require_no_faults(faults: Mapping[Metric, BaseException], try_this: str) -> None:
+    """Refuse what metrics raised (`faults` of `score`); `try_this` continues "fix the metric or".
+
+    Raises:
+        UserError: A metric lacks something.
+        Incomplete: A metric's code raised an error or returned invalid values.
+    """
+    for error in faults.values():
+        if isinstance(error, UserError):
+            raise error
+    if faults:
+        raise Incomplete(
+            f"{counted(len(faults), 'metric')} raised",
+            code="metric-raised",
+            where="; ".join(f"{metric}: {raised(error)}" for metric, error in faults.items()),
+            try_this=f"fix the metric or {try_this}",
+        )
+
+
 def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGraphs | None = None) -> bool:
     """Return whether a metric can give a value to any of these questions, whatever the answers are.
 
     For a metric that needs a model, return True without loading it.
+
+    Raises:
+        Incomplete: The metric raised an error or returned invalid values.
     """
     if "model" in metric.entry.needs:
         return True
@@ -108,8 +130,11 @@ def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGra
     for start in range(0, len(questions), _AT_ONCE):
         part = questions[start : start + _AT_ONCE]
         batch = Batch(part, [Prediction(question.query_id, "") for question in part], no_passage, graphs=graphs)
-        if not np.isnan(metric.compute(batch)).all():
-            return True
+        try:
+            if not np.isnan(metric.compute(batch)).all():
+                return True
+        except Exception as error:
+            require_no_faults({metric: error}, "remove it from `metrics`")
     return False
 
 

@@ -211,6 +211,13 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
             where=str(paths[0]),
             try_this="check that queries and qrels share their ids",
         )
+    if counts["positives_absent"] and counts["positives_absent"] == sum(len(question.evidence) for question in questions):
+        raise UserError(
+            f"no judged document of {reference} is in the corpus",
+            code="judged-documents-absent",
+            where=str(paths[0].parent),
+            try_this="check that corpus and qrels share their ids",
+        )
     return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), {**count_notes(counts, NOTES), "variant": place.name})
 
 

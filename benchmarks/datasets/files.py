@@ -2,7 +2,7 @@
 
 | part | from |
 | --- | --- |
-| questions | JSON Lines, JSON, CSV, TSV, Parquet; a folder of `datasets.save_to_disk`; a repository of the hub |
+| questions | JSON Lines, JSON (also nested as SQuAD), CSV, TSV, Parquet; a folder of `datasets.save_to_disk`; a repository of the hub |
 | documents | passages within the question records; a folder of .txt, .md, .html, .pdf, .docx; a file of documents; a built
 corpus |
 | gold | ids of passages, ids or names of documents, spans of a document, quotations |
@@ -36,7 +36,7 @@ from benchmarks.own.questions import GoldSpan, ParsedQuestion, Reader
 from benchmarks.own.records import Source, hub_patterns, open_source
 from benchmarks.registry import CAVEATS, IDENTITY, MAPPING, Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import SPANS, PassageIds, Question
-from benchmarks.sources import BadRecord, Record, data_path, only_asked, own_path, read_records
+from benchmarks.sources import BadRecord, Record, data_path, looks_like, only_asked, own_path, read_records
 
 VERSION = 1
 
@@ -177,11 +177,16 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
             item = replace(item, spans=(), evidence=tuple(texts))
         return item, tuple(loading.library.add_passage(*passage, record.where) for passage in item.passages)
 
-    for item, own in read_records(source.paths, parse, skip_bad=config.skip_bad, skipped=loading.skipped, read=source.read):
-        item = item if item.identifier is not None else replace(item, identifier=_made(item.text, ids))
-        loading.counts["questions_with_generated_ids"] += "id" not in fields
-        ids.add(item.identifier or "", item.record)
-        rows.append((item, own))
+    try:
+        for item, own in read_records(source.paths, parse, skip_bad=config.skip_bad, skipped=loading.skipped, read=source.read):
+            item = item if item.identifier is not None else replace(item, identifier=_made(item.text, ids))
+            loading.counts["questions_with_generated_ids"] += "id" not in fields
+            ids.add(item.identifier or "", item.record)
+            rows.append((item, own))
+    except UserError as error:
+        if looks := next(filter(None, map(looks_like, first)), None):
+            error.also_try(f"its fields are those of {looks}: name that dataset, with this path")
+        raise
     questions, kept = list[Question](), list[ParsedQuestion]()
     for item, own in rows:
         try:

@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,10 +96,12 @@ class Reading:
     Attributes:
         layout: Description of the detected layout; "" before the first line.
         comments: Number of comment lines (starting with `#`).
+        tag: The tag of a TREC run; "" for other layouts.
     """
 
     layout: str = ""
     comments: int = 0
+    tag: str = ""
 
 
 class _Unreadable(Exception):
@@ -175,7 +178,7 @@ def _layout(line: str, kind: Kind, reading: Reading) -> tuple[Parse, bool]:
         return _trec_qrels, False
     if kind == "run" and count >= 6 and not three:
         reading.layout = "a TREC run: qid Q0 docid rank score tag"
-        return _trec_run, False
+        return partial(_trec_run, reading=reading), False
     if three or count == 3:
         delimiter = delimiter if three else None
         if kind == "qrels":
@@ -224,10 +227,14 @@ def _trec_qrels(line: str) -> tuple[str, str, str, str | None]:
     return columns[0], columns[2], columns[3], None
 
 
-def _trec_run(line: str) -> tuple[str, str, str, str | None]:
+def _trec_run(line: str, reading: Reading) -> tuple[str, str, str, str | None]:
     columns = _WORDS.findall(line)
     if len(columns) < 6:
         raise _Unreadable(f"a line has {len(columns)} columns, not 6", "not_trec", FORMS["run"])
+    tag = " ".join(columns[5:])
+    reading.tag = reading.tag or tag
+    if tag != reading.tag:
+        raise _Unreadable(f"the tag {tag!r} differs from the tag {reading.tag!r} of earlier lines", "two_runs", "one file per run")
     return columns[0], columns[2], columns[4], columns[3]
 
 

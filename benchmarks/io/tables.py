@@ -113,6 +113,9 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
     if lines[first].lower().startswith("sep=") and len(lines[first].strip()) == 5:
         delimiter, first = delimiter or lines[first].strip()[4], first + 1
     delimiter = delimiter or _delimiter(lines[first:])
+    if delimiter == "|" and "-" in (rule := "".join(lines[first + 1 : first + 2])) and not rule.strip("|:- \t\r\n"):
+        what = "this is a table in Markdown"
+        raise UserError(what, code="markdown-table", where=f"{path}, line {first + 2}", try_this="save it as CSV")
     header = next(csv.reader(lines[first:], delimiter=delimiter), [])
     while header and not header[-1].strip():
         header.pop()

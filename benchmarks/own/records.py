@@ -50,11 +50,11 @@ class Source:
         elif path.suffix == ".arrow":
             for number, row in enumerate(_arrow_rows(path), 1):
                 yield Record(row, path, f"row {number}")
-        elif self.key is None:
-            yield from records(path, whole=True, recoded=_recoded(path))
         else:
             for outer in records(path, whole=True, recoded=_recoded(path)):
-                yield from [outer] if isinstance(outer, BadRecord) else _inner(outer, self.key)
+                inner = [outer] if isinstance(outer, BadRecord) or self.key is None else _inner(outer, self.key)
+                for record in inner:
+                    yield from [record] if isinstance(record, BadRecord) else _divided(record)
 
     def first(self) -> list[Mapping[str, Any]]:
         """Return the first valid records (up to `LOOKED`)."""
@@ -132,7 +132,8 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
     Raises:
         UserError: The object has columns, or several fields could contain the records.
     """
-    lists = [key for key, value in fields.items() if isinstance(value, list) and len(value) > 1 and all(isinstance(i, dict) for i in value)]
+    lists = [key for key, value in fields.items() if isinstance(value, list) and value and all(isinstance(item, dict) for item in value)]
+    lists = [key for key in lists if len(fields[key]) > 1 or key == "data"]
     if any(isinstance(fields[key], str) for key in known_questions(fields)):
         return None
     columns = [_column(value) for value in fields.values()]
@@ -162,6 +163,23 @@ def _inner(outer: Record, key: str) -> Iterator[Record | BadRecord]:
             yield Record(value, outer.path, position)
         else:
             yield bad_record("a record must be an object", outer.path, position)
+
+
+def _divided(record: Record) -> Iterator[Record]:
+    """Yield the questions of an article in SQuAD's layout as records, each with its paragraph; other records are unchanged."""
+    items = record.fields.get("paragraphs")
+    if not isinstance(items, list) or not items or not all(isinstance(item, dict) and isinstance(item.get("qas"), list) for item in items):
+        yield record
+        return
+    for number, paragraph in enumerate(items):
+        for place, entry in enumerate(paragraph["qas"]):
+            fields = dict(entry) if isinstance(entry, dict) else {"question": entry}
+            answers, answerable = fields.get("answers"), fields.pop("is_impossible", False) is not True
+            if isinstance(answers, list):
+                fields["answers"] = [answer["text"] if isinstance(answer, dict) and "text" in answer else answer for answer in answers]
+            text = {"title": record.fields.get("title"), "text": paragraph.get("context"), "is_supporting": answerable}
+            fields |= {"answerable": answerable, "contexts": [text]}
+            yield Record(fields, record.path, f"{record.position}.paragraphs[{number}].qas[{place}]")
 
 
 def _saved(folder: Path, split: str) -> tuple[Path, ...]:

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import permutations
 from typing import Any
 
 from judges.judge import Parsed
@@ -73,9 +74,14 @@ _GOES_ON = re.compile(r"\s*(?:$|[^\w\s/|?]|\n|(?:because|since|as|given|for|due)
 _SAME_SENTENCE = re.compile(
     r"\s*[,，、](?!\s*(?:because|since|as|given|for|both|the|it|this|they|all)\b)"
     r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|"
-    r"nearly|may ?be|perhaps|possibly|not|none|nein|non|no|yes|true|false|\d)\b"
-    r"|[^\w\n.!]*[❌❎✖✗✘]"
+    r"nearly|may ?be|perhaps|possibly|half|loosely|somewhat|to (?:some|a certain) (?:extent|degree)|in spirit"
+    r"|not|none|nein|non|no|yes|true|false|\d)\b"
+    r"|[^\w\n.!]*[❌❎✖✗✘👎⛔🚫]"
 )
+_SUBJECT = r"(?:(?:the|this|that|its?|candidate|given|predicted|model|answer|response|reply)\W+){0,4}(?:is|are|was|seems)\W+(?:\w+ly\W+)?"
+_WRONG = re.compile(rf"\W*(?:{_SUBJECT})?(?:incorrect|wrong|false|fails?|not (?:correct|right|true|equivalent|the same|an? \w+))\W*")
+_RIGHT = re.compile(rf"\W*(?:{_SUBJECT})?(?:correct|right|true|equivalent)\W*")
+"""Patterns of a remark that contradicts a verdict such as Match, and of one that contradicts its negation, such as Mismatch."""
 _CORRECTS = re.compile(
     r"^\W*(?:(?:but|however|hmm+|oh|no)\W+)*(?:wait|actually|correction|on (?:reflection|second thought))\b", re.MULTILINE | re.IGNORECASE
 )
@@ -129,6 +135,10 @@ class _Words:
         self._any = "|".join(re.escape(name).replace(r"\ ", r"[\s-]+") for name in names)
         self._first = re.compile(rf"\W*(?:(?:an?|the)\s+)?({self._any})(?![\w-]*\w)")
         self._mention = re.compile(rf"\b(?:{self._any})\b")
+        self._contrary: dict[str, re.Pattern[str]] = {}
+        for word, other in permutations(offered, 2):
+            if other.casefold() in {f"{prefix}{word.casefold()}" for prefix in ("mis", "in", "un", "non")}:
+                self._contrary |= {word: _WRONG, other: _RIGHT}
         self._exact = {
             word: re.compile(rf"(?<!\w)(?P<no>(?:\b(?:not|no|nor|than|of|neither|never)\b|n['’]t\b)\s+(?:an?\s+|the\s+)?)?{word}(?![\w-])")
             for word in offered
@@ -148,7 +158,10 @@ class _Words:
         plain = _folded(rest)
         if not _GOES_ON.match(plain) or _SAME_SENTENCE.match(plain) or _TAKES_BACK.match(plain) or re.match(r"[^\w\n]*\?", plain):
             return None
-        if any(result not in (None, verdict) for result in map(self.phrase, _PIECE.split(rest))):
+        pieces = _PIECE.split(rest)
+        if any(result not in (None, verdict) for result in map(self.phrase, pieces)):
+            return None
+        if verdict in self._contrary and any(self._contrary[verdict].fullmatch(_folded(piece)) for piece in pieces[:4]):
             return None
         other = (word for word in self.offered if word != verdict)
         return None if any(m["no"] is None for word in other for m in self._exact[word].finditer(rest)) else verdict
@@ -245,7 +258,7 @@ class _Statements:
         result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
         result += [match[1] for match in _LABELED.finditer(self._text)]
         for value in filter(self._words.mentioned, result):
-            plain = _MARKDOWN.sub("", value)
+            plain = _MARKDOWN.sub("", _BOXED.sub(r"\1\2", value))
             yield self._words.leading_verdict(plain) or self._words.sentence_verdict(plain)
 
     def _labeled_lines(self) -> Iterator[str]:
@@ -266,6 +279,7 @@ class _Statements:
 
 _SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)\b|\b(first|second)(?:[\s_-]+(?:answer|response))?\b"
 _NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
+_NAMES_VERDICT = re.compile(rf"{_NAMES_SIDE.pattern}|\btie\b")
 _ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>(?!\W*\d).*)", re.DOTALL)
 _WINS = re.compile(
     r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b"
@@ -300,6 +314,9 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
         stated = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
     if stated.keys() != set(criteria):
         return unreadable(text, "no complete JSON object with " + ", ".join(criteria))
+    after = text.rpartition("}")[2] if "{" in text else ""
+    if (correction := _CORRECTS.search(after)) and _NAMES_VERDICT.search(after[correction.end() :].casefold()):
+        return Parsed(None, f"{QUALIFIED}: {_short(text)}")
     return _settled(text, stated, criteria, offered)
 
 
@@ -399,6 +416,8 @@ def _sentence(text: str) -> str | None:
         return None if _NAMES_SIDE.search(text) else "Tie"
     match = _ONE_SIDE.fullmatch(text)
     if match is None or not _WINS.match(match["rest"]) or _DENIES.search(match["rest"]):
+        return None
+    if any(map(_WRONG.fullmatch, _PIECE.split(match["rest"]))):
         return None
     number = _NUMBERS[match[1] or match[2]]
     others = {_NUMBERS[result[1] or result[2]] for result in _NAMES_SIDE.finditer(match["rest"])}

@@ -10,13 +10,14 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from benchmarks.core.errors import MissingPackage
 from methods.models import secrets
-from methods.models.endpoint import Fault, retry_after
+from methods.models.endpoint import WHOLE, Fault, incomplete, retry_after
 from methods.models.limits import Signal
+from methods.models.reply import BROKEN, FILTERED
 
 Stream = Literal["sse", "lines"]
 _EXCERPT = 160
@@ -124,13 +125,15 @@ class Client:
         return b"".join(parts)
 
     def _require(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        """Raise a fault unless the status means success.
+        """Raise a fault unless the status means a complete reply.
 
         Raises:
             Fault: The status is an error.
         """
-        if 200 <= status < 300:
+        if status in WHOLE:
             return
+        if status < 300:
+            raise incomplete(status)
         if 300 <= status < 400:
             place = excerpt(headers.get("location", "nowhere"))
             raise Fault(f"HTTP {status}: redirects to {place}, which may be a login page: check url and headers", "fail", status=status)
@@ -169,15 +172,40 @@ def _document(body: bytes, kind: str) -> Any:
         raise Fault(f"the reply is neither JSON nor a text in UTF-8 (content type {kind or 'not stated'})", "fail") from None
 
 
-def require_no_error(document: Any, what: str, advice: Literal["retry", "fail"]) -> None:
-    """Check that a document states no error, because its answer may then be partial or an excuse.
+def require_no_error(document: Any, *, event: bool = False) -> None:
+    """Check that a document or an event of a stream states no error, because its answer may then be partial or an excuse.
 
     Raises:
-        Fault: Its field `error` is a text or an object.
+        Fault: It has an error, or a chat's finish reason is one; or a document says that it failed.
     """
-    error = document.get("error") if isinstance(document, Mapping) else None
-    if error and isinstance(error, str | Mapping):
-        raise Fault(f"the {what} reports an error: {excerpt(json.dumps(error, ensure_ascii=False))}", advice)
+    if not isinstance(document, Mapping):
+        return
+    error, errors, finish = document.get("error"), document.get("errors"), _finish_reason(document)
+    stated: Any = error if isinstance(error, str | Mapping) else None
+    if finish in BROKEN or finish.partition(":")[0] in FILTERED:
+        stated = stated or {"finish_reason": finish}
+    if not event:
+        failed = document.get("success") is False or document.get("status") in ("error", "failed")
+        listed = isinstance(errors, list) and any(isinstance(item, Mapping) and item.get("message") for item in errors)
+        stated = stated or (errors if listed else document if failed else None)
+    if stated:
+        reason = f"the {'stream' if event else 'reply'} reports an error: {excerpt(json.dumps(stated, ensure_ascii=False))}"
+        raise Fault(reason, "retry" if event else "fail")
+
+
+def _finish_reason(document: Mapping[str, Any]) -> str:
+    choices = document.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return str(first.get("finish_reason") or "").lower() if isinstance(first, Mapping) else ""
+
+
+def _unfinished(events: Sequence[Any]) -> bool:
+    """Return whether a stream of chat chunks (or of Ollama's lines) ends before the one that says that it is complete."""
+    known = [event for event in events if isinstance(event, Mapping)]
+    chunks = [event["choices"][0] for event in known if isinstance(event.get("choices"), list) and event["choices"]]
+    chunks = [chunk for chunk in chunks if isinstance(chunk, Mapping) and "finish_reason" in chunk]
+    done = [event["done"] for event in known if isinstance(event.get("done"), bool)]
+    return (bool(chunks) and not any(chunk["finish_reason"] for chunk in chunks)) or (bool(done) and not any(done))
 
 
 def _events(body: bytes, stream: Stream) -> list[Any]:
@@ -205,9 +233,11 @@ def _events(body: bytes, stream: Stream) -> list[Any]:
     except (ValueError, RecursionError):
         raise Fault(f"an event of the stream is not JSON: {excerpt(next(filter(_broken, chunks), ''))!r}", "retry") from None
     for event in events:
-        require_no_error(event, "stream", "retry")
+        require_no_error(event, event=True)
         if isinstance(event, Mapping) and event.get("type") == "error":
             raise Fault(f"the stream reports an error: {excerpt(json.dumps(event, ensure_ascii=False))}", "retry")
+    if _unfinished(events):
+        raise Fault("the stream ends before the answer is complete", "retry")
     if not events:
         raise Fault(f"the stream has no events: {excerpt(body)!r} (stream: {stream})", "retry")
     return events

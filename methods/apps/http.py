@@ -284,7 +284,7 @@ class Http:
                 answer = _streamed(events, config)
                 document = reduce(merged, events)
             else:
-                require_no_error(document, "reply", "fail")
+                require_no_error(document)
                 answer = answer_of(document, config.answer)
             return Prediction(query.id, answer, **fields_of(document, config, answer))
         except BadReply as error:

@@ -287,7 +287,7 @@ def _number(place: str, value: Any) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadReply(f"{place!r} must be a number, not {shape(value)}")
+        raise BadReply(f"{place!r} must be a number, not {shape(value) if isinstance(value, str | list | dict) else value}")
     return number
 
 

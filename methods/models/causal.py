@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,23 +102,40 @@ def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] |
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
     turns = [dict(message) for message in messages if message["role"] != "system"]
 
-    def template(some: Messages) -> str:
+    def template(some: Sequence[Mapping[str, Any]]) -> str:
         return str(tokenizer.apply_chat_template(list(some), tokenize=False, add_generation_prompt=True, **(variables or {})))
 
     if not getattr(tokenizer, "chat_template", None):
         return "\n\n".join([system, *(m["content"] for m in turns)] if system else [m["content"] for m in turns])
-    if not system:
-        return template(turns)
-    try:
-        text = template([{"role": "system", "content": system}, *turns])
-        if system.strip() in text:
-            return text
-    except Exception as error:
+    from jinja2 import TemplateError
+
+    if system:
         # Templates refuse unsupported messages by raising Jinja's error (Gemma, Mistral: no system role).
-        if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
-            raise
-    turns[0] = {**turns[0], "content": f"{system}{joined}{turns[0]['content']}"}
-    return template(turns)
+        with suppress(TemplateError):
+            text = template([{"role": "system", "content": system}, *turns])
+            if system.strip() in text and _shows(text, turns):
+                return text
+        turns[0] = {**turns[0], "content": f"{system}{joined}{turns[0]['content']}"}
+    problem = "it leaves out the last message"
+    try:
+        text = template(turns)
+        if not _shows(text, turns):  # templates of models that also see images take a list of parts
+            text = template([{"role": turn["role"], "content": [{"type": "text", "text": turn["content"]}]} for turn in turns])
+        if _shows(text, turns):
+            return text
+    except TemplateError as error:
+        problem = str(error)
+    raise UserError(
+        f"the model's chat template cannot be used: {problem}",
+        code="chat-template-failed",
+        where=f"model {getattr(tokenizer, 'name_or_path', '')!r}",
+        try_this="correct its chat_template.jinja, or name a model with another template",
+    )
+
+
+def _shows(text: str, turns: Messages) -> bool:
+    """Return whether a text holds the last message, white space aside, which some templates change."""
+    return "".join(turns[-1]["content"].split()) in "".join(text.split())
 
 
 class CausalModel:

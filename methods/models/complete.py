@@ -91,18 +91,21 @@ def without_load_report() -> Iterator[None]:
         converting.setLevel(levels[1])
 
 
-def check_weights(model: Any, name: str, noun: str) -> None:
-    """Refuse a loaded model whose weights contain NaN or infinity.
+def check_weights(model: Any, name: str, noun: str, tokenizer: Any = None) -> None:
+    """Refuse a loaded model whose weights contain NaN or infinity, and later inputs with tokens that it has no vectors for.
 
     Args:
         model: A torch module.
         name: What the options call the model.
         noun: What errors call its kind.
+        tokenizer: Its tokenizer; None for that of `model`, if it has one.
 
     Raises:
         UserError: Some weights are not finite.
     """
     import torch
+
+    _guard_vocabulary(model, name, noun, getattr(model, "tokenizer", None) if tokenizer is None else tokenizer)
 
     # A sum is finite exactly if its terms are: float32 holds the sum of any real model's weights.
     suspects = [key for key, value in model.named_parameters() if not value.detach().sum(dtype=torch.float32).isfinite()]
@@ -116,3 +119,33 @@ def check_weights(model: Any, name: str, noun: str) -> None:
             where=f"{first}" + (f" and {counted(len(damaged) - 1, 'more tensor')}" if len(damaged) > 1 else ""),
             try_this=f"{FETCH}: they are damaged",
         )
+
+
+def _guard_vocabulary(model: Any, name: str, noun: str, tokenizer: Any) -> None:
+    """Refuse inputs with unknown token ids, if the tokenizer has more tokens than the model: CUDA would end the process."""
+    from transformers import PreTrainedModel
+
+    inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
+    rows = getattr(inner.get_input_embeddings(), "num_embeddings", None) if inner is not None and tokenizer is not None else None
+    if inner is None or rows is None or len(tokenizer) <= rows:
+        return
+
+    def require_known(_: Any, inputs: Any) -> None:
+        if inputs and inputs[0].numel() and (token := int(inputs[0].max())) >= rows:
+            raise UserError(
+                f"the {noun} {name!r} has vectors of {rows:,} tokens, and its tokenizer wrote token {token:,}",
+                code="tokenizer-of-other-model",
+                where=f"model {name!r}",
+                try_this="fetch tokenizer and weights from one revision of the model",
+            )
+
+    inner.get_input_embeddings().register_forward_pre_hook(require_known)
+
+
+def longest_input(model: Any) -> int | None:
+    """Return the tokens that a torch module has positions for; None if its positions are not a table."""
+    tables = (part for path, part in model.named_modules() if path.endswith("position_embeddings"))
+    table = next((part for part in tables if hasattr(part, "num_embeddings")), None)
+    if table is None:
+        return None
+    return int(table.num_embeddings) - (0 if table.padding_idx is None else int(table.padding_idx) + 1)

@@ -22,7 +22,7 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, missing_preset, truncation
-from methods.models.complete import check_weights, complete
+from methods.models.complete import check_weights, complete, longest_input
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.loaded import KEPT
@@ -77,9 +77,10 @@ class DprTower:
             missing = sorted(report["missing_keys"])
             if missing:
                 raise ValueError(f"it is not a {side} encoder of DPR ({missing[0]} is missing)")
-        check_weights(loaded, model, "encoder")
+        check_weights(loaded, model, "encoder", self._tokenizer)
         self._model: Any = loaded.to(device).eval()
-        self._max_length = max_length
+        longest = longest_input(loaded)
+        self._max_length = min(max_length, longest) if max_length and longest else max_length
         self.device = device
         self.dimension = int(getattr(loaded.config, "projection_dim", 0) or loaded.config.hidden_size)
 
@@ -416,7 +417,7 @@ def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any
             if settings is not None:
                 with loading("encoder", model), complete("encoder", model, pooler=False):
                     encoder = PlainEncoder.load(locate(model), settings, device, config.dtype)
-                check_weights(encoder.model, model, "encoder")
+                check_weights(encoder.model, model, "encoder", encoder.tokenizer)
                 return encoder
             if config.backend != "static":
                 return sentence_transformer(config, model, revision, device)
@@ -465,8 +466,8 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
     # Layers next to the transformer (a projection) are loaded in float32.
     if not exported:
         encoder.to(getattr(torch, config.dtype)).eval()
-    if config.max_length is not None:
-        encoder.max_seq_length = config.max_length
+    if limits := [limit for limit in (config.max_length or encoder.max_seq_length, longest_input(encoder)) if limit is not None]:
+        encoder.max_seq_length = min(limits)
     if config.pooling is not None:
         pooling = next((module for module in encoder if isinstance(module, Pooling)), None)
         if pooling is None:

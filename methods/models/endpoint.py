@@ -308,6 +308,8 @@ class ChatConfig(BaseModel):
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
 """HTTP status codes that affect every call, with their meaning."""
+WHOLE = (200, 201, 203)
+"""HTTP status codes of complete replies; 202 (accepted), 204 (no content) and 206 (partial) have none."""
 _PASSING = (408, 409, 425, 429)
 """Statuses below 500 after which a retry can help."""
 _QUOTA = "insufficient_quota"
@@ -356,6 +358,11 @@ class Fault(Exception):
         self.reached = reached
         self.misdirected = misdirected
         self.parameter = parameter
+
+
+def incomplete(status: int) -> Fault:
+    """Return the fault of a reply whose status says that it is not complete; a partial one may be complete at the next try."""
+    return Fault(f"HTTP {status}: the reply is not complete", "retry" if status == 206 else "fail", status=status)
 
 
 class Backend(Protocol):
@@ -544,6 +551,8 @@ class Endpoint:
             self.reached = self.reached or fault.reached
             raise fault from None
         self.reached = True
+        if raw.status_code not in WHOLE:
+            raise incomplete(raw.status_code)
         completion = self._read(raw.headers.get("content-type", ""), raw.content)
         if version := "; ".join(f"{name}: {raw.headers[name]}" for name in _VERSIONS if name in raw.headers):
             completion = replace(completion, version=self.clean(version))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from methods.models.complete import longest_input
+
 ENCODERS = frozenset({"bert", "distilbert", "mpnet", "roberta", "xlm-roberta"})
 """Values of `model_type` whose token vectors are `last_hidden_state` and whose tokenizers pad on the right."""
 POOLING = ("cls", "mean", "max")
@@ -113,15 +115,14 @@ class PlainEncoder:
 
     @classmethod
     def load(cls, folder: str, settings: Layout, device: str, dtype: str) -> PlainEncoder:
-        """Load a folder; the maximum length is the one that `sentence-transformers` would use."""
+        """Load a folder; the maximum length is the stated one, else the tokenizer's, and at most the model's positions."""
         import torch
         from transformers import AutoModel, AutoTokenizer
 
         model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device).eval()
         stated = {} if settings.max_length is None else {"model_max_length": settings.max_length}
         tokenizer = AutoTokenizer.from_pretrained(folder, **stated)
-        if not stated:
-            tokenizer.model_max_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest_input(model) or tokenizer.model_max_length)
         return cls(model, tokenizer, settings)
 
     @property

@@ -24,7 +24,11 @@ BYTES_PER_TOKEN = 32
 """Size limit of a reply in bytes per allowed token."""
 UNSTATED_TOKENS = 32_768
 """Assumed token limit for the size limit of replies if `max_tokens` is null."""
-_FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii"})
+FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii", "sensitive", "error_toxic"})
+"""Finish reasons, in lower case, of replies that a filter withheld; a cause may follow a colon."""
+BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "user_cancel", "incomplete", "network_error", "other"})
+BROKEN |= {"insufficient_system_resource", "time_limit"}
+"""Finish reasons, in lower case, of replies that a fault of the server ended."""
 _CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "thought", "redacted_thinking"})
 _TEXT_PARTS = frozenset({"text", "output_text"})
@@ -182,7 +186,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
         return Content("", completion.thought, f"refused: {completion.refusal}")
     if reason.lower() == "refusal":
         return Content("", completion.thought, f"refused: {' '.join(completion.text.split()) or 'the server gives no reason'}")
-    if reason.lower() in _FILTERED:
+    if reason.lower().partition(":")[0] in FILTERED:
         return Content("", completion.thought, f"the endpoint's filter withheld the reply (finish reason: {reason})")
     if raw and not completion.tool:
         text = completion.raw.strip()
@@ -203,14 +207,16 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
     return Content("", failed=_empty(reason))
 
 
-_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|tool_call|>", "<|python_tag|>")
+_CALL_MARKS: tuple[str, ...] = ("<tool_call>", "[TOOL_CALLS]", "<|tool_call|>", "<|python_tag|>", "<function_calls>", "<function=")
+_CALL_MARKS += ("<tool_code>", "<｜tool▁calls▁begin｜>", "<｜DSML｜function_calls>", "<|tool_calls_section_begin|>", "<minimax:tool_call>")
+"""Beginnings of texts that call a tool."""
 
 
 def _called(text: str) -> str:
     """Return the tool-call mark of a text that consists only of a tool call."""
     mark = next((mark for mark in _CALL_MARKS if text.startswith(mark)), "")
     rest = text.rpartition("</tool_call>")[2] if mark == "<tool_call>" and "</tool_call>" in text else ""
-    return "" if rest.strip() else mark.strip("<>[]|")
+    return "" if rest.strip() else mark.strip("<>[]|｜=")
 
 
 def _empty(reason: str) -> str:
@@ -226,7 +232,7 @@ def completion_of(value: Any) -> Completion:
 
     Raises:
         ErrorReply: The body is an error despite HTTP status 200.
-        LookupError: The body has no choices.
+        LookupError: The body has no choices, or the server broke the reply off.
         ValueError: The body is not a chat completion.
     """
     item = value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -236,7 +242,7 @@ def completion_of(value: Any) -> Completion:
     choice = choices[0] if isinstance(choices, list) and choices else None
     for holder in (item, choice):
         error = holder.get("error") if isinstance(holder, dict) else None
-        if error and not _content(choice):
+        if any(error.values()) if isinstance(error, dict) else error:
             raise ErrorReply(*_error(error))
     if isinstance(choices, list) and not choices:
         raise LookupError("the reply holds no choice")
@@ -245,6 +251,9 @@ def completion_of(value: Any) -> Completion:
     message = message or (choice.get("message") if isinstance(choice, dict) else None)
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ValueError("it has no choices with a message")
+    reason = str(choice.get("finish_reason") or "unknown")
+    if reason.lower() in BROKEN:
+        raise LookupError(f"the endpoint broke the reply off (finish reason: {reason})")
     text, thought, refusal, tool = _parts(message.get("content"))
     stated = item.get("usage")
     usage: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
@@ -252,7 +261,7 @@ def completion_of(value: Any) -> Completion:
     prompt = _count(usage.get("prompt_tokens"))
     return Completion(
         text,
-        str(choice.get("finish_reason") or "unknown"),
+        reason,
         prompt if cached <= prompt else prompt + cached,  # Anthropic counts them apart
         _count(usage.get("completion_tokens")),
         str(item.get("model") or ""),
@@ -295,11 +304,6 @@ def dollars(value: Any) -> float | None:
     except ValueError:
         return None
     return number if number is not None and 0 <= number < float("inf") else None
-
-
-def _content(choice: Any) -> Any:
-    message = choice.get("message") if isinstance(choice, dict) else None
-    return message.get("content") if isinstance(message, dict) else None
 
 
 def _error(error: Any) -> tuple[str, int | None]:

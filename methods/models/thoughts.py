@@ -11,14 +11,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_NAMES = "think|thinking|thoughts?|reasoning|scratchpad|reflection|inner_monologue|inner_thoughts"
+_NAMES = "think|thinking|thoughts?|reasoning|scratch_?pad|reflection|inner_monologue|inner_thoughts|longcat_think|antThinking"
+_NAMES += "|thought_process|chain_of_thought"
 _MARK = re.compile(
     rf"(?P<open>(?i:<(?:\w{{1,20}}:)?(?:{_NAMES})(?:\s[^<>]{{0,200}})?>)|\[THINK\]|◁think▷|<\|think(?:ing)?\|>"
-    r"|<\|(?:begin_of_thought|START_THINKING)\|>|<\|channel>thought\b|<unused94>thought\b)"
+    r"|<\|(?:begin_of_thought|START_THINKING)\|>|<\|channel>thought\b|<unused94>thought\b|<\|inner_prefix\|>|\AThinking\.\.\.\n)"
     rf"|(?i:</(?:\w{{1,20}}:)?(?:{_NAMES})\s{{0,20}}>)|\[/THINK\]|◁/think▷|<\|/think(?:ing)?\|>"
-    r"|<\|(?:end_of_thought|END_THINKING)\|>|<channel\|>|<unused95>"
+    r"|<\|(?:end_of_thought|END_THINKING)\|>|<channel\|>|<unused95>|<\|inner_suffix\|>|(?m:^\.\.\.done thinking\.)"
 )
-CUT = ("length", "max_tokens")
+CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
 """Finish reasons, in lower case, of replies that the token limit ended."""
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)", re.MULTILINE)
 _INLINE = re.compile(r"`[^`\n]+`|\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|'<[^'\n]{1,300}>'")
@@ -34,6 +35,7 @@ _HEAD = re.compile(r"<\|channel\|>(?P<channel>[^<]{0,200})(?:<\|constrain\|>[^<]
 _STOP = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
 _BARE_FINAL = "assistantfinal"
 SPECIAL = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<think>", "</think>"})
+SPECIAL |= {"<|inner_prefix|>", "<|inner_suffix|>"}
 SPECIAL |= {"◁think▷", "◁/think▷", "<|START_THINKING|>", "<|END_THINKING|>", "<|begin_of_thought|>", "<|end_of_thought|>"}
 """Marks that some tokenizers hold as special tokens, which decoding must keep."""
 _OPENINGS = re.compile(rf"(?:(?i:<(?:\w{{1,20}}:)?(?:{_NAMES})>)|\[THINK\]|◁think▷|<\|(?:begin_of_thought|START_THINKING)\|>)\s*\Z")
@@ -71,8 +73,9 @@ def split(text: str, finish_reason: str = "") -> Split:
     """
     if _HARMONY.match(text):
         return _channels(text)
-    if text.startswith("analysis") and _BARE_FINAL in text:  # harmony after a server removed the special tokens
-        thought, _, answer = text.removeprefix("analysis").rpartition(_BARE_FINAL)
+    bare = text.removeprefix("assistant")
+    if bare.startswith(("analysis", "commentary")) and _BARE_FINAL in bare:  # harmony after a server removed the special tokens
+        thought, _, answer = bare.removeprefix("analysis").rpartition(_BARE_FINAL)
         return Split(thought.strip(), answer)
     marks = list(_MARK.finditer(text))
     return _Tags(text, marks).split(finish_reason.lower() in CUT) if marks else Split("", text)

@@ -301,7 +301,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
         raise UserError(
             f"the {noun} {model!r} cannot be loaded: {reason}",
             code="load-failed",
-            try_this="give a folder with the model's files, or a hub id and a connection to the hub",
+            try_this=_other_kind(model) or "give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
         if isinstance(error, RuntimeError) and "mismatch" in str(error):
@@ -316,6 +316,18 @@ def loading(noun: str, model: str) -> Iterator[None]:
         raise UserError(
             f"the weights of the {noun} {model!r} are damaged: {error}", code="damaged-weights", try_this="fetch the model's files again"
         ) from error
+
+
+def _other_kind(model: str) -> str:
+    """Return how to use a folder that holds no whole model, by its files; "" if it may be one."""
+    folder = Path(locate(model))
+    if not folder.is_dir() or (folder / "config.json").is_file():
+        return ""
+    if (folder / "adapter_config.json").is_file():
+        return "this folder is a PEFT adapter: name its base as the model and this folder as the adapter, or merge the two"
+    if any(folder.glob("*.gguf")):
+        return "GGUF files run in a server (llama.cpp, Ollama): start it and name its base_url"
+    return f"the folder has no config.json: {model} must hold the model itself"
 
 
 def load_pretrained(
@@ -359,7 +371,7 @@ def load_pretrained(
         def load() -> Any:
             with complete(noun, model, pooler=kind != "AutoModel"):
                 loaded = getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {}))
-            check_weights(loaded, model, noun)
+            check_weights(loaded, model, noun, tokens)
             return loaded.to(device).eval()
 
         if own:

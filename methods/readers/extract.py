@@ -100,12 +100,19 @@ _TOKENS = (
     r"|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>(?:model\b)?|\[/?INST\]"
 )
 _END, _TOKEN, _FIRST_TOKENS = re.compile(_ENDS), re.compile(_TOKENS), re.compile(rf"(?:\s*(?:{_TOKENS}))*")
-_NEXT_TURN = re.compile(r"^[ \t]*(?:question|user|human|passages?)[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_NEXT_TURN = re.compile(r"^[ \t]*(?:q|question|user|human|passages?)[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_ECHO = re.compile(
+    r"[ \t>#*_]{0,10}q(?:uestion)?[*_]{0,3}[ \t]*[:：.][^\n]*\n\s*[>#*_]{0,9}a(?:nswer)?[*_]{0,3}[ \t]*[:：.][*_]{0,3}[ \t]*", re.IGNORECASE
+)
+"""Pattern of a repeated question and the label of its answer."""
 _FENCE = re.compile(r"(?:```|~~~)[\w+-]{0,20}")
-_OTHERS = "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|回答|答え|답변|정답|الإجابة|الجواب"
-_SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:the[ \t]+)?"
-_LABEL = rf"(?:the[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output|{_OTHERS}"
-_STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer[ \t]+is"
+_OTHERS = (
+    "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|回答|答え|답변|정답|الإجابة|الجواب|antwoord|svar|vastaus|odpowiedź|cevap"
+)
+_OTHERS += "|jawaban|đáp án|trả lời|відповідь|απάντηση|תשובה|پاسخ|उत्तर|คำตอบ"
+_SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:(?:the|my)[ \t]+)?"
+_LABEL = rf"(?:(?:the|my)[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output|{_OTHERS}"
+_STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer(?: to (?:the|this|your) question)?[ \t]+(?:is|would be)"
 """Pattern of a sentence that states the answer."""
 _MARKED = re.compile(
     rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}(?:[*_]{{1,3}}[ \t]{{0,10}}[:：]|[:：][ \t]{{0,10}}[*_]{{0,3}})"
@@ -113,7 +120,9 @@ _MARKED = re.compile(
     re.IGNORECASE,
 )
 _HEADING = re.compile(rf"[ \t>#*_]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}[:：]?[*_ \t]{{0,10}}", re.IGNORECASE)
-_PREFIX = re.compile(rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*:\s*)", re.IGNORECASE)
+_PREFIX = re.compile(
+    rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:正确)?答案[是为][:：]?|(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*:\s*)", re.IGNORECASE
+)
 _CONCLUDES = re.compile(
     rf"[ \t>*_]{{0,10}}(?:(?=so|therefore|thus|hence|finally|in c|the f){_STATES}\b|{_STATES}[ \t]*[:*])", re.IGNORECASE
 )
@@ -180,6 +189,8 @@ def _one_turn(text: str) -> str:
     text = text[first.end() if first else 0 :]
     end = _END.search(text)
     text = _TOKEN.sub("", text if end is None else text[: end.start()]).strip(_BLANK)
+    echo = _ECHO.match(text)
+    text = text[echo.end() :] if echo else text
     following = _NEXT_TURN.search(text)
     return text[: following.start()].strip() if following and text[: following.start()].strip() else text
 
@@ -344,6 +355,7 @@ def _listed(text: str) -> list[int]:
 def _bare(text: str) -> str:
     """Remove quotes around an answer and its final period, unless it belongs to an abbreviation ("Jr.", "U.S.")."""
     text = text.strip(_BLANK)
+    text = text[:-1] if len(text) > 1 and text[-1] in "。｡।۔" else text
     closing = _QUOTES.get(text[:1], "")
     if closing and len(text) > 1 and text[-1] in closing and not any(mark in text[1:-1] for mark in closing):
         text = text[1:-1].strip()

@@ -25,7 +25,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.models.checks import check_output, truncation
-from methods.models.complete import check_weights, complete
+from methods.models.complete import check_weights, complete, longest_input
 from methods.models.embeddings import read_array
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 from methods.registry import ModelMethodConfig, register
@@ -85,7 +85,7 @@ class SpladeEncoder:
                 ).eval()
         check_weights(self._model, config.model, "sparse encoder")
         if config.max_length is not None:
-            self._model.max_seq_length = config.max_length
+            self._model.max_seq_length = min(config.max_length, longest_input(self._model) or config.max_length)
         self.terms = len(self._vector(""))
 
     def _check_head(self) -> None:

@@ -242,6 +242,7 @@ def score(
 ) -> None:
     """Score stored answers on further metrics; their columns stay until `--remove`."""
     from judges import score as scoring
+    from judges.metric import Metric
     from judges.metric import parse as parse_metric
     from results.boards.added import add_columns, remove_columns
     from results.store import queries, records
@@ -282,21 +283,22 @@ def score(
         common.emit(list(map(asdict, gone)), lambda: listing(("removed column", "of", "on"), lines, empty=""))
         return
     store.put_cards([], wanted)
-    rows = []
+    rows, faults = [], dict[Metric, BaseException]()
     for row in {row.run: row for row in chosen}.values():
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
         passages |= dict.fromkeys(item for question in questions for item in question.evidence)
         held = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
-            scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)
+            scores = scoring.score(questions, predictions, wanted, held.__getitem__, faults=faults)
         store.put_scores(row.run, [question.id for question in questions], scores)
-        add_columns(store, row.run, [str(item) for item in wanted])
-        rows += _summaries(store, row, [str(item) for item in wanted])
+        add_columns(store, row.run, list(scores))
+        rows += _summaries(store, row, list(scores)) if scores else []
         for what in check_run(store, row.run):
             err.print(Text(f"{row.method} on {row.dataset}: these scores cannot be right: {what}", style="yellow"))
     columns = ("metric", "run", "value", "n", "unscorable")
-    common.emit(rows, lambda: listing(columns, [(*line[:3], line[5], line[7]) for line in map(_line, rows)], empty="no run was named"))
+    common.emit(rows, lambda: listing(columns, [(*line[:3], line[5], line[7]) for line in map(_line, rows)], empty="nothing was scored"))
+    scoring.require_no_faults(faults, "leave out its --metric")
 
 
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, version: str, common: Common) -> None:

@@ -21,8 +21,8 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Query, Question
 from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
-from judges.score import score
-from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
+from judges.score import require_no_faults, score
+from methods.api import FAILED, Control, Indexed, Prediction, Services
 from methods.flow import NOTICE_S, Cancelled, interrupt
 from methods.models.limits import execution
 from methods.retrieval.ranking import reporting
@@ -495,16 +495,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)
     own = {metric: error for metric, error in faults.items() if metric in task.loaded.metrics}
-    for error in own.values():
-        if isinstance(error, UserError):
-            raise error
-    if reasons := [f"{metric}: {raised(error)}" for metric, error in own.items()]:
-        raise Incomplete(
-            f"{counted(len(reasons), 'metric')} raised; the answers are kept",
-            code="metric-raised",
-            where="; ".join(reasons),
-            try_this=f"fix the metric or remove it from `metrics`; then `{resume_command(task.experiment, store)}` scores without requests",
-        )
+    require_no_faults(own, f"remove it from `metrics`; then `{resume_command(task.experiment, store)}` scores without requests")
 
 
 class _Settings:

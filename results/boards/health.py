@@ -120,13 +120,17 @@ def _names(runs: Sequence[RunRow]) -> dict[str, str]:
     return {run.run: run.method for run in runs}
 
 
+_CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
+"""Finish reasons of cut replies, as `methods.models.thoughts` reads them."""
+
+
 def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about model replies that contain reasoning text, were cut at `max_tokens`, or are refusals."""
     counts = _rows(
         store,
-        """SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
-           count_if(lower(finish_reason) IN ('length', 'max_tokens')), count_if(refusal <> '')
-           FROM calls WHERE run IN ({runs}) GROUP BY run""",
+        f"""SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
+           count_if(lower(finish_reason) IN {_CUT}), count_if(refusal <> '')
+           FROM calls WHERE run IN ({{runs}}) GROUP BY run""",
         _ids(runs),
     )
     names = _names(runs)

@@ -115,7 +115,12 @@ def write_qrels(sink: TextIO, questions: Iterable[Question]) -> int:
     return without
 
 
-_FAULTS = {"not_trec": "a line has another format", "not_trec_number": "rank or score is not a number", "not_json": "a line is not JSON"}
+_FAULTS = {
+    "not_trec": "a line has another format",
+    "not_trec_number": "rank or score is not a number",
+    "not_json": "a line is not JSON",
+    "two_runs": "lines have different tags",
+}
 
 
 def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:

@@ -197,6 +197,12 @@ def test_missing_or_invalid_file_is_reported_with_its_path(files: Mapping[str, b
     assert str(tmp_path) in (error.value.where or "")
 
 
+def test_judgments_of_another_corpus_are_refused(tmp_path: Path) -> None:
+    other = b"query-id\tcorpus-id\tscore\nq1\tx1\t1\nq2\tx2\t1\n"
+    with raises("judged-documents-absent"):
+        load("beir", {"path": str(write_files(tmp_path, BEIR | {"qrels/test.tsv": other}))})
+
+
 def test_corpus_folder_must_keep_documents_with_equal_text(tmp_path: Path) -> None:
     path = write_files(tmp_path / "animals", BEIR)
     merged, kept = tmp_path / "merged", tmp_path / "kept"

@@ -216,6 +216,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "page": ("<!DOCTYPE html><html><title>Log in</title></html>", "foreign-file-format", ""),
     "columns": ('{"question": {"0": "a?", "1": "b?"}, "answer": {"0": "a", "1": "b"}}', "columns-not-records", ""),
     "header": ("question,answer,answer\na,b,c\n", "bad-header", "line 1"),
+    "markdown": ("| question | answer |\n|---|:-:|\n| Who? | Ann |\n", "markdown-table", "line 2"),
     "no header": ("Who?,Ann\nWhen?,now\n", "unknown-fields", ""),
     "empty": ("", "empty-file", ""),
     "binary": (b"question\x00,answer\x00\n" + bytes(range(20)) * 10, "file-not-utf8", ""),
@@ -348,6 +349,26 @@ def test_sentence_passages_and_squad_answers_are_detected(tmp_path: Path) -> Non
     benchmark = read(write(tmp_path / "q.jsonl", json.dumps(row)))
     assert benchmark.questions[0].answers == ("Ann",)
     assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("A", "Ann. Is."), ("B", "Bo.")]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_nested_squad_gives_its_questions_with_their_paragraphs(whole: bool, tmp_path: Path) -> None:
+    entries = [
+        {"id": "a", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}, {"text": "Anna", "answer_start": 0}]},
+        {"id": "b", "question": "When?", "answers": [], "is_impossible": True},
+    ]
+    articles = [{"title": "T", "paragraphs": [{"context": "Ann is.", "qas": entries}]}]
+    benchmark = read(write(tmp_path / "q.json", json.dumps({"version": "v2.0", "data": articles} if whole else articles)))
+    assert [(q.id, q.answers, q.answerable) for q in benchmark.questions] == [("a", ("Ann", "Anna"), True), ("b", (), False)]
+    assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("T", "Ann is.")]
+    assert [len(question.evidence) for question in benchmark.questions] == [1, 0]
+
+
+def test_record_of_a_known_dataset_names_its_reader(tmp_path: Path) -> None:
+    row = {"_id": "a", "question": "Who?", "answer": "Ann", "supporting_facts": [["T", 0]], "context": [["T", ["Ann is."]]]}
+    with raises("bad-record") as caught:
+        read(write(tmp_path / "q.json", json.dumps([row])))
+    assert "hotpotqa" in (caught.value.try_this or "")
 
 
 def test_a_table_with_one_column_may_hold_commas(tmp_path: Path) -> None:

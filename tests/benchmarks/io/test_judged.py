@@ -126,6 +126,7 @@ def test_comments_are_counted(tmp_path: Path) -> None:
         ("run", "q\td\t12\nq\te\t7\n", None, "score"),
         ("run", "q Q0 d 1 1 t\nq Q0 e 1 1\n", 2, "TREC run"),
         ("run", "q Q0 d 1 1 t\nq Q0 e\0 1 1 t\n", 2, "NUL"),
+        ("run", "q Q0 d 1 2 t\nq Q0 e 2 1 t\nr Q0 d 1 1 u\n", 3, "'u' differs from the tag 't'"),
         ("run", "hello\n", 1, "1 columns"),
         ("run", "# nothing\n", None, "no data lines"),
     ],

@@ -37,7 +37,7 @@ My judgment is based on the gold.⏎Verdict: Match
 Options: Match, Partial, Mismatch.⏎Verdict: Match|Gold: Lyon⏎Answer: Lyon⏎Verdict: Match
 Sure! Let me think.⏎⏎```⏎Match⏎```⏎I hope this helps.
 Verdict: The answer is a Match.|Verdict: Match⏎Confidence: 0.95|This is a Match, since both name Lyon.|Match。两者都是里昂。
-Decision: MATCH ✔
+Decision: MATCH ✔|Match (incorrect spelling)|The final verdict is: $\\boxed{\\text{Match}}$
 {"verdict": "match", "reason": "Partial overlap in wording, but the same city"}|{"reasoning": "It is not a Mismatch", "verdict": "Match"}
 <think>It could be a Mismatch.</think>⏎⏎Match|It could be a Mismatch.</think>Match|<thinking>a</thinking><think>b</think> Match
 """
@@ -53,6 +53,7 @@ OTHERS = [
     ("Mismatch - the answer would match if it named Paris.", "Mismatch"),
     ("Verdict: Mismatch\n\nThe answer states Paris, which does not match Lyon.", "Mismatch"),
     ("Answer: Match\nVerdict: Mismatch", "Mismatch"),
+    ("Mismatch (incorrect)", "Mismatch"),
     ("I classify this as Mismatch.", "Mismatch"),
     ("Based on the gold, the answer is a Mismatch because it names Paris.", "Mismatch"),
     ("This would be a Match if it named Lyon. Mismatch.", "Mismatch"),
@@ -83,6 +84,8 @@ def test_explicit_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "qualified") for text in ("Match. However, the year is wrong.", "Match / Partial / Mismatch", "Match/Mismatch")),
         *((text, "") for text in ("Match or Mismatch, hard to say", "Match\nMismatch", "Match: 0.9\nPartial: 0.1")),
         ("Match. On a second look: Partial.", "qualified"),
+        *((text, "qualified") for text in ("Match (incorrect)", "Match: wrong", "Match. The answer is not correct.", "Match (in spirit)")),
+        *((text, "qualified") for text in ("Mismatch (correct)", '{"verdict": "Match (incorrect)"}', "Verdict: Match 👎")),
         ("Verdict: Mismatch\nWait, actually Match.", "qualified"),
         ("Verdict: Mismatch\nActually, both name Rome. Verdict: Match", "more than one verdict"),
         ("Match\n\nVerdict: Mismatch", "more than one verdict"),
@@ -197,6 +200,12 @@ def test_winner_is_read_from_alternative_wordings(text: Any, verdict: str) -> No
     assert read({**GOOD, "overall": text}) == Parsed({**READ, "overall": verdict})
 
 
+def test_verdict_that_is_taken_back_or_denied_is_unread() -> None:
+    assert "qualified" in (read(f"```json\n{json.dumps(GOOD)}\n```\nWait, overall it is a tie.").unscored or "")
+    assert read(f"Wait, Answer 2 is better.\n{json.dumps(GOOD)}").value == READ
+    assert read({**GOOD, "overall": "Answer 1 (incorrect)"}).value["overall"] is None
+
+
 def test_contradictory_objects_make_the_reply_unreadable() -> None:
     first, last = json.dumps({**GOOD, "overall": "Tie"}), json.dumps(GOOD)
     for reply in (
@@ -205,7 +214,7 @@ def test_contradictory_objects_make_the_reply_unreadable() -> None:
         "overall: 1\noverall: 2\nfaithfulness: 1\nconciseness: 1",
     ):
         assert "more than one verdict" in read(reply).unscored
-    assert read(f"{first}\nOn reflection:\n{last[: len(last) // 2]}").value["overall"] == "Tie"
+    assert read(f"{first}\n{last[: len(last) // 2]}").value["overall"] == "Tie"
 
 
 @pytest.mark.parametrize("verdicts", [(1, 0, 2), ("1", "0", "2"), (3, 1, 2), (0, 0, 1), (-1, 1, 1), (1.5, 2, 1)])

@@ -187,10 +187,25 @@ def test_chat_endpoints_with_citations(preset: str, reply: Any, shown: Any, cite
     assert prediction.statements == (() if cites is None else (Statement("Lyon", cites),))
 
 
+CHAT = {"answer": "choices[0].message.content"}
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "missing answer": ({"text": "Lyon"}, {}, "the reply is an object with the keys text"),
     "error in place of an answer": ({"error": {"message": "no index"}}, {}, "no index"),
     "error beside an answer": (GOOD | {"error": "rate limit"}, {}, "rate limit"),
+    "errors beside an answer": (GOOD | {"errors": [{"message": "partial data"}]}, {}, "partial data"),
+    "no success": (GOOD | {"success": False}, {}, "success"),
+    "failed job": (GOOD | {"status": "failed"}, {}, "failed"),
+    "filtered chat": ({"choices": [{"message": {"content": "Ly"}, "finish_reason": "content_filter"}]}, CHAT, "content_filter"),
+    "stream of a chat that stops": (
+        (200, b'data: {"choices": [{"delta": {"content": "Ly"}, "finish_reason": null}]}\n\n', {}),
+        {"answer": "choices[0].delta.content", "stream": "sse", "attempts": 1},
+        "before the answer is complete",
+    ),
+    "stream of lines that stops": (
+        (200, b'{"response": "Ly", "done": false}\n', {}),
+        {"answer": "response", "stream": "lines", "attempts": 1},
+        "before the answer is complete",
+    ),
     "error as an event": (
         (200, b'data: {"answer": "Ly"}\n\nevent: error\ndata: {"code": 5}\n\n', {}),
         {"stream": "sse", "attempts": 1},
@@ -198,7 +213,9 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "error as a type": ((200, b'{"answer": "Ly"}\n{"type": "error"}\n', {}), {"stream": "lines", "attempts": 1}, "reports an error"),
     "stream in Latin-1": ((200, b'{"answer": "Orl\xe9ans"}\n', {}), {"stream": "lines"}, "not a text in UTF-8"),
-    "no content": ((204, b"", {"content-type": "application/json"}), {"attempts": 1}, "the reply is empty"),
+    "no content": ((204, b"", {"content-type": "application/json"}), {}, "HTTP 204"),
+    "accepted": ((202, b"Accepted", {"content-type": "text/plain"}), {"answer": "$"}, "HTTP 202"),
+    "partial": ((206, GOOD, {"content-range": "bytes 0-9/90"}), {"attempts": 2}, "HTTP 206"),
     "answer that is no number": ((200, b'{"answer": NaN}', {}), {}, "is nan"),
     "answer of another type": ({"answer": ["Lyon"]}, {}, "must be a text, not a list of 1"),
     "empty answer": ({"answer": "  "}, {}, "is empty"),

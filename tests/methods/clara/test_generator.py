@@ -85,9 +85,9 @@ def test_what_people_write_is_never_read_as_memory(make_clara: Make, kind: str) 
     assert max(clara.generator.prompt_ids(answer_from_text(sly, [sly]))) < clara.tokens.first
 
 
-def test_a_template_that_drops_memory_is_refused(make_clara: Make) -> None:
+def test_a_template_that_repeats_memory_is_refused(make_clara: Make) -> None:
     clara = make_clara()
-    clara.tokenizer.chat_template = "{% for m in messages %}{{ m.content[:40] }}{% endfor %}"
+    clara.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
     with raises("memory-slot-mismatch"):
         clara.generator.prompt_ids(answer(QUESTION, 1))
 

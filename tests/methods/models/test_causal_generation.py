@@ -15,6 +15,7 @@ from methods.models.causal import CausalConfig, CausalModel
 from methods.models.causal_logprobs import common_prefix, shared_prefixes
 from methods.models.decoding import Sampling
 from methods.models.likelihood import by_length
+from tests.support.errors import raises
 
 FRONT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the big green park. "
 PROMPTS = [FRONT + tail for tail in ("One day,", "Tom", "She saw a big red ball and", "Her mom said, “", "")]
@@ -202,9 +203,13 @@ TURNS = [
             ),
             "[user]Be brief.\n\nHi[assistant]Hello[user]Who?[assistant]",
         ),
+        (
+            "{% for m in messages %}[{{ m.role }}]{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}[assistant]",
+            "[user]Be brief.\n\nHi[assistant]Hello[user]Who?[assistant]",
+        ),
         (None, "Be brief.\n\nHi\n\nHello\n\nWho?"),
     ],
-    ids=["knows a system role", "refuses it", "drops it", "no template"],
+    ids=["knows a system role", "refuses it", "drops it", "takes parts", "no template"],
 )
 def test_an_instruction_reaches_every_model(tiny_llama: str, template: str | None, expected: str) -> None:
     loaded = model(tiny_llama)
@@ -213,3 +218,13 @@ def test_an_instruction_reaches_every_model(tiny_llama: str, template: str | Non
     assert "Be brief." not in loaded.render_chat(TURNS[1:])
     assert loaded.render("", "Who?") == loaded.render_chat(TURNS[3:])
     assert TURNS[1]["content"] == "Hi"
+
+
+@pytest.mark.parametrize(
+    "template", ["{% for m in messages %}{{ m.content ", "{{ messages[0].content.foo() }}", "Hello", "{{ raise_exception('no') }}"]
+)
+def test_template_that_fails_or_leaves_out_the_question_is_refused(template: str, tiny_llama: str) -> None:
+    loaded = model(tiny_llama)
+    loaded.tokenizer.chat_template = template
+    with raises("chat-template-failed"):
+        loaded.render_chat(TURNS)

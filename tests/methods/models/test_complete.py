@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.core.errors import UserError
@@ -96,3 +97,42 @@ def test_a_damaged_language_model_and_weights_of_other_shapes_are_refused(tiny_m
     with pytest.raises(UserError) as error:
         load(str(other))
     assert error.value.code == "load-failed"
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_token_that_the_weights_lack_is_refused_once_it_is_used(kind: str, tiny_models: ModuleType, tmp_path: Path) -> None:
+    import transformers
+
+    style = "mistral" if kind.startswith("Llama") else "bert"
+    settings = tiny_models.config("Llama" if style == "mistral" else "Bert", len(tiny_models.tokenizer(style)) - 3, num_labels=1)
+    loaded: Any = LOADERS[kind](str(tiny_models.save(tmp_path, style, getattr(transformers, kind)(settings))))
+
+    def compute(text: str) -> None:
+        if isinstance(loaded, Encoder):
+            loaded.passages([text])
+        elif isinstance(loaded, CrossEncoderModel):
+            loaded.scores(text, ["old"])
+        else:
+            tokenizer, model = loaded
+            model(**tokenizer(text, return_tensors="pt"))
+
+    compute("old stone")
+    with raises("tokenizer-of-other-model", where=str(tmp_path)):
+        compute("a9")
+
+
+@pytest.mark.parametrize("length", [None, 200])
+def test_inputs_longer_than_the_positions_are_cut(length: int | None, tiny_models: ModuleType, tmp_path: Path) -> None:
+    model = make(tmp_path / "model", tiny_models, "BertModel", lambda tensors: tensors)
+    tiny_models.layout(Path(model), 512, [tiny_models.pooling("mean")], {})
+    encoder = Encoder(EncoderConfig(model=model, max_length=length), "cpu")
+    assert np.allclose(encoder.passages(["old " * 90]), encoder.passages(["old " * 400]))
+    assert encoder.truncation(["old " * 400])["limit"] == 80
+
+
+@pytest.mark.parametrize(("file", "remedy"), [("adapter_config.json", "adapter"), ("m.gguf", "base_url"), ("README.md", "config.json")])
+def test_folder_without_a_model_is_named_by_what_it_holds(file: str, remedy: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("{}")
+    with raises("load-failed") as caught:
+        LOADERS["LlamaForCausalLM"](str(tmp_path))
+    assert remedy in (caught.value.try_this or "")

@@ -81,14 +81,14 @@ def test_pooling_lengths_and_prompts_give_equal_vectors(
     compared(str(made(tmp_path / "encoder", tiny_models, [pooling, *([NORMALIZE] if normalized else [])])), **options)
 
 
-@pytest.mark.parametrize("length", [None, 512])
-def test_positions_bound_the_length_only_if_no_length_is_stated(tmp_path: Path, tiny_models: ModuleType, length: int | None) -> None:
+@pytest.mark.parametrize(("length", "most"), [(None, 64), (512, 78)])
+def test_positions_bound_the_length(tmp_path: Path, tiny_models: ModuleType, length: int | None, most: int) -> None:
     folder = made(tmp_path / "encoder", tiny_models, [tiny_models.pooling("mean")], "XLMRoberta", "xlmr")
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
     settings = layout(folder)
     assert settings is not None
     theirs = sentence_transformer(EncoderConfig(model=str(folder)), str(folder), None, "cpu")
-    assert PlainEncoder.load(str(folder), settings, "cpu", "float32").max_seq_length == theirs.max_seq_length
+    assert PlainEncoder.load(str(folder), settings, "cpu", "float32").max_seq_length == theirs.max_seq_length == most
 
 
 def test_folder_written_by_sentence_transformers_is_read(tmp_path: Path, tiny_models: ModuleType) -> None:

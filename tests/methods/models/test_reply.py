@@ -98,6 +98,10 @@ ANSWERED = {
     "a thought within a line": body("Paris?<think>hm</think>Lyon"),
     "tokens": body("<|thinking|>hm<|/thinking|>Lyon"),
     "attributes": body('<Reasoning effort="low">hm</Reasoning>\nLyon'),
+    "LongCat": body("<longcat_think>\nhm\n</longcat_think>\n\nLyon"),
+    "Apertus": body("<|inner_prefix|>hm<|inner_suffix|>Lyon"),
+    "ollama run": body("Thinking...\nParis?\n...done thinking.\n\nLyon"),
+    "harmony without tokens": body("assistantanalysisParis?assistantfinalLyon"),
     "an empty thought": body("<think>\n\n</think>\n\nLyon", message={"reasoning_content": "hm"}),
 }
 
@@ -119,6 +123,8 @@ FAILED_REPLIES: dict[str, tuple[Any, str]] = {
     "refusal": (body(None, message={"refusal": "I can't help."}), "refused: I can't help."),
     "refusal in a part": (body([{"type": "refusal", "refusal": "I can't help."}]), "refused: I can't help."),
     "tool call": (body(None, "tool_calls", message={"tool_calls": [{"function": {"name": "search"}}]}), "tool 'search'"),
+    "tool call of DeepSeek": (body("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search"), "tool"),
+    "tool call as XML": (body('<function_calls><invoke name="search"></invoke></function_calls>'), "function_calls"),
     "function call": (body(None, "function_call", message={"function_call": {"name": "search"}}), "tool 'search'"),
     "filter": (body(None, "content_filter"), "filter"),
     "empty": (body(""), "empty"),
@@ -126,6 +132,12 @@ FAILED_REPLIES: dict[str, tuple[Any, str]] = {
     "far too long a thought": (body("Lyon", message={"reasoning": "x" * 1_000_000}), "bytes"),
     "error with status 200": ({"error": {"message": "Provider returned error", "code": 502}}, "Provider returned error"),
     "error in a choice": ({"choices": [{"error": {"message": "overloaded"}, "finish_reason": "error"}]}, "overloaded"),
+    "error beside an answer": (body("Lyo", error={"message": "upstream cut", "code": 502}), "upstream cut"),
+    "error as finish reason": (body("Lyo", "error"), "finish reason: error"),
+    "error of the server's resources": (body("Lyo", "insufficient_system_resource"), "insufficient_system_resource"),
+    "error of a partial reply": ((206, body("Ly")), "HTTP 206"),
+    "job": ((202, body("Ly")), "HTTP 202"),
+    "filter with its cause": (body("Ly", "content_filter: RECITATION"), "filter"),
     "errors as a list": ((429, [{"error": {"code": 429, "message": "current quota"}}]), "current quota"),
     "errors as a list with status 200": ([{"error": {"code": 503, "message": "busy now"}}], "busy now"),
 }
@@ -139,6 +151,10 @@ def test_reply_without_an_answer_fails_with_its_reason(kind: str, tmp_path: Path
     assert reason in (reply.failed or "")
     assert len(shared(tmp_path / "cache.sqlite")) == 0
     assert reply.calls == (2 if "error" in kind else 1)
+
+
+def test_empty_error_beside_an_answer_is_no_error() -> None:
+    assert reply_to(body("Lyon", error={"code": 0, "message": ""})).text == "Lyon"
 
 
 def test_missing_usage_and_finish_reason_are_unknown_not_a_fault() -> None:

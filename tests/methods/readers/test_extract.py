@@ -49,6 +49,14 @@ from methods.readers.extract import short_answer
         ("الإجابة: روما", "روما"),
         ("<|start_header_id|>assistant<|end_header_id|>\n\nRome<|eot_id|>", "Rome"),
         ("assistant\n\nRome", "Rome"),
+        ("Q: Where?\nA: Rome", "Rome"),
+        ("**Q:** Where?\n\n**A:** Rome\n\nQ: When?\nA: 1900", "Rome"),
+        ("Question: Where?\nAnswer: Rome\n\nQuestion: When?\nAnswer: 1900", "Rome"),
+        ("My final answer is Rome.", "Rome"),
+        ("The answer to the question is Rome.", "Rome"),
+        ("罗马。", "罗马"),
+        ("答案是「罗马」。", "罗马"),
+        ("Svar: Rome", "Rome"),
         # What these steps must leave alone.
         ('"Salt" and "Road"', '"Salt" and "Road"'),
         ("The answer island", "The answer island"),
@@ -60,7 +68,9 @@ from methods.readers.extract import short_answer
         ("{x} and {y", "{x} and {y"),
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("So It Goes", "So It Goes"),
-        ("罗马。", "罗马。"),
+        ("A: Rome", "A: Rome"),
+        ("Q: Are We Not Men?", "Q: Are We Not Men?"),
+        ("。", "。"),
     ],
 )
 def test_only_the_answer_is_left(reply: str, answer: str) -> None:

@@ -184,6 +184,20 @@ def test_implausible_scores_are_reported_immediately(ragmeter: Command, scratch:
     assert "these scores cannot be right" in flat(ragmeter("results").out)
 
 
+@pytest.mark.parametrize("values", ["[float('inf')] * len(batch)", "[0.5]", "[None] * len(batch)", "1 / 0"])
+def test_own_metric_that_breaks_is_named_and_the_others_are_scored(values: str, ragmeter: Command, scratch: None) -> None:
+    @register("test_broken", source="a test", group="answer", needs=("answer",), identity="version")
+    def broken(batch):  # type: ignore[no-untyped-def]
+        """Breaks."""
+        return eval(values)
+
+    done = ragmeter("judge", "score", "bm25", "--metric", "test_broken", "--metric", "cover_em", "--json")
+    error = json.loads(done.err)["error"]
+    assert (done.code, error["code"]) == (3, "metric-raised")
+    assert "test_broken#v1" in error["where"]
+    assert [row["metric"].partition("(")[0] for row in json.loads(done.out)] == ["cover_em"]
+
+
 @pytest.mark.slow
 def test_misranked_control_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
     @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None, identity="version")

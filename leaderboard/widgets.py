@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -100,7 +101,7 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
         if act is not None and isinstance(action, Mapping):
             act({str(k): None if v is None else str(v) for k, v in action.items()})
 
-    _page_component()(key=key, data=node.to_json(), on_action_change=clicked)
+    _mount(key, node.to_json(), clicked)
 
 
 def draw(drawing: Picture | None, key: str, name: str = "") -> None:
@@ -113,15 +114,17 @@ def draw(drawing: Picture | None, key: str, name: str = "") -> None:
     """
     if drawing is None:
         return
-    _page_component()(key=key, data=framed(drawing), on_action_change=lambda: None)
+    _mount(key, framed(drawing), lambda: None)
     if name:
         with st.container(horizontal=True, horizontal_alignment="right"):
             offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
 
 
-def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
-    """Return the component; a new Streamlit runtime registers it again."""
-    return st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
+def _mount(key: str, tree: list[Any], clicked: Callable[[], None]) -> None:
+    """Send a tree to the browser, as bytes: other data Streamlit serializes twice and parses at every rerun."""
+    component = st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
+    data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    component(key=key, data=data, on_action_change=clicked)
 
 
 @cache

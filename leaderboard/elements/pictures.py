@@ -405,7 +405,7 @@ def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], lab
 
 def framed(drawing: Drawing, cls: str = "chart") -> list[Any]:
     """Serialize a chart like `Node.to_json`, so that `view.js` can render it."""
-    return ["div", cls, {}, "", None, {}, [drawing]]
+    return ["div", cls, [drawing]]
 
 
 STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }

@@ -180,7 +180,7 @@ class App:
         """The tree that was drawn under a key."""
         results = [e.proto for e in self.test.get("bidi_component") if e.proto.id.endswith(f"-{key}")]
         assert len(results) == 1, f"{key}: {[e.proto.id for e in self.test.get('bidi_component')]}"
-        return from_json(results[0].json)
+        return from_json(results[0].bytes)
 
     def has(self, key: str) -> bool:
         return any(e.proto.id.endswith(f"-{key}") for e in self.test.get("bidi_component"))

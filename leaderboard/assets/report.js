@@ -13,7 +13,7 @@ function place(parent, tree) {
 
 function sortable(parent, { tree, rows, orders }) {
   const at = box(parent, "part");
-  const show = (data) => view({ data, parentElement: at, setTriggerValue(_, action) {
+  const show = (data) => view({ data, parentElement: at, setTriggerValue(_, { action }) {
     const wanted = `${action.sort}|${action.order}`;
     if (!Object.hasOwn(orders, wanted)) return;
     const sorted = structuredClone(tree), table = sorted[2][0][2];

@@ -175,7 +175,7 @@ export default function (component) {
     root.hideTip = explainer(root, tip);
     root.rows = new Map();
     root.addEventListener("click", (event) => {
-      for (let at = event.target; at && at !== root; at = at.parentElement) if (at.does) return root.send(at.does);
+      for (let at = event.target; at && at !== root; at = at.parentElement) if (at.does) return root.send(at);
     });
     walker(root);
     stepper();
@@ -183,7 +183,7 @@ export default function (component) {
   }
   // A page sends bytes, whose text is compared and parsed only here; a report has its trees.
   const text = data instanceof Uint8Array ? new TextDecoder().decode(data) : JSON.stringify(data), hide = root.hideTip;
-  root.send = (action) => setTriggerValue("action", action);
+  root.send = (made) => setTriggerValue("action", { part: made.closest(".part")?.dataset.key ?? "", action: made.does });
   // A rerun that changes nothing must not disturb what the reader has opened, focused or scrolled to.
   if (root.drawn !== text) {
     const keyed = () => root.querySelectorAll("[data-key]");

@@ -342,10 +342,7 @@ def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node
         turned_rows = [position[key] for key in sorted_]
         for number in divided:
             turned_rows.insert(number, number)
-        turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {
-            "head": ["thead", "", [head.to_json()]],
-            "rows": turned_rows,
-        }
+        turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {"head": ["thead", "", [head.to_json()]], "rows": turned_rows}
     return {"tree": drawn, "rows": rows, "orders": turned}
 
 

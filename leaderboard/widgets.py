@@ -56,7 +56,8 @@ STYLE = (
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets are in a row. Selected values would be white on our light blue in dark mode."""
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets are in a row. Selected values would be
+white on our light blue in dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:

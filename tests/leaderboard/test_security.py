@@ -128,8 +128,8 @@ def only_listed(tree: Any) -> None:
 
 
 def without_pictures(tree: Any, drawings: list[Any]) -> Any:
-    drawings += [child for child in tree[2] if child[0] == "svg"]
-    rest = [child if isinstance(child, str) else without_pictures(child, drawings) for child in tree[2] if child[0] != "svg"]
+    drawings += [child for child in tree[2] if child[:1] == ["svg"]]
+    rest = [child if isinstance(child, str) else without_pictures(child, drawings) for child in tree[2] if child[:1] != ["svg"]]
     return [tree[0], tree[1], rest, *tree[3:]]
 
 

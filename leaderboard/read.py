@@ -284,6 +284,7 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
     return [boards.board(store, group, metrics=metrics) for group in groups if group]
 
 
+@st.cache_data(show_spinner=False, max_entries=8)
 def styled(at: Source) -> bool:
     """Return whether the style page has something to show."""
     # Most stores hold one style, which is known without a look at their runs.

@@ -334,7 +334,7 @@ def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node
         (positions of the rows). The divider row stays between methods and controls.
     """
     drawn = tree.to_json()
-    rows = _find_table(drawn)[2][6]
+    rows = _find_table(drawn)[2][2]
     divided = [number for number, row in enumerate(rows) if row[1] == "divider"]
     position = dict(zip(keys, (number for number in range(len(rows)) if number not in divided), strict=True))
     turned = {}
@@ -342,10 +342,7 @@ def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node
         turned_rows = [position[key] for key in sorted_]
         for number in divided:
             turned_rows.insert(number, number)
-        turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {
-            "head": ["thead", "", {}, "", None, {}, [head.to_json()]],
-            "rows": turned_rows,
-        }
+        turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {"head": ["thead", "", [head.to_json()]], "rows": turned_rows}
     return {"tree": drawn, "rows": rows, "orders": turned}
 
 
@@ -375,5 +372,5 @@ def sortable_matrix(whole: Export) -> dict[str, Any]:
 
 def _find_table(tree: list[Any]) -> list[Any]:
     """Return caption, head and body of the table in a tree."""
-    children: list[Any] = tree[6][0][6]
+    children: list[Any] = tree[2][0][2]
     return children

@@ -8,7 +8,7 @@ without effect is kept for `widgets.py` to show.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -63,6 +63,32 @@ def begin(page: str) -> None:
         _seen().add(_here())
     st.session_state[_VIEW] = {}
     st.session_state[_MISSES] = {}
+
+
+def fragment(own: Collection[str], stale: Callable[[], bool]) -> Callable[[Callable[[], None]], None]:
+    """Decorate a function that draws the changing part of a page: changes of its own parameters redraw only this part.
+
+    Args:
+        own: The part's parameters.
+        stale: Returns whether the rest of the page must be drawn again for another reason.
+    """
+
+    def decorate(draw: Callable[[], None]) -> None:
+        whole = [True]
+
+        @st.fragment
+        def drawn() -> None:
+            if not whole:
+                query, view = st.query_params.to_dict(), st.session_state[_VIEW]
+                others = any(query[name] != view[name] for name in query.keys() & view.keys() if name not in own)
+                if others or _OPENED in st.session_state or st.session_state[_MISSES] or stale():
+                    st.rerun()
+            whole.clear()
+            draw()
+
+        drawn()
+
+    return decorate
 
 
 def open_page(script: str, parameters: Mapping[str, str]) -> None:

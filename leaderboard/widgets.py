@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -47,15 +50,14 @@ STYLE = (
     f" @media (max-width: 640px) {{ body:not(:has({_OPEN} input:checked)) :is({_BARS}, [data-testid='stLayoutWrapper']:has(> {_BARS}))"
     " { display: none; } [data-testid='stMainBlockContainer'] { padding-top: 3.9rem; }"
     " [class*='st-key-split-'] > [data-testid='stLayoutWrapper'] > [data-testid='stHorizontalBlock'] { flex-direction: column-reverse; }"
-    " .st-key-summary { order: 1; }"
     f" {_BARS} [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
     f" {_BARS} [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
     " flex: 1 1 calc(50% - 0.3rem); } }"
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit: on a phone all bars of widgets are folded behind one switch, two widgets are in a row, and the line of counts is below
-the table. Selected values would be white on our light blue in dark mode."""
+"""For Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets are in a row. Selected values would be
+white on our light blue in dark mode."""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
@@ -85,7 +87,11 @@ def style() -> None:
 NAME = "ragmeter_view"
 
 
-def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] | None = None) -> None:
+Act = Callable[[Mapping[str, str | None]], None]
+_group: ContextVar[list[tuple[str, list[Any], Act | None]] | None] = ContextVar("group", default=None)
+
+
+def show(node: Node, key: str, act: Act | None = None) -> None:
     """Render a tree of elements on the Streamlit page.
 
     Args:
@@ -93,14 +99,24 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
         key: Key that is unique within the page.
         act: Called before the next rerun with the `action` of the clicked element.
     """
+    _show(node.to_json(), key, act)
 
-    def clicked() -> None:
-        action = st.session_state[key].get("action")
-        # The browser is not trusted either: only changes of text parameters get through.
-        if act is not None and isinstance(action, Mapping):
-            act({str(k): None if v is None else str(v) for k, v in action.items()})
 
-    _page_component()(key=key, data=node.to_json(), on_action_change=clicked)
+@contextmanager
+def together(key: str) -> Iterator[None]:
+    """Render everything that the block shows as one component: each component takes the browser some time.
+
+    The block must not draw widgets.
+    """
+    parts: list[tuple[str, list[Any], Act | None]] = []
+    token = _group.set(parts)
+    try:
+        yield
+    finally:
+        _group.reset(token)
+    if parts:
+        trees = [["div", "part", [tree], {"attributes": {"key": name}}] for name, tree, _ in parts]
+        _mount(["div", "stack", trees], key, {name: act for name, _, act in parts})
 
 
 def draw(drawing: Picture | None, key: str, name: str = "") -> None:
@@ -113,15 +129,33 @@ def draw(drawing: Picture | None, key: str, name: str = "") -> None:
     """
     if drawing is None:
         return
-    _page_component()(key=key, data=framed(drawing), on_action_change=lambda: None)
+    _show(framed(drawing), key, None)
     if name:
         with st.container(horizontal=True, horizontal_alignment="right"):
             offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
 
 
-def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
-    """Return the component; a new Streamlit runtime registers it again."""
-    return st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
+def _show(tree: list[Any], key: str, act: Act | None) -> None:
+    group = _group.get()
+    if group is None:
+        _mount(tree, key, {"": act})
+    else:
+        group.append((key, tree, act))
+
+
+def _mount(tree: list[Any], key: str, acts: Mapping[str, Act | None]) -> None:
+    """Send a tree to the browser, with what a click on each of its parts does."""
+
+    def clicked() -> None:
+        # The browser is not trusted either: only changes of text parameters get through.
+        match st.session_state[key].get("action"):
+            case {"part": str(part), "action": Mapping() as action} if (act := acts.get(part)) is not None:
+                act({str(k): None if v is None else str(v) for k, v in action.items()})
+
+    component = st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
+    # As bytes: other data Streamlit serializes twice, and parses at every rerun.
+    data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    component(key=key, data=data, on_action_change=clicked)
 
 
 @cache

@@ -13,12 +13,12 @@ function place(parent, tree) {
 
 function sortable(parent, { tree, rows, orders }) {
   const at = box(parent, "part");
-  const show = (data) => view({ data, parentElement: at, setTriggerValue(_, action) {
+  const show = (data) => view({ data, parentElement: at, setTriggerValue(_, { action }) {
     const wanted = `${action.sort}|${action.order}`;
     if (!Object.hasOwn(orders, wanted)) return;
-    const sorted = structuredClone(tree), table = sorted[6][0][6];
+    const sorted = structuredClone(tree), table = sorted[2][0][2];
     table[1] = orders[wanted].head;
-    table[2][6] = orders[wanted].rows.map((number) => rows[number]);
+    table[2][2] = orders[wanted].rows.map((number) => rows[number]);
     show(sorted);
   } });
   show(tree);

@@ -11,25 +11,27 @@ const SVG = "http://www.w3.org/2000/svg";
 const SHAPES = new Set("svg g line circle path text title".split(" "));
 const PLACES = new Set("viewBox x y x1 x2 y1 y2 cx cy r d class text-anchor role aria-label".split(" "));
 
-function drawing([tag, attributes, children]) {
+function vector([tag, attributes, children]) {
   if (!SHAPES.has(tag)) return document.createTextNode("");
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) if (PLACES.has(name)) made.setAttribute(name, value);
   if (tag === "svg") made.style.setProperty("--wide", Number(attributes.viewBox.split(" ")[2]) + "px");
   for (const child of children) {
     if (child[0] === "title" && typeof child !== "string") made.dataset.tip = child[2].join("");
-    else made.append(typeof child === "string" ? child : drawing(child));
+    else made.append(typeof child === "string" ? child : vector(child));
   }
   return made;
 }
 
-function element(row, send) {
-  if (row[0] === "svg") return drawing(row);
-  const [tag, classes, attributes, tip, action, numbers, children] = row;
+// What `drawing` holds: `old`, the table rows of the last tree by their JSON, and `rows`, those of this tree.
+function element(row, drawing) {
+  if (row[0] === "svg") return vector(row);
+  const [tag, classes, children, { attributes = {}, tip, action, numbers = {} } = {}] = row;
   if (!TAGS.has(tag)) return document.createTextNode("");
   const made = document.createElement(tag);
   if (classes) made.className = classes;
-  for (const [name, value] of Object.entries(attributes)) {
+  for (const name in attributes) {
+    const value = attributes[name];
     if (name === "href") {
       if (!/^https?:\/\//i.test(value)) continue;
       made.href = value;
@@ -39,7 +41,7 @@ function element(row, send) {
     else if (name === "open") made.open = Boolean(value);
     else if (NAMES[name]) made.setAttribute(NAMES[name], String(value));
   }
-  for (const [name, value] of Object.entries(numbers)) made.style.setProperty("--" + name, Number(value));
+  for (const name in numbers) made.style.setProperty("--" + name, Number(numbers[name]));
   if (tip) {
     made.dataset.tip = tip;
     made.classList.add("explained");
@@ -53,16 +55,26 @@ function element(row, send) {
   if (tag === "button") made.type = "button";
   // What scrolls can be reached with the Tab key.
   if (SCROLLS.test(classes)) made.tabIndex = 0;
-  if (action) made.addEventListener("click", () => send(action));
-  if (tag === "tbody" && children.length > LONG) growing(made, children, send);
-  else for (const child of children) made.append(typeof child === "string" ? child : element(child, send));
+  if (action) made.does = action;
+  if (tag === "tbody") {
+    if (children.length > LONG) growing(made, children, drawing);
+    else for (const child of children) made.append(line(child, drawing));
+  } else for (const child of children) made.append(typeof child === "string" ? child : element(child, drawing));
   const body = tag === "table" && children.find((child) => child[0] === "tbody");
-  if (body && body.at(-1).length > LONG) made.setAttribute("aria-rowcount", body.at(-1).length + 1);
+  if (body && body[2].length > LONG) made.setAttribute("aria-rowcount", body[2].length + 1);
+  return made;
+}
+
+// A row that was drawn before is used again: most changes leave most rows as they are.
+function line(row, drawing) {
+  const text = JSON.stringify(row), made = drawing.old.get(text) ?? element(row, drawing);
+  drawing.old.delete(text);
+  drawing.rows.set(text, made);
   return made;
 }
 
 // Rows of a long table are made when the reader comes near them.
-function growing(body, rows, send) {
+function growing(body, rows, drawing) {
   let made = 0;
   const near = new IntersectionObserver((seen) => {
     if (!seen.some((one) => one.isIntersecting)) return;
@@ -70,7 +82,7 @@ function growing(body, rows, send) {
     body.grow(made + STEP);
   }, { root: document.querySelector("[data-testid=stMain]"), rootMargin: "1500px 0px" });
   body.grow = (count) => {
-    while (made < Math.min(count, rows.length)) body.append(element(rows[made++], send));
+    while (made < Math.min(count, rows.length)) body.append(line(rows[made++], drawing));
     if (made < rows.length) near.observe(body.lastElementChild);
   };
   body.grow(STEP);
@@ -90,6 +102,7 @@ function neighbor(cell, [across, down]) {
 
 function stops(root) {
   for (const body of root.querySelectorAll("tbody")) {
+    for (const before of body.querySelectorAll("td[tabindex='0']")) before.tabIndex = -1;
     const first = body.querySelector("td[data-tip]");
     if (first) first.tabIndex = 0;
   }
@@ -160,20 +173,28 @@ export default function (component) {
     tip.setAttribute("aria-hidden", "true");
     parentElement.append(root, tip);
     root.hideTip = explainer(root, tip);
+    root.rows = new Map();
+    root.addEventListener("click", (event) => {
+      for (let at = event.target; at && at !== root; at = at.parentElement) if (at.does) return root.send(at);
+    });
     walker(root);
     stepper();
     addEventListener("beforeprint", () => root.querySelectorAll("tbody").forEach((body) => body.grow?.(Infinity)));
   }
-  const tree = JSON.stringify(data), hide = root.hideTip;
+  // A page sends bytes, whose text is compared and parsed only here; a report has its trees.
+  const text = data instanceof Uint8Array ? new TextDecoder().decode(data) : JSON.stringify(data), hide = root.hideTip;
+  root.send = (made) => setTriggerValue("action", { part: made.closest(".part")?.dataset.key ?? "", action: made.does });
   // A rerun that changes nothing must not disturb what the reader has opened, focused or scrolled to.
-  if (root.drawnTree !== tree) {
+  if (root.drawn !== text) {
     const keyed = () => root.querySelectorAll("[data-key]");
     const kept = new Map();
     for (const old of keyed()) kept.set(old.dataset.key, { open: old.open, left: old.scrollLeft, top: old.scrollTop,
       rows: old.querySelectorAll("tbody > tr").length });
     const focused = parentElement.activeElement?.dataset?.key;
     hide();
-    root.replaceChildren(element(data, (action) => setTriggerValue("action", action)));
+    const drawing = { old: root.rows, rows: new Map() };
+    root.replaceChildren(element(JSON.parse(text), drawing));
+    root.rows = drawing.rows;
     stops(root);
     for (const fresh of keyed()) {
       const was = kept.get(fresh.dataset.key);
@@ -184,7 +205,7 @@ export default function (component) {
       fresh.scrollTop = was.top;
     }
     if (focused) root.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-    root.drawnTree = tree;
+    root.drawn = text;
   }
   return hide;
 }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from results.boards.published import Comparison
-from results.boards.tables import settled, symmetric
+from results.boards.tables import minus, settled, symmetric
 from results.store.queries import Cost, RunRow
 
 NOTHING = "–"
@@ -175,7 +175,7 @@ def span(seconds_left: float) -> str:
 
 
 def _minus(text: str) -> str:
-    return text.replace("-", "−") if float(text) != 0 else text.replace("-", "")
+    return minus(text) if float(text) != 0 else text.replace("-", "")
 
 
 def parameters(number: int | None) -> str:

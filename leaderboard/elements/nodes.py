@@ -82,16 +82,14 @@ class Node:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> list[Any]:
-        """Serialize the element as `[tag, classes, attributes, tip, action, numbers, children]`, which `view.js` renders."""
-        return [
-            self.tag,
-            self.classes,
-            dict(self.attributes),
-            self.tip,
-            dict(self.action) if self.action else None,
-            dict(self.numbers),
-            [child if isinstance(child, str) else child.to_json() for child in self.children],
-        ]
+        """Serialize the element as `[tag, classes, children, more]`, which `view.js` renders.
+
+        `more` maps "attributes", "tip", "action" and "numbers" to what the element has of them; it is left out if it is empty.
+        """
+        every = {"attributes": self.attributes, "tip": self.tip, "action": self.action, "numbers": self.numbers}
+        more = {name: dict(value) if isinstance(value, Mapping) else value for name, value in every.items() if value}
+        children = [child if isinstance(child, str) else child.to_json() for child in self.children]
+        return [self.tag, self.classes, children, more] if more else [self.tag, self.classes, children]
 
     def texts(self) -> Iterator[str]:
         """Yield all texts below this element, in reading order."""
@@ -184,15 +182,17 @@ def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
     return el("section", el("h2", title), el("p", *prose(text)), el("ul", *commands) if commands else None, cls="message")
 
 
-def from_json(tree: str) -> Node:
+def from_json(tree: str | bytes) -> Node:
     """Rebuild an element from its JSON (`Node.to_json`), for tests and reports."""
     return _from_list(json.loads(tree))
 
 
 def _from_list(row: list[Any]) -> Node:
-    tag, classes, attributes, tip, action, numbers, children = row
+    tag, classes, children, *rest = row
+    more = rest[0] if rest else {}
     below = (child if isinstance(child, str) else _from_list(child) for child in children)
-    return el(tag, *below, cls=classes, tip=tip, action=action, numbers=numbers, **attributes)
+    attributes = more.pop("attributes", {})
+    return el(tag, *below, cls=classes, **more, **attributes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from leaderboard.elements.formats import Scale
-from results.boards.tables import to_csv
+from results.boards.tables import minus, to_csv
 from results.statistics.core import Difference, Estimate
 
 Drawing = list[Any]
@@ -375,7 +375,7 @@ def _grid(x: _Line, top: float, bottom: float, title: str) -> Drawing:
 
 
 def _write_tick(tick: float) -> str:
-    return f"{tick:,.10g}".replace("-", "−")
+    return minus(f"{tick:,.10g}")
 
 
 def shorten_name(text: str) -> str:
@@ -405,7 +405,7 @@ def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], lab
 
 def framed(drawing: Drawing, cls: str = "chart") -> list[Any]:
     """Serialize a chart like `Node.to_json`, so that `view.js` can render it."""
-    return ["div", cls, {}, "", None, {}, [drawing]]
+    return ["div", cls, [drawing]]
 
 
 STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }

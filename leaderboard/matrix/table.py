@@ -183,7 +183,7 @@ class _Layout:
     """Columns of a table besides its benchmarks; those with the same value in every row are omitted.
 
     Attributes:
-        pins, hides: Keys of rows.
+        pins: Keys of pinned rows.
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
         sources: Whether the origin of results is shown next to names.
@@ -193,7 +193,6 @@ class _Layout:
     """
 
     pins: Sequence[str]
-    hides: Sequence[str]
     milliseconds: bool
     costs: Collection[str]
     sources: bool
@@ -208,7 +207,6 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
     times = [value for value in spent["seconds"] if value is not None]
     return _Layout(
         [row.key for row in rows.pinned],
-        rows.hidden_keys,
         bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
         any(_other_sources(row) for row in board.rows),
@@ -344,12 +342,10 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
 
 
 def _name(board: Matrix, row: System, layout: _Layout) -> Node:
-    pinned, kept = row.key in layout.pins, [key for key in layout.pins if key != row.key]
+    pinned = row.key in layout.pins
     named = row.name == board.reference and not row.control
     marks = row_marks(row.runs.values(), reference=named)
     small, ours = aside(row), tuple(row.origins) == (OURS,)
-    pin = {"pin": ",".join(kept if pinned else [*kept, row.key])}
-    hide = {"hide": ",".join([*layout.hides, row.key])}
     return el(
         "th",
         el("span", _opener(row) if layout.live else el("span", row.name, cls="method", title=row.name), *marks, cls="top"),
@@ -357,8 +353,8 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
         el("span", small, cls="aside") if small else None,
         el(
             "span",
-            _act("unpin" if pinned else "pin", f"pin-{row.key}", pin, f"Keep {row.name} on top", str(pinned).lower()),
-            None if pinned else _act("hide", f"hide-{row.key}", hide, f"Hide {row.name}"),
+            _act("unpin" if pinned else "pin", f"pin-{row.key}", {"pin": row.key}, f"Keep {row.name} on top", str(pinned).lower()),
+            None if pinned else _act("hide", f"hide-{row.key}", {"hide": row.key}, f"Hide {row.name}"),
             cls="acts",
         )
         if layout.live
@@ -404,13 +400,8 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         el("span", formats.published(known, scale), cls="interval printed") if known else None,
         cls=f"number{' apart' if apart else ''}{' opens' if layout.live else ''}",
         tip=explained(shown, column, cell),
-        action=_questions(cell, column.metric) if layout.live else None,
+        action={"runs": cell.run.run} if layout.live else None,
     )
-
-
-def _questions(cell: Cell, metric: str | None) -> dict[str, str | None]:
-    """Return the target of a click on a cell: its questions, by its metric."""
-    return {"runs": cell.run.run, "board": board_key(cell.run), "metric": metric}
 
 
 def _reason(cell: Cell) -> Node:

@@ -16,6 +16,7 @@ from leaderboard.read import Source
 from leaderboard.views import board as board_table
 from leaderboard.views import verdict
 from leaderboard.widgets import (
+    Chosen,
     bar,
     choose,
     choose_papers,
@@ -28,6 +29,7 @@ from leaderboard.widgets import (
     refresh_while_running,
     segments,
     show,
+    together,
 )
 from results.boards.board import Board
 from results.boards.health import health_text
@@ -37,6 +39,8 @@ from results.boards.verdict_text import Headline
 from results.store.queries import UserError
 
 QUESTIONS_PAGE = "question.py"
+# Parameters that change only what is below the choice of the benchmark.
+BELOW = ("columns", "metric", "reference", "papers", "sort", "order")
 MATRIX, BENCHMARK = "matrix", "benchmark"
 VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
 
@@ -67,8 +71,13 @@ def _view(at: Source) -> str:
 def _benchmark() -> None:
     """Show one benchmark with every metric and resampled intervals."""
     chosen = choose()
-    if chosen is None:
-        return
+    if chosen is not None:
+        state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
+        refresh_while_running(chosen.at, chosen.runs)
+
+
+def _below(chosen: Chosen) -> None:
+    """Draw what depends on metrics, reference and order: the table and the chart."""
     focus_column, family_column, reference_column = bar("shown", 3)
     with family_column:
         names = list(chosen.families)
@@ -87,21 +96,18 @@ def _benchmark() -> None:
 
     ranked = read.ranked(chosen.at, chosen.experiment, chosen.group, base, focus)
     bands = ranked.bands
-    if ranked.verdict is not None:
-        show(verdict.one_line(Headline(ranked.verdict)), "verdict")
-    show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
-    show(
-        board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers),
-        "board",
-        state.act(("sort", "order"), matrix.PAGES),
-    )
-    show(_legend(board, ranked=bool(bands)), "legend")
-    show(el("h2", f"{chosen.label(focus)} with 95 % intervals", cls="section"), "chart-title")
     drawing = board_table.intervals(board, rows, focus, chosen.definitions)
-    draw(drawing, "chart")
+    with together("content"):
+        if ranked.verdict is not None:
+            show(verdict.one_line(Headline(ranked.verdict)), "verdict")
+        show(_summary(board), "summary")
+        table = board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers)
+        show(table, "board", state.act(("sort", "order"), matrix.PAGES))
+        show(_legend(board, ranked=bool(bands)), "legend")
+        show(el("h2", f"{chosen.label(focus)} with 95 % intervals", cls="section"), "chart-title")
+        draw(drawing, "chart")
     _links(board, drawing)
-    refresh_while_running(chosen.at, chosen.runs)
 
 
 def _summary(board: Board) -> Node:

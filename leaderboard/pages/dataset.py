@@ -8,7 +8,7 @@ from leaderboard import read, state
 from leaderboard.elements.nodes import el
 from leaderboard.read import Source
 from leaderboard.views import dataset as dataset_view
-from leaderboard.widgets import as_page, permalink, show, tell
+from leaderboard.widgets import as_page, permalink, show, tell, together
 from results.store.provenance import DatasetFacts
 
 # Questions shown at a time.
@@ -28,7 +28,7 @@ def render(at: Source) -> None:
     show(dataset_view.overview(results, chosen), "datasets", state.act(("dataset", "start")))
     dataset = results[keys.index(chosen)]
     left, right = st.columns([1, 1], gap="medium")
-    with left:
+    with left, together("about"):
         show(dataset_view.card(dataset), "card")
         show(dataset_view.contamination(dataset), "contamination")
     with right:
@@ -39,9 +39,10 @@ def render(at: Source) -> None:
 def _samples(at: Source, dataset: DatasetFacts) -> None:
     start = state.number("start") % max(1, dataset.questions)
     state.settle("start", str(start) if start else "")
-    show(el("h2", "Some of its questions", cls="section"), "samples-title")
-    rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
-    show(dataset_view.sampled(rows), "samples")
+    with together("questions"):
+        show(el("h2", "Some of its questions", cls="section"), "samples-title")
+        rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
+        show(dataset_view.sampled(rows), "samples")
     if dataset.questions > SAMPLES:
         st.button(
             "Others",

@@ -9,7 +9,7 @@ from leaderboard.elements.nodes import el, message
 from leaderboard.read import Source
 from leaderboard.views import battles
 from leaderboard.views import judge as judge_view
-from leaderboard.widgets import as_page, bar, draw, permalink, show, tell
+from leaderboard.widgets import as_page, bar, draw, permalink, show, tell, together
 from results.boards.board import Board
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard
@@ -34,8 +34,10 @@ def render(at: Source) -> None:
     if result.card["kind"] == "pair":
         _battles(at, judge)
     else:
-        _controls(at, judge)
-    _trust(at, result)
+        with together("controls"):
+            _controls(at, judge)
+    with together("trust"):
+        _trust(at, result)
     permalink()
 
 
@@ -115,11 +117,12 @@ def _battles(at: Source, judge: str) -> None:
     if criterion is None:
         show(message("Nothing can be judged here", "The questions of this benchmark lack the fields that the judge needs."), "none")
         return
-    _placed(chosen, [board for board in boards if board is not chosen], criterion)
-    show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
-    show(battles.rates(chosen, criterion), "matrix")
-    show(battles.basis_note(chosen, criterion), "basis")
-    show(el("p", f"{chosen.questions:,} questions. {battles.MATRIX_NOTE}", cls="note"), "matrix-note")
+    with together("battles"):
+        _placed(chosen, [board for board in boards if board is not chosen], criterion)
+        show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
+        show(battles.rates(chosen, criterion), "matrix")
+        show(battles.basis_note(chosen, criterion), "basis")
+        show(el("p", f"{chosen.questions:,} questions. {battles.MATRIX_NOTE}", cls="note"), "matrix-note")
     _strengths(chosen, criterion)
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from leaderboard import read, state, widgets
-from leaderboard.elements.formats import ALL_RUNS
+from leaderboard.elements.formats import ALL_RUNS, board_key
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
-from leaderboard.matrix.rows import PAGE, best_first, default_order, sort_columns, visible_rows
+from leaderboard.matrix.rows import PAGE, VisibleRows, best_first, default_order, sort_columns, visible_rows
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
 from leaderboard.views import verdict
-from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
-from results.boards.matrix import Correction, Matrix
+from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell, together
+from results.boards.matrix import Matrix
 from results.boards.names import is_called
 from results.boards.systems import COSTS
 
 # What clicks in the table may change.
+BELOW = ("reference", "correction", "find", "sort", "order", "first", "pin", "hide", "papers", *widgets.FILTERS)
+"""Parameters that change only what is below the first row of widgets."""
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)
 METHODS_PAGE, QUESTIONS_PAGE = "method.py", "question.py"
 PAGES = {"method": METHODS_PAGE, "runs": QUESTIONS_PAGE}
@@ -46,7 +47,7 @@ class Request:
 
 def render(at: Source) -> None:
     """Draw the start page: the overview matrix of methods against benchmarks."""
-    first, second = bar("shown", [3, 3, 2, 3]), bar("compared", [3, 3, 3, 2, 2], align="bottom")
+    first = bar("shown", [3, 3, 2, 3])
     with first[0]:
         experiment = experiment_box(at)
     with first[1]:
@@ -66,12 +67,7 @@ def render(at: Source) -> None:
     with first[3]:
         measure = widgets.choose_measure(family, metrics, definitions)
     query = Request(at, experiment, setting, family, measure)
-    able = [row.name for row in read.entrants(*query.scope).rows if not row.control]
-    with second[0]:
-        reference = widgets.choose_reference(able, _default_reference(at, experiment, able))
-    with second[1]:
-        correction = widgets.choose_correction()
-    _below(query, reference, correction, second[2:])
+    state.fragment(BELOW, lambda: read.source() != at)(lambda: _below(query))
     refresh_while_running(at, known.running)
 
 
@@ -80,15 +76,21 @@ def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) 
     return next((name for name in able if query and is_called(name, query)), NO_REFERENCE)
 
 
-def _below(query: Request, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
-    """Search, filters, exports, and the table."""
-    with bar[0]:
+def _below(query: Request) -> None:
+    """Draw reference, search, filters, exports, and the table."""
+    compared = bar("compared", [3, 3, 3, 2, 2], align="bottom")
+    able = [row.name for row in read.entrants(*query.scope).rows if not row.control]
+    with compared[0]:
+        reference = widgets.choose_reference(able, _default_reference(query.at, query.experiment, able))
+    with compared[1]:
+        correction = widgets.choose_correction()
+    with compared[2]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
     result, names = read.entrants(*query.scope), read.setting_of(*query.scope[:3]).names
     filters = widgets.filters_of_url(result.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
     datasets = widgets.datasets_of_url(labels)
-    with bar[1]:
+    with compared[3]:
         papers = widgets.draw_filters(labels, result.choices, filters.active + (len(datasets) < len(labels)))
     board, verdicts = read.matrix_of(*query.scope, tuple(datasets), filters, reference, correction)
     definitions = {**read.definitions(query.at), **COSTS}
@@ -99,26 +101,30 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     part = visible_rows(board, order, pinned, hidden, words, state.number("first"))
     whole = visible_rows(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, whole, order, _title(query.experiment, shown), papers)
-    with bar[2]:
+    with compared[4]:
         offer(
             "ragmeter-board",
             {"csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export), "tex": lambda: exports.latex(export)},
         )
-    if (line := verdict.first_line(verdicts)) is not None:
-        show(line, "verdict")
-    show(_summary(board, len(result.rows) - len(board.rows)), "summary")
-    if filters.active and all(row.control for row in board.rows):
-        _nobody()
-        return
-    if not board.cells:
-        text = "None of these benchmarks was scored on the chosen metrics. Choose others above."
-        tell("No result of this kind", text)
-        return
-    if not (part.pinned or part.rows or part.controls):
-        text = f"{len(board.rows):,} methods match the filters, but none with these words in its name is shown."
-        tell("No method matches", text)
+    with together("content"):
+        if (line := verdict.first_line(verdicts)) is not None:
+            show(line, "verdict")
+        show(_summary(board, len(result.rows) - len(board.rows)), "summary")
+        if filters.active and all(row.control for row in board.rows):
+            _nobody()
+        elif not board.cells:
+            text = "None of these benchmarks was scored on the chosen metrics. Choose others above."
+            tell("No result of this kind", text)
+        else:
+            _table(shown, part, order, papers=papers)
+
+
+def _table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -> None:
+    if part.pinned or part.rows or part.controls:
+        show(draw_matrix(shown, part, order, papers=papers), "matrix", _act(shown.board, part))
     else:
-        show(draw_matrix(shown, part, order, papers=papers), "matrix", state.act(ACTS, PAGES))
+        text = f"{len(shown.board.rows):,} methods match the filters, but none with these words in its name is shown."
+        tell("No method matches", text)
     turning = pager(part, PAGE)
     if turning is not None:
         show(turning, "pager", state.act(ACTS))
@@ -127,6 +133,25 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     if (below := overall(shown)) is not None:
         show(below, "overall")
     show(legend(shown), "legend")
+
+
+def _act(board: Matrix, part: VisibleRows) -> Callable[[Mapping[str, str | None]], None]:
+    """Return what a click in the table does; its rows know neither the other pinned and hidden rows nor a run's metric."""
+    act, pinned = state.act(ACTS, PAGES), [row.key for row in part.pinned]
+
+    def clicked(action: Mapping[str, str | None]) -> None:
+        changes = dict(action)
+        if key := action.get("pin"):
+            changes["pin"] = ",".join([*(name for name in pinned if name != key), *([key] if key not in pinned else [])])
+        if key := action.get("hide"):
+            changes["hide"] = ",".join([*part.hidden_keys, key])
+        if run := action.get("runs"):
+            columns = {column.key: column.metric for column in board.columns}
+            cells = ((cell.run, columns[key]) for (_, key), cell in board.cells.items() if cell.run.run == run)
+            changes |= {name: value for row, metric in cells for name, value in (("board", board_key(row)), ("metric", metric))}
+        act(changes)
+
+    return clicked
 
 
 def _order(board: Matrix) -> Order:

@@ -13,7 +13,7 @@ from leaderboard.elements.pictures import plot
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission, timeline
-from leaderboard.widgets import as_page, bar, draw, permalink, show, tell
+from leaderboard.widgets import as_page, bar, draw, permalink, show, tell, together
 from results.boards.systems import contaminated_by
 from results.gate.timeline import Line, Point, timelines, worth_showing
 from results.store import checkpoints, provenance
@@ -56,7 +56,8 @@ def render(at: Source) -> None:
         family = state.select("Metrics", "family", list(groups), MAIN, show=lambda name: f"{name} metrics")
     used = _made_with(at, own)
     _show_timeline(at, runs, used)
-    _show_results(at, method, runs, tuple(groups[family]))
+    with together("all-results"):
+        _show_results(at, method, runs, tuple(groups[family]))
     _show_checkpoints(at, runs, own, used)
     permalink()
 
@@ -126,15 +127,17 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
 
 def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
     if own:
-        show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
-        show(history_view.checkpoints(own, used), "checkpoints")
+        with together("all-checkpoints"):
+            show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
+            show(history_view.checkpoints(own, used), "checkpoints")
         _show_curves(own)
     mine = {run.run for run in runs}
     decided = [decision for decision in source.decisions(at) if mine & {decision.baseline, decision.candidate}]
     if decided:
-        show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
-        named = {run.run: run for group in source.run_groups(at, None) for run in group}
-        show(history_view.decisions(decided, named, source.definitions(at)), "gate")
+        with together("decisions"):
+            show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
+            named = {run.run: run for group in source.run_groups(at, None) for run in group}
+            show(history_view.decisions(decided, named, source.definitions(at)), "gate")
 
 
 def _show_curves(own: list[Checkpoint]) -> None:

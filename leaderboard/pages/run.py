@@ -12,7 +12,7 @@ from leaderboard.elements.formats import ALL_RUNS
 from leaderboard.elements.nodes import el
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
-from leaderboard.widgets import as_page, bar, permalink, show, show_running, tell
+from leaderboard.widgets import as_page, bar, permalink, show, show_running, tell, together
 from results.boards.compare import Diff, diff
 from results.store import checkpoints
 from results.store.queries import RunRow, UserError, running
@@ -59,13 +59,14 @@ def render(at: Source) -> None:
     run = _list(at, every)
     if run is None:
         return
-    show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
-    show(diff_view.made(run, read.index_cost(at, run.run)), "made")
-    used = diff_view.weights([checkpoint for checkpoint in read.known_checkpoints(at) if checkpoints.made_with(run, checkpoint.sha256)])
-    if used is not None:
-        show(used, "weights")
-    for number, fold in enumerate(diff_view.folds(run)):
-        show(fold, f"fold-{number}")
+    with together("origin"):
+        show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
+        show(diff_view.made(run, read.index_cost(at, run.run)), "made")
+        used = diff_view.weights([checkpoint for checkpoint in read.known_checkpoints(at) if checkpoints.made_with(run, checkpoint.sha256)])
+        if used is not None:
+            show(used, "weights")
+        for number, fold in enumerate(diff_view.folds(run)):
+            show(fold, f"fold-{number}")
     _differences(at, run, every)
     permalink()
 
@@ -154,20 +155,21 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
         show(el("p", "You then see settings, numbers and answers of both side by side.", cls="note"), "diff-none")
         return
     result = _diff(at, run.run, second, (run, others[second]))
-    show(el("p", f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)}).", cls="note"), "diff-who")
-    show(diff_view.settings(result.settings), "settings")
-    definitions = read.definitions(at)
-    if result.unpaired:
-        show(el("p", f"The numbers are not paired: {result.unpaired}.", cls="note"), "unpaired")
-    for line in result.read:
-        show(el("p", line, cls="note"), f"read-{line}")
-    if result.numbers:
-        show(diff_view.numbers(result, definitions), "numbers")
-    if result.by is not None and result.questions:
-        more = f", {len(result.questions)} of {result.apart:,}" if result.apart > len(result.questions) else ""
-        show(el("h3", f"Where they differ most on {formats.metric_label(result.by)}{more}"), "apart-title")
-        show(diff_view.questions(result, definitions), "apart")
-    show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
+    with together("differences"):
+        show(el("p", f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)}).", cls="note"), "diff-who")
+        show(diff_view.settings(result.settings), "settings")
+        definitions = read.definitions(at)
+        if result.unpaired:
+            show(el("p", f"The numbers are not paired: {result.unpaired}.", cls="note"), "unpaired")
+        for line in result.read:
+            show(el("p", line, cls="note"), f"read-{line}")
+        if result.numbers:
+            show(diff_view.numbers(result, definitions), "numbers")
+        if result.by is not None and result.questions:
+            more = f", {len(result.questions)} of {result.apart:,}" if result.apart > len(result.questions) else ""
+            show(el("h3", f"Where they differ most on {formats.metric_label(result.by)}{more}"), "apart-title")
+            show(diff_view.questions(result, definitions), "apart")
+        show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:

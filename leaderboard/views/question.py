@@ -9,6 +9,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, metric_head, plain_table
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
+from results.boards.tables import minus
 from results.store import records
 from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
 
@@ -232,7 +233,7 @@ def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
         el("span", str(number), cls="rank"),
         el("span", name, cls="title"),
         el("span", "not in the corpus", cls="badge", title="No passage matches this text") if item.get("matched") == [] else None,
-        el("span", f"{item['score']:.4g}".replace("-", "−"), cls="score", title="The system's own score") if "score" in item else None,
+        el("span", minus(f"{item['score']:.4g}"), cls="score", title="The system's own score") if "score" in item else None,
     ]
     text = passage_text(item["text"], (), ()).render(f"context-{at}")
     url = el("p", item["url"], cls="aside") if item.get("url") else None
@@ -300,7 +301,7 @@ def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, gold
         el("span", *(_title(item.title, golds) if item.title else _beginning(text) or [item.id]), cls="title"),
         badge("✓ gold", "gold", "The dataset names this as evidence for the answer") if gold else None,
         el("span", "has answer", cls="badge answer", title="It contains an accepted answer") if holds else None,
-        el("span", f"{item.score:.4g}".replace("-", "−"), cls="score", title="The method's own score"),
+        el("span", minus(f"{item.score:.4g}"), cls="score", title="The method's own score"),
     ]
     cls = "passage is-gold" if gold else "passage"
     if not item.title and text.text and text.length <= _BEGINNING:

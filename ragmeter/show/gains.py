@@ -22,7 +22,7 @@ import numpy as np
 from methods.models.weights import POCKET, SHIPPED
 from results.boards.board import Board, Cell, boards
 from results.boards.names import base_name, is_called
-from results.boards.tables import labels, mark, plus_minus
+from results.boards.tables import labels, mark, minus, plus_minus
 from results.statistics.difference import CLAIM_CLUSTERS, NEW_TRAININGS
 from results.statistics.tested import FEWEST_CLUSTERS
 from results.store import queries
@@ -81,8 +81,8 @@ class Against:
 
     @property
     def by_set(self) -> str:
-        """Format the differences in the sets: `+5.1, -0.2, +6.9`; empty if not requested."""
-        return ", ".join(f"{round(value * self.cell.scale, 9):+.1f}" for value in self.sets)
+        """Format the differences in the sets: `+5.1, −0.2, +6.9`; empty if not requested."""
+        return minus(", ".join(f"{round(value * self.cell.scale, 9):+.1f}" for value in self.sets))
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as a JSON object of fractions; None without a difference."""

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ragmeter.show.board_text import shown_share
 from ragmeter.show.console import listing, out
+from results.boards.tables import minus
 from results.judging.judge_card import Corrected, JudgeCard
 from results.statistics.judges import Agreement
 from results.store.store import shortened
@@ -70,7 +71,7 @@ def _biases(card: JudgeCard) -> Iterable[tuple[str, ...]]:
             yield "first shown wins (fair: 50)", by, shown_share(first), f"{first.n:,}", ""
     for by, longer in card.longer.items():
         if longer.decided:
-            doubling = f"{longer.per_doubling.value:+.2f} log-odds per doubling"
+            doubling = minus(f"{longer.per_doubling.value:+.2f}") + " log-odds per doubling"
             yield "the longer answer wins", by, shown_share(longer.longer_wins), f"{longer.decided:,}", doubling
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ragmeter.show.console import listing, out
 from results.boards.style import CurveTable, Gap, GapTable, MethodGaps
-from results.boards.tables import labels, plus_minus, stars
+from results.boards.tables import labels, minus, plus_minus, stars
 from results.statistics.core import Difference, Estimate
 
 ABSENT = "–"
@@ -33,7 +33,7 @@ def show_gaps(tables: Sequence[GapTable]) -> None:
     heads = labels([table.metric for table in tables])
     for table in tables:
         out.print(Text(f"{heads[table.metric]}", style="bold") + Text(f"  {table.base}, setting {table.setting}"))
-        average = [("(mean gap)", name, "", f"{table.scale * value:+.1f}", *[""] * 7) for name, value in table.average.items()]
+        average = [("(mean gap)", name, "", minus(f"{table.scale * value:+.1f}"), *[""] * 7) for name, value in table.average.items()]
         lines = [_gap_line(table, row, gap) for row in table.rows for gap in row.gaps]
         listing(_HEADS, [*lines, *average], empty="no method was scored on this metric", keys=2)
         out.print()
@@ -68,7 +68,7 @@ def _gap_line(table: GapTable, row: MethodGaps, gap: Gap) -> tuple[str, ...]:
         plus_minus(row.formal.value, row.formal.low, row.formal.high, scale=scale),
         _signed(result.gap, scale),
         beyond,
-        ABSENT if math.isnan(gap.relative) else f"{100 * gap.relative:+.1f} %",
+        ABSENT if math.isnan(gap.relative) else minus(f"{100 * gap.relative:+.1f} %"),
         ABSENT if math.isnan(result.p_holm) else f"{result.p_holm:.3f}",
         *content,
     )

@@ -654,7 +654,7 @@ class Compared:
             self.metric,
             tables.plus_minus(ours.value, ours.low, ours.high) if ours and ours.n else "–",
             printed,
-            "–" if result.gap is None else f"{100 * result.gap:+.1f}",
+            "–" if result.gap is None else tables.minus(f"{100 * result.gap:+.1f}"),
             result.status,
             "; ".join(map(str, result.differs)),
             f"{figure.source}: {figure.method}",

@@ -77,6 +77,11 @@ def _judged_by(result: re.Match[str]) -> str:
     return f" ({result[1]})" if result[1] else ""
 
 
+def minus(text: str) -> str:
+    """Write a formatted number with the minus sign of texts for people; JSON and CSV keep the hyphen."""
+    return text.replace("-", "−")
+
+
 def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0, *, sides: bool = False) -> str:
     """Format a value with its interval, × 100: `63.4 ± 4.2`, or `99.0 [94.6, 100.0]` if the interval is asymmetric.
 
@@ -90,8 +95,8 @@ def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scal
     """
     if scale == 1 and not ordinary(value, low, high):
         form = form.replace(".1f", ".3g")
-        return form.format(value) + ("" if math.isnan(low) else f" [{form.format(low)}, {form.format(high)}]")
-    shown = form.format(settled(scale * value))
+        return minus(form.format(value) + ("" if math.isnan(low) else f" [{form.format(low)}, {form.format(high)}]"))
+    shown = minus(form.format(settled(scale * value)))
     if math.isnan(low) or math.isnan(high):
         return shown
     if symmetric(value, low, high, scale):
@@ -146,7 +151,7 @@ def _bound(number: float, signs: str = "") -> str:
         return "−∞" if number < 0 else "∞"
     number = settled(number)
     text = f"{number:{signs}.1f}"
-    return text if float(text) or not number else f"{number:{signs}.1g}"
+    return minus(text if float(text) or not number else f"{number:{signs}.1g}")
 
 
 def settled(number: float) -> float:

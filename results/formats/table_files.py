@@ -209,8 +209,8 @@ def _latex(row: Row | None, cell: Cell | None, best: float | None) -> str:
         higher = cell.difference is not None and cell.difference.value > 0
         text += f"^{{{stars}}}" if higher else f"_{{{stars}}}"
     text += r"^{\dagger}" if cell.apart and not row.control else ""
-    around = around.replace("±", r"\pm").replace("−", "-").replace("∞", r"\infty")
-    return "$" + r"\,".join(filter(None, (text, around, bracketed(cell)))) + "$"
+    around = around.replace("±", r"\pm").replace("∞", r"\infty")
+    return "$" + r"\,".join(filter(None, (text, around, bracketed(cell)))).replace("−", "-") + "$"
 
 
 def _below(boards: Sequence[Board]) -> list[str]:

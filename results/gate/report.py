@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.core.errors import counted
 from benchmarks.core.unseen import printable
-from results.boards.tables import markdown_text, to_markdown
+from results.boards.tables import markdown_text, minus, to_markdown
 from results.gate.many import ManyGates
 from results.gate.verdicts import Gate, Verdict
 
@@ -40,11 +40,11 @@ def points(value: float | None, *, signed: bool = False, bars: Sequence[float] =
     decimals = next(
         (few for few in range(2, _DECIMALS) if all(number == bar or round(number, few) != round(bar, few) for bar in others)), _DECIMALS
     )
-    return f"{number:{'+' if signed else ''}.{decimals}f}"
+    return minus(f"{number:{'+' if signed else ''}.{decimals}f}")
 
 
 def interval(verdict: Verdict) -> str:
-    """Format the difference with its interval, for example `-1.20 [-2.31, -0.10]`, × 100, in the metric's own direction."""
+    """Format the difference with its interval, for example `−1.20 [−2.31, −0.10]`, × 100, in the metric's own direction."""
     return _interval(verdict.change, verdict.decision.margin)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -177,12 +178,20 @@ class App:
 
     def part(self, key: str) -> Node:
         """Return the tree that was drawn under a key."""
-        results = [e.proto for e in self.test.get("bidi_component") if e.proto.id.endswith(f"-{key}")]
-        assert len(results) == 1, f"{key}: {[e.proto.id for e in self.test.get('bidi_component')]}"
-        return from_json(results[0].json)
+        results = [tree for name, tree in self._parts() if name == key]
+        assert len(results) == 1, f"{key}: {[name for name, _ in self._parts()]}"
+        return from_json(json.dumps(results[0]))
 
     def has(self, key: str) -> bool:
-        return any(e.proto.id.endswith(f"-{key}") for e in self.test.get("bidi_component"))
+        return any(name == key for name, _ in self._parts())
+
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        """Keys and trees of components, and of what they show together."""
+        for element in self.test.get("bidi_component"):
+            tree = json.loads(element.proto.bytes or "null")
+            yield re.sub(r"^.*?-[0-9a-f]{32}-", "", element.proto.id), tree
+            if tree and tree[1] == "stack":
+                yield from ((part[3]["attributes"]["key"], part[2][0]) for part in tree[2] if part[1] == "part")
 
     def choose(self, label: str, value: str) -> App:
         next(box for box in self.test.selectbox if box.label == label).set_value(value).run()

@@ -333,7 +333,7 @@ def test_notebook_table_shows_every_method_with_value_and_difference(results: Re
     shown = Cells(results._repr_html_())
     assert shown.rows[0] == ["method", "em", "f1", "recall@5"]
     assert [row[0] for row in shown.rows[1:]] == ["bm25 (reference)", "random", "gold_answer (control)"]
-    assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[[\d.]+, [\d.]+\])\(-\d+\.\d (± \d+\.\d|\[[-+.\d]+, [-+.\d]+\])\**\)", shown.rows[2][3])
+    assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[[\d.]+, [\d.]+\])\(−\d+\.\d (± \d+\.\d|\[[+−.\d]+, [+−.\d]+\])\**\)", shown.rows[2][3])
     assert shown.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "br", "p", "b"}
     first, *_ = headlines(results.verdicts)
     assert results._repr_html_().startswith(html(first))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import MAIN, PERCENT, board_key
+from leaderboard.elements.formats import MAIN, PERCENT
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.matrix import exports, overall
 from leaderboard.matrix.exports import CSV_COLUMNS, Export
@@ -169,14 +169,12 @@ def test_column_heads_sort_and_open_the_board_of_a_benchmark(shown: Shown) -> No
     assert opener.action["metric"] == "em#v1"
 
 
-def test_pinning_and_hiding_keep_earlier_pins_and_hidden_rows(shown: Shown) -> None:
+def test_rows_offer_to_pin_unpin_and_hide_themselves(shown: Shown) -> None:
     keys = [row.key for row in shown.board.rows]
     part = visible_rows(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
     result = draw_matrix(shown, part, Order("method", False))
     actions = [node.action for node in result.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
-    assert {"pin": ""} in actions  # unpins the only one
-    assert {"pin": f"{keys[0]},{keys[2]}"} in actions
-    assert {"hide": f"{keys[1]},{keys[2]}"} in actions
+    assert actions[:3] == [{"pin": keys[0]}, {"pin": part.rows[0].key}, {"hide": part.rows[0].key}]  # what is pinned cannot be hidden
     turning = pager(part, 25)
     assert turning is not None
     assert "1 hidden" in text(turning)
@@ -213,7 +211,7 @@ def test_cells_link_to_their_questions_only_on_a_page(shown: Shown, tree: Node, 
     order = Order("method", False)
     cell = next(cell for cell in shown.board.line(visible_rows(shown.board, order, [], [], "", 0).rows[0]) if cell is not None)
     opened = [node.action for node in tree.find(tag="td") if node.action]
-    assert {"runs": cell.run.run, "board": board_key(cell.run), "metric": "em#v1"} in opened
+    assert {"runs": cell.run.run} in opened
     assert len(opened) == len(shown.board.cells)
     assert not [node for node in export.tree.find() if node.action and not node.action.keys() >= {"sort"}]
 

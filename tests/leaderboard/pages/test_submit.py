@@ -58,7 +58,7 @@ def test_submission_page_states_that_the_server_is_read_only(sent: Any, monkeypa
     monkeypatch.setenv("RAGMETER_STORE", str(sent.folder))
     script = Path(intake.__file__).parent / "pages" / "submit.py"
     test = testing.AppTest.from_file(str(script), default_timeout=60).run()
-    response = "".join(element.proto.json for element in test.get("bidi_component"))
+    response = "".join(element.proto.bytes.decode() for element in test.get("bidi_component"))
     assert "read-only" in response
     assert "--allow-submissions" in response
     assert not test.file_uploader
@@ -281,7 +281,7 @@ def test_api_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> No
     stored = hand_over(Draft(sent.predictions, card), sent.folder, keep=True)
     page = app(sent.folder).open("runs", run=str(stored.run), experiment="*")
     assert not page.test.exception
-    drawn = "".join(element.proto.json for element in page.test.get("bidi_component"))
+    drawn = "".join(element.proto.bytes.decode() for element in page.test.get("bidi_component"))
     assert "my-method@1" in drawn
     assert "hunter2" not in drawn
     assert HIDDEN in drawn

@@ -185,7 +185,7 @@ def test_gain_is_claimed_only_if_every_set_of_worlds_confirms_it(last: float, ve
     gain = Gain("ARK", board, "recall@5", item, None, item.cell, ("whole passages", replace(item, name="whole")))
     assert gain.significant == (verdict == AHEAD)
     assert "whole passages, whole (" in gain.sentence()
-    assert gain.significant or "-12.0" in gain.why_not()
+    assert gain.significant or "−12.0" in gain.why_not()
     assert in_sets(store, board, "base-fingerprint", "recall@5#v2") == ()
 
 

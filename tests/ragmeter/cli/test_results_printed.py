@@ -25,8 +25,8 @@ pytestmark = pytest.mark.slow
 QUESTIONS = 60
 SHIFTS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.2)
 METRICS = ("em", "f1", "recall@5", "perplexity")
-NUMBER = r"[-+−]?(?:\d+(?:\.\d+)?|∞)(?:e-\d+)?"
-DIFFERENCE = re.compile(rf"  ([-+]\d+\.\d)(?: ± ({NUMBER})| \[({NUMBER}), ({NUMBER})\])(\*{{0,2}})  ")
+NUMBER = r"[-+−]?(?:\d+(?:\.\d+)?|∞)(?:e[-−]\d+)?"
+DIFFERENCE = re.compile(rf"  ([+−]\d+\.\d)(?: ± ({NUMBER})| \[({NUMBER}), ({NUMBER})\])(\*{{0,2}})  ")
 GATED = re.compile(rf"  difference ({NUMBER}) \[({NUMBER}), ({NUMBER})\], margin ({NUMBER})pp")
 
 

@@ -263,6 +263,7 @@ def test_stars_intervals_and_detectable_differences_of_printed_tables_agree(crow
 
 def read(text: str) -> tuple[float, float]:
     """Return the interval that a printed value states."""
+    text = text.replace("−", "-")
     value = float(text.split(" ")[0])
     if " ± " in text:
         half = float(text.split(" ± ")[1])
@@ -286,4 +287,5 @@ def test_interval_with_unequal_sides_is_printed_with_its_bounds() -> None:
     assert plus_minus(1.0, 0.735, 1.0) == "100.0 [73.5, 100.0]"
     assert plus_minus(0.634, 0.592, 0.676) == "63.4 ± 4.2"
     assert plus_minus(0.02, 0.0001, 0.04, "{:+.1f}") == "+2.0 [+0.01, +4.0]"
+    assert plus_minus(-0.02, -0.05, 0.0, "{:+.1f}") == "−2.0 [−5.0, +0.0]"
     assert plus_minus(0.99, 0.946, 1.0, sides=True) == "99.0 −4.4/+1.0"

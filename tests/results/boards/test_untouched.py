@@ -119,7 +119,7 @@ def test_comparison_shows_values_and_difference_without_the_questions(store: Sto
     first, second = (queries.find_run(store, f"{name}-fingerprint") for name in ("ours", "plain"))
     lines = diff(store, first, second, questions=0).read
     assert any(line.startswith("first: 40 of 100 questions") and "without them 50.0" in line for line in lines)
-    assert any("other 60 questions" in line and "-10.0" in line for line in lines)
+    assert any("other 60 questions" in line and "−10.0" in line for line in lines)
     assert compare(store, [first, second], F1).read[-1] == lines[-1]
     assert list(diff(store, first, second, questions=0).to_json()["questions_read"]) == list(lines)
 

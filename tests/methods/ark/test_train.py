@@ -167,7 +167,7 @@ def test_from_documents_to_a_checkpoint_that_sentence_transformers_loads(
 
 
 @pytest.mark.slow
-def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
+def test_artifacts_record_chunks_scores_and_parents_of_each_stage(finished: Path) -> None:
     work = finished / "work"
     chunks = {row["id"]: row for row in map(json.loads, (work / "chunks.jsonl").read_text().splitlines())}
     assert len(chunks) == 18
@@ -199,9 +199,7 @@ def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_run_scores_nothing_and_takes_every_stage_over(
-    finished: Path, base: str, tiny_llama: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_run_reuses_every_stage_without_scoring(finished: Path, base: str, tiny_llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.ark import alignment
 
     before = files(finished)
@@ -217,7 +215,7 @@ def test_a_second_run_scores_nothing_and_takes_every_stage_over(
 
 
 @pytest.mark.slow
-def test_other_options_find_the_raw_scores_of_an_earlier_training(
+def test_training_with_other_options_reuses_raw_scores(
     finished: Path, base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from methods.ark import alignment
@@ -238,7 +236,7 @@ def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str
 
 
 @pytest.mark.slow
-def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
+def test_training_interrupted_after_a_stage_resumes_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
     context = TrainingContext(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
     left = ArkTraining(options, Scripted()).run(context)
@@ -250,14 +248,14 @@ def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, bas
 
 
 @pytest.mark.slow
-def test_a_stage_refuses_parents_that_were_changed(finished: Path, base: str, tiny_llama: str) -> None:
+def test_stage_with_a_modified_parent_is_refused(finished: Path, base: str, tiny_llama: str) -> None:
     (finished / "checkpoints" / "stage1" / "README.md").write_text("another")
     with raises("checkpoint-replaced"):
         train(config(base, tiny_llama), finished)
 
 
 @pytest.mark.slow
-def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
+def test_folder_with_other_files_or_a_foreign_checkpoint_is_refused(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     with raises("folder-of-other-training"):
         train(config(base, tiny_llama, seed=9), finished)
     (tmp_path / "new" / "checkpoints" / "stage1").mkdir(parents=True)
@@ -276,14 +274,14 @@ def test_trained_and_evaluated_data_are_disjoint(data: dict[str, Benchmark], bas
     require_disjoint(data["worlds/long:train"], data["worlds/long:validation"])
 
 
-def test_a_precision_that_the_processor_lacks_is_refused_before_anything_is_written(base: str, tiny_llama: str, tmp_path: Path) -> None:
+def test_unsupported_precision_is_refused_before_anything_is_written(base: str, tiny_llama: str, tmp_path: Path) -> None:
     with raises("precision-not-supported"):
         train(config(base, tiny_llama, train={"precision": "fp16"}), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("seed", [10_000, 100_000])
-def test_worlds_that_are_not_for_training_are_refused(
+def test_worlds_of_other_splits_than_train_are_refused(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, seed: int
 ) -> None:
     data["worlds/long:train"] = benchmark(seed=seed)
@@ -305,7 +303,7 @@ def test_worlds_that_are_not_for_training_are_refused(
         {"train": {"query_instruction": False}},
     ],
 )
-def test_every_control_of_the_ablations_trains(
+def test_every_ablation_control_can_be_trained(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     source = Scripted()
@@ -365,7 +363,7 @@ def small_world() -> Benchmark:
 
 
 @pytest.mark.slow
-def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
+def test_world_graphs_give_negatives_and_a_second_run_makes_no_call(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from methods.graphs.augmented_queries import TemplateQueries

@@ -66,7 +66,7 @@ def losses(folder: Path) -> list[float]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_two_processes_write_the_rows_losses_and_stages_of_one(
+def test_two_processes_give_the_same_rows_losses_and_stages_as_one(
     base: str, tiny_llama: str, in_two: Callable[..., tuple[Path, Path]]
 ) -> None:
     item, two = in_two(PROGRAM, str(Path(__file__).with_name("test_train.py")), base, tiny_llama)

@@ -94,14 +94,14 @@ def queries(graphs: Benchmark) -> list[Query]:
 
 
 @pytest.mark.slow
-def test_every_retriever_of_triples_keeps_the_contract(component: Component, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_triple_retriever_fulfills_the_contract(component: Component, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmeter.conformance.QUESTIONS", 5)
     monkeypatch.setattr("ragmeter.conformance.ALONE", 2)
     assert [check for check in check_method(component) if not check.passed] == []
 
 
 @pytest.mark.slow
-def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
+def test_rankings_have_at_most_k_triples_of_the_querys_graph(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     assert {entry.id for entry in METHODS if entry.over_triples} == set(RETRIEVERS)
     assert component.entry.kind == "retriever"
     retriever = component.build(Services(artifacts=tmp_path, device="cpu"))

@@ -80,7 +80,7 @@ def hippo2(folder: Path, model: Any = None) -> Any:
     return Hippo2Index(config, corpus, StoredVectors(folder / "vectors.npz"), reads, Usage(), lambda *_: model, None)
 
 
-def test_hipporag2_has_the_released_names_facts_and_edges(graphs: Path) -> None:
+def test_hipporag2_builds_the_names_facts_and_edges_of_the_released_code(graphs: Path) -> None:
     expected = read(graphs / "hipporag2" / "expected.json")
     made = hippo2(graphs / "hipporag2")
     group = made.group(Query("q", "any"))
@@ -98,7 +98,7 @@ def test_hipporag2_has_the_released_names_facts_and_edges(graphs: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", ["all", "first_two", "none"])
-def test_hipporag2_ranks_as_released(graphs: Path, kept: str) -> None:
+def test_hipporag2_ranks_like_the_released_code(graphs: Path, kept: str) -> None:
     expected = read(graphs / "hipporag2" / "expected.json")
     made = hippo2(graphs / "hipporag2", Keeps({"all": 5, "first_two": 2, "none": 0}[kept]))
     cases = [case for case in expected["cases"] if case["filter"] == kept and not case["depends_on_set_order"]]
@@ -155,7 +155,7 @@ def rows_of(context: str) -> list[set[tuple[str, ...]]]:
     return [{tuple(row[1:]) for row in table(context, name, ",")} for name in ("Entities", "Sources")] + [relations]
 
 
-def test_graphrag_shows_relations_reports_and_passages_in_the_released_order(graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphrag_orders_relations_reports_and_passages_like_the_released_code(graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph_input, expected = (read(graphs / "graphrag" / f"{name}.json") for name in ("input", "expected"))
     entities = {item["title"]: ("thing", item["description"], item["text_unit_ids"]) for item in graph_input["entities"]}
     group = group_of(entities, graph_input["relationships"], graph_input["text_units"], "text_unit_ids")
@@ -194,7 +194,7 @@ def test_graphrag_shows_relations_reports_and_passages_in_the_released_order(gra
 
 
 @pytest.mark.parametrize("mode", ["local", "global", "hybrid"])
-def test_lightrag_1_1_7_orders_entities_relations_and_passages_as_released(
+def test_lightrag_1_1_7_orders_entities_relations_and_passages_like_the_released_code(
     graphs: Path, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph_input, expected = (read(graphs / "lightrag" / f"{name}.json") for name in ("input", "expected"))

@@ -27,7 +27,7 @@ def ours(folder: Path, name: str, target: Path, **options: Any) -> SoftModel:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_each_layout_is_read_tensor_by_tensor(name: str, checkpoints: Path, tmp_path: Path) -> None:
+def test_converted_checkpoint_of_each_layout_gives_the_original_memory(name: str, checkpoints: Path, tmp_path: Path) -> None:
     more: dict[str, dict[str, Any]] = {"xrag": {"retriever": str(checkpoints / "encoder")}, "pcc": {"rate": 64}, "pcc-large": {"rate": 64}}
     options = more.get(name, {})
     model = ours(checkpoints, name, tmp_path / name, **options)
@@ -124,7 +124,7 @@ def test_clara_is_read_by_the_same_importer(checkpoints: Path, tmp_path: Path) -
         torch.testing.assert_close(clara.encode([TEXT]).memory[0], pisco.encode([TEXT])[0], atol=1e-4, rtol=1e-3)
 
 
-def test_what_is_no_such_checkpoint_is_refused(checkpoints: Path, tmp_path: Path) -> None:
+def test_folder_that_is_not_such_a_checkpoint_is_refused(checkpoints: Path, tmp_path: Path) -> None:
     class Harmful:
         def __reduce__(self) -> tuple[Any, ...]:
             return print, ("run",)

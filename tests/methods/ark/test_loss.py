@@ -50,7 +50,7 @@ def by_hand(rows: list[TrainRow], candidates: list[list[str]], temperature: floa
     return sum(losses) / len(losses)
 
 
-def test_the_loss_is_the_formula_over_own_negatives_and_over_the_batch() -> None:
+def test_loss_equals_the_formula_with_own_and_in_batch_negatives() -> None:
     rows = [row("a", "c0", "c1", "c2"), row("b", "c3", "c4")]
     assert loss(rows, OWN) == pytest.approx(by_hand(rows, [["c0", "c1", "c2"], ["c3", "c4"]]), abs=1e-5)
     every = [["c0", "c1", "c2", "c3", "c4"], ["c3", "c0", "c1", "c2", "c4"]]

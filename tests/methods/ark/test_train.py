@@ -320,7 +320,7 @@ def test_every_ablation_control_can_be_trained(
         assert {row.question_id: row.positive_ids for row in rows} == evidence
 
 
-def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
+def test_presets_are_valid_options_that_differ_from_the_defaults() -> None:
     entry = TRAININGS.get("ark")
     paper, released = (entry.validate({"preset": name}) for name in ("paper", "released"))
     assert isinstance(paper, ArkTrainingConfig)
@@ -336,7 +336,7 @@ def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
 
 
 @pytest.mark.slow
-def test_the_tuned_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
+def test_trained_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
     data: dict[str, Benchmark], finished: Path, base: str
 ) -> None:
     folder = finished / "checkpoints" / "stage3"

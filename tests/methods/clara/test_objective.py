@@ -301,7 +301,7 @@ def test_supervised_loss_updates_only_the_reasoner(toy: ModuleType, clara: Clara
 
 
 @pytest.mark.slow
-def test_a_linear_generator_teaches_the_selector_to_find_its_document() -> None:
+def test_selector_learns_to_select_the_document_of_a_linear_generator() -> None:
     """Where the loss is well behaved, the straight-through gradient finds the right document (cf. the spec's 6.5)."""
     torch.manual_seed(0)
     questions, documents, width = 32, 8, 16

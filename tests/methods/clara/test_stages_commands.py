@@ -38,7 +38,7 @@ def train(store: Path, *options: str) -> Any:
 
 
 @pytest.mark.slow
-def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_path: Path) -> None:
+def test_every_stage_is_trained_by_name_and_starts_from_the_previous_one(tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -60,7 +60,7 @@ def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_
 
 
 @pytest.mark.slow
-def test_another_architecture_without_a_chat_template_is_trained_by_its_name(tmp_path: Path, base_folders: dict[str, str]) -> None:
+def test_architecture_without_a_chat_template_is_trained_by_name(tmp_path: Path, base_folders: dict[str, str]) -> None:
     import transformers
 
     base = tmp_path / "gpt2"
@@ -85,7 +85,7 @@ def test_another_architecture_without_a_chat_template_is_trained_by_its_name(tmp
         (["--stage", "instruction", "--set", "joint.init=scp"], "training-stages-mismatch"),
     ],
 )
-def test_a_stage_that_the_options_leave_out_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
+def test_stage_that_the_options_omit_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
     with raises(message):
         train(tmp_path / "store", *options)
     assert not (tmp_path / "store" / "checkpoints").exists()

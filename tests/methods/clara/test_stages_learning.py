@@ -38,7 +38,7 @@ def replies(clara: Clara, rows: Sequence[ScpRow], prompts: Sequence[Any]) -> lis
 
 
 @pytest.mark.slow
-def test_one_paraphrase_is_learned_by_heart_in_every_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_one_paraphrase_is_memorized_for_every_prompt_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     row = ScpRow("paraphrase", toy.document(0), (), ("the value0 of key0 is value3",), "p")
     chosen = config(scp={"train": steps(40, PARAPHRASES)})
     clara = begin(chosen, "scp", None, "cpu")
@@ -52,7 +52,7 @@ def test_one_paraphrase_is_learned_by_heart_in_every_wording(toy: ModuleType, co
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_pretraining_learns_to_answer_from_memory(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     """Any key may have any value, so that only the memory can say which."""
     pairs = [(key, value) for key in toy.KEYS[:6] for value in toy.VALUES[:6]]
     rows = [ScpRow("qa", f"{key} {value}", (key,), (value,), f"{key}{value}") for key, value in pairs]
@@ -71,7 +71,7 @@ def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config
 
 
 @pytest.mark.slow
-def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_supervised_training_selects_the_positive_of_nearly_every_question(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     chosen = config(supervised={"train": steps(80, 12)}, model={"tau": 0.1})
     clara = begin(chosen, "supervised", None, "cpu")
     rows = toy.joint_rows(12)
@@ -99,7 +99,7 @@ def without_evidence(row: JointRow) -> JointRow:
 
 
 @pytest.mark.soak
-def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_joint_training_improves_recall_and_answers(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     rows = toy.joint_rows(12, documents=10)
     instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12)}
     joint = {"train": steps(40, 12, 2e-3), "reasoner": "kept"}

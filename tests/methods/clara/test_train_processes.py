@@ -49,7 +49,7 @@ def losses(folder: Path) -> list[float]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_two_processes_train_what_one_does(config: Any, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]]) -> None:
+def test_two_processes_end_with_the_weights_of_one(config: Any, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]]) -> None:
     from safetensors.torch import load_file
 
     (tmp_path / "config.json").write_text(config(stages=("scp", "instruction", "joint")).model_dump_json())

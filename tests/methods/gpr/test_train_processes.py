@@ -60,7 +60,7 @@ def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 @pytest.mark.soak
-def test_two_processes_train_what_one_does_after_failed_calls_and_an_interruption(
+def test_two_processes_equal_one_after_failed_calls_and_an_interruption(
     toy: ModuleType, tiny_models: ModuleType, tmp_path: Path, in_two: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The preparation takes longer than the group's time-out."""

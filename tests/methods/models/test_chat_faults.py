@@ -33,7 +33,7 @@ def _answered(weather: Weather, url: str, **more: Any) -> tuple[list[Any], float
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_one_percent_costs_its_own_time_only(fault: str) -> None:
+def test_one_percent_of_errors_costs_only_their_own_time(fault: str) -> None:
     weather = Weather(str.upper, _latency, fault, SHARE)
     replies, wall, model = _answered(weather, f"http://{fault.replace('_', '-')}.test/v1")
     assert weather.played > 0
@@ -51,7 +51,7 @@ def test_a_fault_of_one_percent_costs_its_own_time_only(fault: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["reset", "503", "429"])
-def test_an_endpoint_that_recovers_is_soon_used_fully_again(fault: str) -> None:
+def test_full_concurrency_returns_soon_after_an_endpoint_recovers(fault: str) -> None:
     """It refuses everything from the second second on, for thirty seconds."""
     weather = Weather(str.upper, _latency, fault)
     weather.due = lambda prompt, number: 2 < asyncio.get_running_loop().time() < 32  # type: ignore[method-assign]

@@ -24,19 +24,19 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_hub_without_an_address_is_not_asked() -> None:
+def test_hub_without_network_address_is_not_contacted() -> None:
     use_cache_if_unreachable()
     assert offline()
 
 
 @pytest.mark.parametrize(("name", "value"), [("HF_ENDPOINT", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9")])
-def test_hub_with_an_address_or_behind_a_proxy_is_asked(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_hub_with_an_address_or_proxy_is_contacted(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     use_cache_if_unreachable()
     assert not offline()
 
 
-def test_library_that_is_imported_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imported_library_is_not_switched_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", os)
     use_cache_if_unreachable()
     assert not offline()

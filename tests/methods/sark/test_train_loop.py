@@ -51,7 +51,7 @@ def cut(item: SarkTrainer, last: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_cut_off_ends_with_the_same_bits(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_interrupted_training_ends_bit_identical(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(
         base, train={"batch_size": 2, "accumulation": 2, "epochs": 3, "keep": "order"}, validation=["worlds/style:validation"]
     )
@@ -68,7 +68,7 @@ def test_a_training_cut_off_ends_with_the_same_bits(toy: ModuleType, base: str, 
 
 
 @pytest.mark.slow
-def test_the_best_epoch_is_kept(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_epoch_is_kept(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = toy.options(base, train={"epochs": 4, "keep": "f1"}, validation=["worlds/style:validation"])
     item = toy.trainer(config, tmp_path, validate=True)
     scripted = iter([0.1, 0.7, 0.7, 0.4])
@@ -86,7 +86,7 @@ def test_the_best_epoch_is_kept(toy: ModuleType, base: str, tmp_path: Path, monk
 
 
 @pytest.mark.slow
-def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_mixed_precision_training_is_close_to_full_precision(toy: ModuleType, base: str, tmp_path: Path) -> None:
     curves = []
     for precision in ("no", "bf16"):
         config = toy.calm(base, train={"precision": precision, "epochs": 3})
@@ -98,7 +98,7 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
 
 
 @pytest.mark.slow
-def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_gradient_scaling_does_not_change_lambda_and_norms(toy: ModuleType, base: str, tmp_path: Path) -> None:
     class Scaler:
         def get_scale(self) -> float:
             return 1024.0
@@ -124,7 +124,7 @@ def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(t
 
 
 @pytest.mark.slow
-def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
+def test_overflowed_gradients_are_not_logged_and_do_not_stop_training(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = toy.trainer(toy.calm(base), tmp_path)

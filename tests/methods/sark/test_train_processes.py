@@ -48,7 +48,7 @@ Path(f"{folder}-{rank}.json").write_text(json.dumps([progress.resumed, figures])
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_two_processes_train_what_one_does_after_failed_calls_and_an_interruption(
+def test_two_processes_equal_one_after_failed_calls_and_an_interruption(
     base: str, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]]
 ) -> None:
     from safetensors.torch import load_file

@@ -40,7 +40,7 @@ def ark() -> Any:
         (ark, "worlds/long:train", ("worlds/long:validation", "worlds/long:test")),
     ],
 )
-def test_loader_records_what_is_learned_from(read: Callable[[], Any], expected: str | None, others: tuple[str, ...]) -> None:
+def test_loader_records_the_questions_that_are_trained_on(read: Callable[[], Any], expected: str | None, others: tuple[str, ...]) -> None:
     recorder = Recorder()
     with recording(recorder):
         result = read()

@@ -28,7 +28,7 @@ def _without_removed(stated: dict[str, Any], options: dict[str, Any]) -> dict[st
     return {name: _without_removed(value, options[name]) if isinstance(options[name], dict) else value for name, value in kept.items()}
 
 
-def test_a_removed_option_is_read_only_with_the_value_that_holds_now() -> None:
+def test_removed_option_is_accepted_only_with_the_value_now_in_effect() -> None:
     entry, options = TRAININGS.get("gpr"), {"preset": "demo"}
     assert entry.validate({**options, "triple_base": None}) == entry.validate(options)
     with pytest.raises(ValidationError, match="triple_base"):

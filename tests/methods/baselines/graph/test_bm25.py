@@ -180,7 +180,7 @@ def test_empty_graphs_names_without_words_and_an_empty_corpus_give_empty_ranking
     assert index.retrieve([], 5) == []
 
 
-def test_a_corpus_of_passages_is_refused() -> None:
+def test_corpus_of_passages_is_refused() -> None:
     with raises("triples-over-passages"):
         Component.of("bm25_triples").build(Services()).index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 

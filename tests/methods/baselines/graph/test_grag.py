@@ -221,7 +221,7 @@ def test_index_on_disk_ranks_like_one_in_memory(tmp_path: Path) -> None:
         assert index_of(FAMILY, tmp_path / "index").retrieve(queries, 10) == in_memory
 
 
-def test_a_corpus_of_passages_is_refused() -> None:
+def test_corpus_of_passages_is_refused() -> None:
     retriever = Component.of("grag", {"preset": "minilm"}).build(Services(device="cpu"))
     with raises("triples-over-passages"):
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))

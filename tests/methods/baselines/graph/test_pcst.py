@@ -235,7 +235,7 @@ def test_index_on_disk_ranks_like_one_in_memory_and_is_not_rebuilt(tmp_path: Pat
     assert again.retrieve(queries, 10) == in_memory
 
 
-def test_a_corpus_of_passages_is_refused() -> None:
+def test_corpus_of_passages_is_refused() -> None:
     retriever = Component.of("g_retriever", {"preset": "minilm"}).build(Services(device="cpu"))
     with raises("triples-over-passages"):
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))

@@ -109,7 +109,7 @@ def test_graph_without_triples_gives_an_empty_ranking(corpus: TripleCorpus, bert
     assert index.retrieve([Query("q", QUESTION, candidates=())], 5)[0].ids == ()
 
 
-def test_a_corpus_of_passages_is_refused(bert: str) -> None:
+def test_corpus_of_passages_is_refused(bert: str) -> None:
     with raises("triples-over-passages"):
         build("two_tower", model=bert).index(Corpus.of([]))
 

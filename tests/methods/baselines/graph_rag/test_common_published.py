@@ -215,7 +215,7 @@ def test_replies_to_the_published_filter_are_read(reply: str, kept: list[str] | 
     assert kept_triples(reply) == kept
 
 
-def test_the_published_filter_gets_triples_and_keeps_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_filter_gets_triples_and_keeps_the_closest_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = template("options\nwhitespace: keep\n---\nuser\n$question\n$facts", "x")
     monkeypatch.setattr(Hippo2Config, "template", lambda self, name: prompt)
     says = Says(SECTIONS.format('{"fact": [["ada", "keeps", "tower"]]}'))

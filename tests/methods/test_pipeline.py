@@ -316,7 +316,7 @@ def test_control_that_answers_itself_refuses_a_reader() -> None:
 @pytest.mark.slow
 def test_registered_retrievers_build_a_retriever_and_not_a_method(offline_options: dict[str, dict[str, Any]]) -> None:
     for entry in METHODS:
-        # test_graph_conformance builds those of triples.
+        # baselines/test_graph.py builds retrievers of triples.
         if entry.kind == "retriever" and not entry.over_triples:
             built = entry.factory(entry.validate(offline_options.get(entry.id, {})), Services(device="cpu"))
             assert isinstance(built, Retriever)

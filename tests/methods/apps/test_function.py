@@ -1,4 +1,4 @@
-"""Python functions as methods: what they may return, what they are handed, and their code as identity."""
+"""Python functions as methods: allowed return values, arguments, and the code as identity."""
 
 from __future__ import annotations
 

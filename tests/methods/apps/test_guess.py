@@ -1,4 +1,4 @@
-"""Guessing how an app takes a question and where its reply has answer and contexts."""
+"""Guessing an app's request format and the paths of answer and contexts in its reply."""
 
 from __future__ import annotations
 

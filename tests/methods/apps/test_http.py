@@ -1,4 +1,4 @@
-"""An application behind HTTP: requests, replies, streams, and everything that can go wrong, on real loopback servers."""
+"""An application behind HTTP: requests, replies, streams and every kind of error, on real loopback servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths into replies: what they find, and what is stated of what they do not find."""
+"""Paths into replies: matches, and errors for missing ones."""
 
 from __future__ import annotations
 

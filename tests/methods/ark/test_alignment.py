@@ -1,4 +1,4 @@
-"""ARK's alignment scores: combination by formula, and the log-likelihoods against a naive loop."""
+"""ARK's alignment scores: the formula of the total, and log-likelihoods against a naive loop."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def raw(scorer: str, shelf: Path | None = None, **changes: Any) -> list[Any]:
 
 
 def naive(scorer: str, prompt: str, target: str) -> tuple[float, int]:
-    """The sum of log-probabilities, token by token without any cache, and how many tokens they are of."""
+    """Sum log-probabilities token by token without a cache; return the sum and the number of tokens."""
     import torch
 
     model = CausalModel(CausalConfig(model=scorer, max_new_tokens=1), "cpu")
@@ -194,7 +194,7 @@ def test_stored_scores_are_not_recomputed(scorer: str, tmp_path: Path) -> None:
 
 
 def test_trained_scorer_ranks_the_chunk_with_the_answer_first() -> None:
-    """Planted: the model that ships copies answers out of what it reads."""
+    """The shipped model copies answers from its context."""
     texts = [
         "Bruno Varn was born in 1702. Bruno Varn lived in Hulme.",
         "Ada Lorn was born in Jorvik. Ada Lorn's profession was that of a baker.",

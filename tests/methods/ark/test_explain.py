@@ -1,4 +1,4 @@
-"""What `ragmeter explain ark` says of a question about a world, against the steps that the training takes."""
+"""`ragmeter explain ark` for a question about a world, against the steps of the training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def question_and_corpus() -> tuple[Question, Corpus]:
-    """A question about the first passages of a long document, and those that answer it."""
+    """Return a question about a long document with the passages that answer it and the first others."""
     world = registry.load("worlds/long:train", {"worlds": 1, "questions": 8})
     question = next(question for question in world.questions if question.type == "single" and question.document_id)
     kept = dict.fromkeys([*question.evidence, *world.corpus.by_document[question.document_id or ""][:10]])

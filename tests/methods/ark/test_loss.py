@@ -1,4 +1,4 @@
-"""ARK's loss, its batches and its gradients, against formulas written out."""
+"""ARK's loss, batches and gradients against written-out formulas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unit(rng: np.random.Generator, count: int) -> Any:
 
 
 def vectors(batch: Batch, seed: int = 0) -> tuple[Any, Any]:
-    """Vectors that depend on a text alone."""
+    """Return vectors that depend only on the text."""
     made = [unit(np.random.default_rng([seed, *text.encode()]), 1) for text in (*batch.queries, *batch.documents)]
     return torch.cat(made[: len(batch.queries)]), torch.cat(made[len(batch.queries) :])
 
@@ -41,7 +41,7 @@ def loss(rows: list[TrainRow], config: LossConfig, temperature: float = 0.1) -> 
 
 
 def by_hand(rows: list[TrainRow], candidates: list[list[str]], temperature: float = 0.1) -> float:
-    """The formula, row by row, over named candidates (the positive first)."""
+    """Compute the formula row by row over named candidates (the positive first)."""
     losses = []
     for item, names in zip(rows, candidates, strict=True):
         query = unit(np.random.default_rng([0, *item.query.encode()]), 1)[0].double()

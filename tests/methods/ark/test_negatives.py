@@ -1,4 +1,4 @@
-"""ARK's negatives and rows: against a naive union, positives kept out, draws by seed."""
+"""ARK's negatives and rows: against a naive union, without positives, sampled by seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.errors import raises
 
 
 class Planted:
-    """Vectors by the number at the end of a text."""
+    """Encoder whose vectors follow from the number at the end of a text."""
 
     def passages(self, texts: Any) -> Any:
         return np.eye(20, dtype=np.float32)[[int(text.split()[-1]) for text in texts]]
@@ -101,7 +101,7 @@ def test_pools_are_joined_by_question_id_so_a_missing_pool_shifts_no_row() -> No
 
 @pytest.mark.slow
 def test_sampled_negatives_depend_only_on_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where Python hashes texts otherwise."""
+    """Python's hash randomization must not change samples."""
     program = (
         "import sys; from pathlib import Path; from methods.ark.negatives import *; from methods.ark.data import *;"
         "from methods.ark.data import *;"

@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 
 class Named:
-    """An index that answers with its name."""
+    """Index that answers with its name."""
 
     def __init__(self, name: int) -> None:
         self.name, self.built, self.notes = name, list[str](), dict[str, str]()

@@ -1,4 +1,4 @@
-"""ARK from end to end: toy documents to a checkpoint that plain sentence-transformers loads, and what is refused."""
+"""ARK end to end: from toy documents to a checkpoint that plain sentence-transformers loads, and refused inputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_rows(path: Path) -> list[TrainRow]:
 
 
 class Scripted:
-    """Queries without a graph; counts how often it is asked."""
+    """Queries without a graph; counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -56,7 +56,7 @@ class Scripted:
 
 
 def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
-    """Three toy documents with two questions each."""
+    """Return three toy documents with two questions each."""
     passages, questions = [], []
     for number in range(first, first + 3):
         chunks = [f"{fact} {number} ." for fact in FACTS]
@@ -77,7 +77,7 @@ def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
 
 
 def known(patch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
-    """What references mean here."""
+    """Map references to the data of these tests."""
     results = {"worlds/long:train": benchmark(), "worlds/long:validation": benchmark("validation", 10, 10_000)}
     patch.setattr(material_module, "load_benchmarks", lambda references, options: [results[reference] for reference in references])
     return results
@@ -136,7 +136,7 @@ def _trained(base: str, tiny_llama: str, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def finished(data: dict[str, Benchmark], _trained: Path, tmp_path: Path) -> Path:
-    """A folder in which `config(base, tiny_llama)` was trained, to be written to."""
+    """Train `config(base, tiny_llama)` in a folder that tests may write to."""
     return Path(shutil.copytree(_trained, tmp_path / "finished"))
 
 
@@ -353,7 +353,7 @@ def test_trained_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
 
 
 def small_world() -> Benchmark:
-    """Three documents of a train world, cut to the passages that answer their questions and eight others."""
+    """Return three documents of a train world, cut to the passages that answer their questions and eight others."""
     world = registry.load("worlds/long:train", {"worlds": 1, "questions": 16})
     documents = list(dict.fromkeys(question.document_id for question in world.questions))[:3]
     questions = [question for question in world.questions if question.document_id in documents and question.type == "single"]

@@ -1,4 +1,4 @@
-"""ARK's trainer: gradients in pieces, stages cut off and taken up, learning."""
+"""ARK's trainer: gradients of split batches, interrupted and resumed stages, learning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUERIES = {"a": "where was the bridge ?", "b": "who lived by the river ?"}
 
 @pytest.fixture(scope="module", params=["Bert", pytest.param("Qwen3", marks=pytest.mark.slow)])
 def folder(request: Any, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny encoder: with absolute positions and mean pooling, or with rotary ones and the last token."""
+    """Save a tiny encoder: absolute positions with mean pooling, or rotary ones with the last token."""
     import transformers
 
     torch.manual_seed(1)
@@ -85,7 +85,7 @@ def without_dropout(model: Any) -> Any:
 @pytest.mark.parametrize("held", [1, 10_000])
 @pytest.mark.parametrize(("share", "recompute"), [("all", False), ("none", True)])
 def test_gradient_of_a_split_batch_equals_that_of_the_whole(folder: Path, held: int, share: str, recompute: bool) -> None:
-    """With gradient caching (few tokens held) and without it, with and without recomputed activations, against one pass."""
+    """Compare with one pass: with gradient caching (few tokens held) and without it, with and without recomputed activations."""
     config = options(folder, {"in_batch": [share] * 3, "temperature": 0.1}, held_tokens=held, recompute=recompute)
     batch = batch_of(rows(), TEXTS, config.loss)
     pieces = tower(config)

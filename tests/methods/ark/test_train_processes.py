@@ -1,6 +1,5 @@
-"""A whole training of ARK in two processes: its rows, losses and checkpoints are those of one, written once.
-
-A model fails to write some queries, and the training is interrupted once.
+"""A whole training of ARK in two processes: rows, losses and checkpoints equal those of one process and are written
+once. A model fails to write some queries, and the training is interrupted once.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Path(f"{folder}-{rank}.json").write_text(json.dumps([progress.resumed, [one.stag
 
 @pytest.fixture
 def base(tiny_models: ModuleType, tmp_path: Path) -> str:
-    """A tiny encoder without dropout, whose masks depend on how a batch is shared out."""
+    """Save a tiny encoder without dropout, because masks depend on how a batch is divided."""
     import transformers
 
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""BGE-M3 as a retriever: the weighted sum of three scores, kept on disk and read again."""
+"""BGE-M3 as a retriever: the weighted sum of three scores, stored and reopened."""
 
 from __future__ import annotations
 

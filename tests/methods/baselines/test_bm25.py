@@ -1,4 +1,4 @@
-"""BM25 against Lucene's formula, written down as a loop."""
+"""BM25 against Lucene's formula as a loop."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".
     st.integers(1, 12),
 )
 def test_scores_equal_lucenes_formula(texts: list[str], query: str, parameters: tuple[float, float], own: int) -> None:
-    """Over the corpus, and over a question's own candidates as if there were nothing else."""
+    """Scores over the corpus, and over a question's candidates as if they were the corpus."""
     k1, b = parameters
     corpus = corpus_of(texts)
     index = bm25(k1=k1, b=b, **PLAIN).index(corpus)
@@ -78,7 +78,7 @@ def test_scores_equal_lucenes_formula(texts: list[str], query: str, parameters: 
 
 
 def exact(query: str, texts: list[str], k1: float, b: float) -> list[dict[int, Fraction]]:
-    """Scores in exact numbers: what the logarithm for terms that n texts hold is multiplied with, for each n."""
+    """Compute scores in exact arithmetic: for each n, the factor of the logarithm for terms that n texts contain."""
     documents = [words(text) for text in texts]
     mean = Fraction(sum(map(len, documents)), len(documents))
     scores = []
@@ -101,7 +101,7 @@ def exact(query: str, texts: list[str], k1: float, b: float) -> list[dict[int, F
 def test_scores_that_are_equal_in_exact_arithmetic_are_equal(
     texts: list[str], query: list[str], parameters: tuple[float, float], rng: Any
 ) -> None:
-    """And no order changes one: of the query's words, of the candidates, or of a corpus with others in it."""
+    """No order changes a score: of the query's words, of the candidates, or of other passages in the corpus."""
     k1, b = parameters
     texts = [*texts, *rng.choices(texts, k=3)]
     passages = [Passage(passage_id("", text, str(number)), "", text, document_id=str(number)) for number, text in enumerate(texts)]

@@ -1,4 +1,4 @@
-"""Controls: answers whose worth is known in advance."""
+"""Controls: methods whose scores are known in advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems that answer by themselves: with a model that knows the answers, with spoilt replies, and against results by hand."""
+"""End-to-end systems with a model that knows the answers, with corrupt replies, and against hand-computed results."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "search_r1, r1_searcher": {"tags": "r1_searcher"},
 }
 RECALLS = {"genground", "retrobust", "self_ask"}
-"""Systems whose model also says what it believes without a passage."""
+"""Systems that first ask the model for an answer without passages."""
 TALK = {"ircot"}
-"""Systems that take any sentence for what was asked for, so that only a missing reply shows."""
+"""Systems that accept any sentence as a reply, so that only missing replies are counted as corrupt."""
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +113,13 @@ def test_genground_corrects_wrong_first_answers(benchmark: Benchmark) -> None:
 
 
 def asked(prompt: str, truth: WorldTruth) -> re.Match[str] | None:
-    """The question of a first step, where it is one of a single hop."""
+    """Return the question of a first step if it is a single-hop one."""
     match = re.search(r"The question to solve: (.*)\n", prompt)
     return match if match and match[1] in truth.steps else None
 
 
 class Says:
-    """A model that gives replies one after another, the last again and again; remembers what it was asked."""
+    """Model that gives replies one after another and then repeats the last one; records its requests."""
 
     config = ChatConfig(model="says", key_variable=None)
     room: int | None = None
@@ -136,7 +136,7 @@ CORPUS = Corpus.of([Passage(f"p{number}", f"Title {number}", f"Text <answer>no</
 
 
 def solo(system: str, *replies: str, finds: Callable[[str], Sequence[int]] = lambda text: range(3), **options: Any) -> Any:
-    """A program over a model that says this, with a search that finds that: its session's notes, what was searched, what was asked."""
+    """Run a program with a scripted model and search; return its session's notes, searches and requests."""
     config = {"llm": {"scripted": REFERENCE}, "retriever": "bm25", **options}
     made = Component.of(system, config).build(Services(device="cpu"))
     made.model, made.corpus, searched = Says(*replies), CORPUS, list[str]()

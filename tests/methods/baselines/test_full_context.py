@@ -1,4 +1,4 @@
-"""Full context: a document is whole again, what is too long loses its middle, and both are noted."""
+"""Full context: documents are reassembled, too long texts lose their middle, and both are noted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph RAG systems: each against its formula, spoilt replies, and a model that knows the answers."""
+"""Graph RAG systems: each against its formula, corrupt replies, and a model that knows the answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TEXTS = ["Ada kept the Tower and wrote a Diary.", "The Tower stands in Bay.", "T
 
 
 class Words:
-    """An encoder by words: texts that share some are alike."""
+    """Encoder by words: texts that share words are similar."""
 
     device = "cpu"
 
@@ -74,7 +74,7 @@ class Words:
 
 
 class Says:
-    """A model that gives replies one after another, the last again and again; remembers what it was asked."""
+    """Model that gives replies one after another and then repeats the last one; records its requests."""
 
     config = ChatConfig(model="says", key_variable=None)
     in_flight = 4
@@ -390,7 +390,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("corruption", [0.0, 0.2])
 def test_answer_is_correct_exactly_if_the_context_contains_its_proof(corruption: float, tiny_encoder: str, tmp_path: Path) -> None:
-    """In both contexts; with a share of spoilt replies every question still ends, and what was lost is counted."""
+    """Tests both contexts. With a share of corrupt replies every question still ends and all losses are counted."""
     world = apply(Setting.parse("document"), datasets.load(WORLD, OPTIONS), 0)
     document = world.questions[0].document_id
     world = replace(
@@ -429,7 +429,7 @@ def test_answer_is_correct_exactly_if_the_context_contains_its_proof(corruption:
 
 @pytest.mark.slow
 def test_walk_improves_recall_on_real_passages_with_published_triples(data_folder: Path, tmp_path: Path) -> None:
-    """A part of what `python -m perf.graph_rag --passages FOLDER` measures whole."""
+    """A part of what `python -m perf.graph_rag --passages FOLDER` measures."""
     rows = [json.loads(line) for line in (data_folder / "hipporag" / "passages.jsonl").read_text().splitlines()]
     questions = [json.loads(line) for line in (data_folder / "hipporag" / "questions.jsonl").read_text().splitlines()][:6]
     kept = sorted({n for question in questions for n in question["supporting"]} | set(range(40)))

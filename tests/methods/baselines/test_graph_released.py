@@ -58,7 +58,7 @@ class StoredVectors:
 
 
 class Keeps:
-    """Model whose filter keeps the first facts that it is shown."""
+    """Model whose filter keeps the first facts of its prompt."""
 
     config = ChatConfig(model="keeps", key_variable=None)
     in_flight = 1
@@ -119,7 +119,7 @@ def test_hipporag2_ranks_like_the_released_code(graphs: Path, kept: str) -> None
 
 
 class Nothing:
-    """Encoder of searches whose results are given."""
+    """Encoder for searches with given results."""
 
     device = "cpu"
 
@@ -130,7 +130,7 @@ class Nothing:
 
 
 def group_of(entities: dict[str, tuple[str, str, list[str]]], relations: list[dict[str, Any]], chunks: dict[str, str], held: str) -> Group:
-    """A group over a given graph: its entities (description, chunks), relations and chunks."""
+    """Return a group over a given graph: entities (description, chunks), relations and chunks."""
     reads = []
     for chunk in chunks:
         own = tuple(EntityRecord(name, kind, text) for name, (kind, text, some) in entities.items() if chunk in some)
@@ -144,13 +144,13 @@ def group_of(entities: dict[str, tuple[str, str, list[str]]], relations: list[di
 
 
 def table(context: str, name: str, separator: str) -> list[list[str]]:
-    """Rows of a table in a recorded context, without its head."""
+    """Return the rows of a table in a recorded context, without its header."""
     lines = context.split(f"-----{name}-----\n")[1].split("\n-----")[0].split("    -----")[0].replace(",\t", ",").splitlines()
     return list(csv.reader([line for line in lines if line.strip(" `csv")][1:], delimiter=separator))
 
 
 def rows_of(context: str) -> list[set[tuple[str, ...]]]:
-    """Rows of the three tables, without numbers and dates, in any order, as are the ends of a relation."""
+    """Return the rows of the three tables without numbers and dates, in any order of rows and of a relation's ends."""
     relations = {(*sorted(row[1:3]), *row[3:7]) for row in table(context, "Relationships", ",")}
     return [{tuple(row[1:]) for row in table(context, name, ",")} for name in ("Entities", "Sources")] + [relations]
 

@@ -1,4 +1,4 @@
-"""Reciprocal-rank fusion against values worked out by hand."""
+"""Reciprocal-rank fusion against hand-computed values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CORPUS = Corpus.of(Passage(name, "", name) for name in "abcde")
 
 
 class Fixed:
-    """An index that finds the same passages whatever is asked."""
+    """Index that returns the same passages for every query."""
 
     def __init__(self, ids: str) -> None:
         self.ids = tuple(ids)

@@ -1,4 +1,4 @@
-"""HyDE: the vector searched with is a mean, and what a model did not write is no part of it."""
+"""HyDE: the query vector is a mean, and failed replies do not enter it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 Says = Callable[[ChatRequest, int], str]
 ENCODER: dict[str, str] = {}
-"""What is searched with unless a test says: what is tested here is the same with every encoder."""
+"""Default encoder of these tests; what they test is the same for every encoder."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +31,7 @@ def _encoder(tiny_encoder: str) -> None:
 
 @contextmanager
 def endpoint(says: Says, requests: list[ChatRequest] | None = None) -> Iterator[str]:
-    """An endpoint that replies to the n-th request for the same prompt."""
+    """Serve replies by prompt and by the number of its requests."""
     seen: dict[str, int] = {}
 
     def answer(request: ChatRequest) -> Written:

@@ -25,7 +25,7 @@ WORDS = [*NAMES, "rare3", "rare36", "東京", "absent", "\U0010ffff", "", "moss"
 
 @pytest.fixture
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of about ten passages, blocks smaller than the postings of a frequent term."""
+    """Use runs of about ten passages, and blocks smaller than the postings of a frequent term."""
     for name, value in {"WORDS": 60, "BLOCK": 7, "AT_ONCE": 4, "LINES": 5}.items():
         monkeypatch.setattr(postings, name, value)
 

@@ -1,4 +1,4 @@
-"""Rerankers that are language models: how few comparisons they make, what any reply comes to, and their checkpoints' layouts."""
+"""Language models as rerankers: numbers of comparisons, handling of any reply, and layouts of checkpoints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def reranker(identifier: str, **config: Any) -> Any:
 
 
 def chosen(sort: Callable[..., Awaitable[list[int]]], worth: Sequence[float], children: int, k: int) -> tuple[list[int], int]:
-    """The order by a perfect comparator, and its comparisons."""
+    """Return the order of a perfect comparator, and its comparisons."""
     calls = 0
 
     async def choose(members: Sequence[int]) -> int:
@@ -86,7 +86,7 @@ def test_sorting_puts_the_k_best_first_and_keeps_the_order_of_the_rest(worth: li
 @settings(max_examples=40)
 @given(st.integers(0, 60), st.sampled_from([1, 2, 3, 9, 19]), st.integers(1, 15), st.integers(0, 99))
 def test_concurrent_heap_construction_makes_the_comparisons_of_the_published_loop(n: int, children: int, k: int, seed: int) -> None:
-    """Whatever is found best, also where it contradicts itself."""
+    """Holds for any choices, even inconsistent ones."""
     seen: list[tuple[int, ...]] = []
 
     def best(members: Sequence[int]) -> int:
@@ -239,7 +239,7 @@ def test_no_call_is_made_for_zero_or_one_passage(tiny: Path, n: int) -> None:
 
 @pytest.mark.parametrize("layout", ["qwen2.5", "flan-t5"])
 def test_chosen_label_has_the_highest_logit(tiny: Path, layout: str) -> None:
-    """Against one plain pass: the logits behind the prompt and the beginning of the reply."""
+    """Compared with one plain forward pass: the logits after the prompt and the start of the reply."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -502,11 +502,11 @@ ROWS = {
     "dro": {"llm": {"local": "zephyr", "max_tokens": 4}},
     "dpa_rag": {"model": "dpa-rag"},
 }
-"""Each system on a checkpoint of its layout."""
+"""Options of each system with a checkpoint of its layout."""
 
 
 def placed(options: Any, tiny: Path) -> Any:
-    """Options with the names of checkpoints as folders."""
+    """Replace names of checkpoints in options by their folders."""
     if isinstance(options, dict):
         return {key: placed(value, tiny) for key, value in options.items()}
     return str(tiny / options) if isinstance(options, str) and (tiny / options).is_dir() else options

@@ -1,4 +1,4 @@
-"""Rerankers that need no model of their own, and what every reranker must hold: a permutation, whatever comes in."""
+"""Rerankers without a language model, and the contract of every reranker: any input gives a permutation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ODD = ["", " ", "¿", "the the the", "stone " * 200, "\u202eold", "painter\x00bo
 
 
 def corpus_of(texts: list[str]) -> Corpus:
-    """Passages that differ by their documents, so that equal texts can stand beside each other."""
+    """Return passages that differ by their documents, so that equal texts can occur twice."""
     return Corpus.of(Passage(passage_id("", text, str(n)), "", text, (), str(n)) for n, text in enumerate(texts))
 
 
@@ -38,7 +38,7 @@ def as_given(corpus: Corpus) -> Ranking:
 
 @pytest.fixture(scope="module")
 def options(tiny_models: ModuleType, tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Options with which each reranker runs here; one that is missing runs with its defaults."""
+    """Return the options of each reranker here; a reranker without an entry runs with its defaults."""
     import torch
     from transformers import BertForSequenceClassification
 
@@ -88,7 +88,7 @@ def test_candidates_with_equal_text_keep_their_order(name: str, options: dict[st
 
 @pytest.mark.parametrize("name", RERANKERS)
 def test_scores_do_not_depend_on_order_or_other_candidates(name: str, options: dict[str, dict[str, Any]]) -> None:
-    """Statistics over the candidates depend on which these are, never on how they stand or what else is asked."""
+    """Statistics over the candidates depend on the set of candidates, but not on their order or on other queries."""
     reranker = built(name, options)
     rng = random.Random(1)
     corpus = corpus_of([" ".join(rng.choices(["old", "stone", "bridge", "painter", "born", "river"], k=7)) for _ in range(25)])
@@ -118,7 +118,7 @@ def test_order_below_the_depth_is_kept(name: str, options: dict[str, dict[str, A
 
 
 def test_every_offline_reranker_is_covered_by_these_tests() -> None:
-    """Whoever registers one adds it above, or says where else it is held to the same."""
+    """Add a new reranker to the list above, or exclude it and name the tests that cover it."""
     elsewhere = {"sark"}
     registered = {entry.id for entry in METHODS if entry.kind == "reranker"}
     assert registered - elsewhere >= {name.partition(",")[0] for name in RERANKERS}
@@ -145,7 +145,7 @@ def bm25(texts: list[str], query: str, **config: Any) -> list[float]:
 
 
 def by_hand(texts: list[str], query: str, k1: float = 1.2, b: float = 0.6) -> list[float]:
-    """Lucene's formula, word by word."""
+    """Compute Lucene's formula word by word."""
     documents = [text.split() for text in texts]
     mean = sum(map(len, documents)) / len(documents)
     scores = []

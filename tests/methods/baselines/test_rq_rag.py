@@ -1,4 +1,4 @@
-"""RQ-RAG: the tree's shape, what is chosen without gold, what malformed queries become; and the variant by prompts."""
+"""RQ-RAG: the shape of the tree, selection without gold, malformed queries; and the variant by prompts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tokenizer:
 
 
 class Scripted:
-    """Stands in for the local model: writes by a script, and gives each answer a log-probability."""
+    """Replacement for the local model: generates from a script, and gives each answer a log-probability."""
 
     device = "cpu"
 
@@ -72,7 +72,7 @@ class Scripted:
 
 
 class Searching:
-    """Finds three passages that depend on the query's words; keeps what it was asked."""
+    """Index that returns three passages depending on the query's words, and records queries."""
 
     def __init__(self) -> None:
         self.requested: list[str] = []
@@ -220,7 +220,7 @@ def test_native_answer_is_that_of_the_chosen_leaf(ground: Any, offline_options: 
 
 
 def prompted(replies: dict[str, str], tmp_path: Path | None = None, **config: Any) -> tuple[Ranking, list[ChatRequest]]:
-    """One ranking over CORPUS by BM25, with what the endpoint says to each of the three prompts."""
+    """Rank once over CORPUS with BM25; the endpoint replies to each of the three prompts."""
     requests: list[ChatRequest] = []
     kinds = {prompt.load().user.split(".")[0]: kind for kind, prompt in PROMPTS.items()}
 

@@ -1,4 +1,4 @@
-"""BM25 by tantivy beside bm25s."""
+"""BM25 by tantivy compared with bm25s."""
 
 from __future__ import annotations
 

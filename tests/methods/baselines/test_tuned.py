@@ -1,4 +1,4 @@
-"""Roll-outs and rewards of systems that tune their model."""
+"""Rollouts and rewards of systems that tune their model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written and read: bit for bit, and by plain PEFT too; and the pocket model as a base."""
+"""Saving and loading checkpoints: bit-identical, readable by plain PEFT; and the pocket model as a base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that nobody has heard: the same wherever they stand, none of a held-out world, as many as asked for."""
+"""Out-of-vocabulary names: consistent within an example, in no held-out world, with the configured share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN = training_words()
 
 
 def examples(count: int = 200) -> list[TrainingExample]:
-    """Two people each, of whom one question asks."""
+    """Return examples with two people each, one of whom is in the question."""
     results = []
     for number in range(count):
         item, two, town = (KNOWN[(3 * number + position) % len(KNOWN)] for position in range(3))

@@ -1,4 +1,4 @@
-"""What CLaRa says of itself: topics by the logit lens, rankings, reconstructed documents, states drawn."""
+"""Explanations of CLaRa: topics by the logit lens, rankings, reconstructed documents, pictures of states."""
 
 from __future__ import annotations
 

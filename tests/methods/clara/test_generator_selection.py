@@ -1,4 +1,4 @@
-"""The differentiable top-k: choices, soft weights, and a gradient that equals its closed form."""
+"""The differentiable top-k: selections, soft weights, and a gradient that equals its closed form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIANTS: tuple[Variant, ...] = ("minus_infinity", "equation", "algorithm")
 
 @st.composite
 def cases(draw: Any) -> tuple[torch.Tensor, torch.Tensor, int, float]:
-    """Scores [B, D], memory [B, D, M, h], k, τ."""
+    """Draw scores [B, D], memory [B, D, M, h], k, τ."""
     batch, documents = draw(st.integers(1, 3)), draw(st.integers(1, 6))
     k = draw(st.integers(1, documents))
     tau = draw(st.sampled_from([0.02, 0.1, 1.0]))
@@ -197,7 +197,7 @@ def test_printed_algorithm_leaves_weight_on_a_selected_document() -> None:
 
 
 def _as_printed(scores: list[float], k: int, tau: float) -> tuple[list[list[float]], list[int]]:
-    """Algorithm 1 line by line: soft weights of each slot, ranks."""
+    """Compute Algorithm 1 line by line: soft weights of each slot, ranks."""
     taken, soft, ranks = [0.0] * len(scores), [], []
     for _ in range(k):
         ranks.append(max((i for i in range(len(scores)) if not taken[i]), key=lambda i: scores[i]))

@@ -1,4 +1,4 @@
-"""Adapters on one base: what is active and what is trained are two things, and the base never changes."""
+"""Adapters on one base: the active and the trained ones are independent, and the base never changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., Any]
 
 
 def frozen_hash(clara: Any) -> str:
-    """Of everything that no stage may change: the base with its embeddings and output layer, and the marks."""
+    """Hash everything that no stage may change: the base with its embeddings and output layer, and the marks."""
     digest = hashlib.sha256()
     for name, tensor in clara.module.state_dict().items():
         if "lora_" not in name and name != "rows.memory":
@@ -37,7 +37,7 @@ def adapter_hash(clara: Any, name: str) -> str:
 
 
 def joint_loss(clara: Any) -> Any:
-    """A joint step in the order of forwards that PEFT's own switches lose gradients in: reasoner, then generator."""
+    """Run a joint step in the order of forward passes in which PEFT's own switches lose gradients: reasoner, then generator."""
     with torch.no_grad():
         memory = clara.encode(TEXTS).memory
     scores = clara.similarity(clara.encode([QUESTION], "reasoner").memory, memory)

@@ -1,4 +1,4 @@
-"""Memory of texts: what it depends on, and what it does not."""
+"""Memory of texts, and what it depends on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def apart(item: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def by_hand(clara: Any, text: str, adapter: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Memory and mean of the text's own states, by the whole model's output and token by token, padded on the left."""
+    """Compute memory and mean of the text's states with the whole model, token by token and padded on the left."""
     ids = clara.compressor.ids([text])[0]
     pad = clara.base.get_input_embeddings().weight[0].expand(3, -1)
     marks = clara.module.rows.marks

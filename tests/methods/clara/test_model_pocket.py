@@ -1,4 +1,4 @@
-"""CLaRa's adapters that ship: small, loaded by plain PEFT, and answering nearly what their base does from full text."""
+"""CLaRa's shipped adapters: small, loadable by plain PEFT, and nearly as accurate as their base with full text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clara() -> Clara:
 
 @pytest.fixture(scope="module")
 def rows() -> list[JointRow]:
-    """Held-out questions, each over its evidence and four other passages."""
+    """Return held-out questions, each over its evidence and four other passages."""
     from methods.api import Services
 
     pool = PoolConfig.model_validate({"depth": 5})

@@ -1,4 +1,4 @@
-"""CLaRa's losses against hand-computed cases and plain formulas, and how far their gradients reach."""
+"""CLaRa's losses against hand-computed cases and plain formulas, and which parts get gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from methods.training.pieces import naming_terms  # noqa: E402
 
 @pytest.fixture
 def clara(toy: ModuleType, base: str) -> Clara:
-    """Adapters that do something, as behind some training."""
+    """Make a model with randomized adapters, as after some training."""
     made = Clara.open(toy.model_config(base), device="cpu", seed=1)
     torch.manual_seed(5)
     with torch.no_grad():
@@ -37,7 +37,7 @@ def clara(toy: ModuleType, base: str) -> Clara:
 
 
 def reached(clara: Clara) -> set[str]:
-    """The parts that a gradient has reached."""
+    """Return the parts that have a gradient."""
     results = set()
     for name, item in clara.module.named_parameters():
         if item.grad is not None and bool(item.grad.any()):
@@ -302,7 +302,7 @@ def test_supervised_loss_updates_only_the_reasoner(toy: ModuleType, clara: Clara
 
 @pytest.mark.slow
 def test_selector_learns_to_select_the_document_of_a_linear_generator() -> None:
-    """Where the loss is well behaved, the straight-through gradient finds the right document (cf. the spec's 6.5)."""
+    """With a quadratic loss the straight-through gradient finds the document that minimizes it."""
     torch.manual_seed(0)
     questions, documents, width = 32, 8, 16
     memory = torch.nn.functional.normalize(torch.randn(questions, documents, width), dim=-1)

@@ -1,4 +1,4 @@
-"""Several exchanges over one reading in one row are as if each stood alone."""
+"""Exchanges over one encoding, packed into one row, equal separate ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of CLaRa's stages: read from every source, positives where chance puts them, no gold where it would tell."""
+"""Rows of CLaRa's stages: from every source, with randomly placed positives and without leaked gold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training examples: one a row as in the paper, several turns over one reading in our variant."""
+"""Training examples: one per row as in the paper, several turns over one encoding in ragmeter's variant."""
 
 from __future__ import annotations
 

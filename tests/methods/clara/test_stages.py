@@ -1,4 +1,4 @@
-"""CLaRa's stages: their options, exactly what each trains, and what stays as it was."""
+"""CLaRa's stages: their options, the parts that each trains, and the parts that stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRETRAINED = {"compressor", "generator", "memory"}
 
 
 def changed(before: dict[str, Any], clara: Clara) -> set[str]:
-    """The parts whose tensors are others now; a tensor of the base by its own name."""
+    """Return the parts with changed tensors; a tensor of the base by its own name."""
     results = set()
     for name, item in clara.module.state_dict().items():
         if not torch.equal(before[name], item):

@@ -1,4 +1,4 @@
-"""Every stage of CLaRa by the command line, on worlds and the model that ships: a few steps each."""
+"""Every stage of CLaRa on the command line, on worlds and the shipped model, for a few steps each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT = [
 
 
 def train(store: Path, *options: str) -> Any:
-    """Returns the stages of `ragmeter train clara --json`, or raises what it ended with."""
+    """Return the stages of `ragmeter train clara --json`, or raise its error."""
     done = CliRunner().invoke(app, ["train", "clara", "--preset", "demo", "--store", str(store), "--device", "cpu", "--json", *options])
     if isinstance(done.exception, UserError):
         raise done.exception

@@ -1,4 +1,4 @@
-"""CLaRa learns on toys, in seconds: to retell a document, to tell its pairs, to find what answers and to answer."""
+"""CLaRa learns toy data in seconds: to paraphrase a document, to answer its pairs, to select evidence and to answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
 
 
 def steps(count: int, batch: int, rate: float = 5e-3) -> dict[str, Any]:
-    """A training in one piece."""
+    """Return options of a training in one part."""
     return {"steps": count, "batch_size": batch, "micro_batch": batch, "learning_rate": rate, "epochs": count}
 
 
@@ -53,7 +53,7 @@ def test_one_paraphrase_is_memorized_for_every_prompt_wording(toy: ModuleType, c
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_pretraining_learns_to_answer_from_memory(toy: ModuleType, config: Any, tmp_path: Path) -> None:
-    """Any key may have any value, so that only the memory can say which."""
+    """Any key may have any value, so only the memory contains the answer."""
     pairs = [(key, value) for key in toy.KEYS[:6] for value in toy.VALUES[:6]]
     rows = [ScpRow("qa", f"{key} {value}", (key,), (value,), f"{key}{value}") for key, value in pairs]
     chosen = config(scp={"train": steps(100, 36)}, model=SMALL)
@@ -83,7 +83,7 @@ def test_supervised_training_selects_the_positive_of_nearly_every_question(toy: 
 
 
 def questions_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
-    """Each question over its evidence and one other document, in both orders."""
+    """Pair each question with its evidence and one other document, in both orders."""
     made = []
     for row in rows:
         position = row.positives[0]
@@ -93,7 +93,7 @@ def questions_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
 
 
 def without_evidence(row: JointRow) -> JointRow:
-    """The question as a retriever leaves it that missed the evidence."""
+    """Return the question as if the retriever had missed its evidence."""
     kept = tuple(text for position, text in enumerate(row.documents) if position not in row.positives)
     return replace(row, documents=kept, positives=())
 

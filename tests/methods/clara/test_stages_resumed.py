@@ -1,4 +1,4 @@
-"""CLaRa's training from end to end: it goes on where it was cut off, with the rows that fit."""
+"""CLaRa's training end to end: it resumes after an interruption and uses the rows that fit."""
 
 from __future__ import annotations
 

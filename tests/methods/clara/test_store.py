@@ -1,4 +1,4 @@
-"""A store of compressed documents: what is written is found again, and search equals comparing one by one."""
+"""A store of compressed documents: stored memory is read back, and search equals comparing one by one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def identity(count: int, dtype: Any = "float16", width: int = H) -> Identity:
 
 
 class Drawn:
-    """Memory drawn from a text's number: the same text gives the same memory; notes what it was asked for."""
+    """Compressor that draws memory from a text's number, so that equal texts have equal memory; records its calls."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
@@ -63,7 +63,7 @@ def test_store_returns_compressed_memory_rounded_to_its_dtype(dtype: str, kept: 
 
 
 def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Cosines by another way of computing them."""
+    """Compute cosine similarities in another way."""
     q, d = query.astype(np.float64).ravel(), documents.astype(np.float64).reshape(len(documents), -1)
     return np.array([np.dot(item / np.linalg.norm(item), q / np.linalg.norm(q)) for item in d])
 

@@ -1,4 +1,4 @@
-"""Many loops beside each other: bad JSON, lost calls, what is kept, and the scripted LLM as the teacher."""
+"""Concurrent loops: invalid JSON, lost calls, stored results, and the scripted LLM as the teacher."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Written = Callable[[type[BaseModel], str, int], str]
 
 
 def content(shape: type[BaseModel], text: str, repetition: int) -> str:
-    """What a model writes that is content with two questions."""
+    """Write replies of a model that accepts two questions."""
     return {
         Questions: '{"questions": ["Which entity?", "Which year?"]}',
         Answer: '{"answer": "1800"}',
@@ -146,7 +146,7 @@ def test_model_that_never_writes_json_is_called_a_limited_number_of_times(tmp_pa
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_number_of_calls_never_exceeds_the_estimated_maximum(tmp_path: Path, kind: Type) -> None:
-    """The greediest one: as many new questions as it may in every round, each reply good at the last try only."""
+    """A worst-case model: the maximum number of new questions in every round, and a valid reply only at the last try."""
 
     def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
         if repetition % 2 == 0:

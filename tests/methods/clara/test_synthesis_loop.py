@@ -1,4 +1,4 @@
-"""The programs over one document, without any model: where replies lead, when they end, what they count."""
+"""The programs over one document without a model: their replies, ends and counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOCUMENT = "Ada Rin was born in Korv in 1850."
 
 
 class Ask(NamedTuple):
-    """A call: the prompt's name, and what it is about."""
+    """A call: the name of its prompt, and its subject."""
 
     prompt: str
     about: str
@@ -33,7 +33,7 @@ Model = Callable[[Ask, int], BaseModel | None]
 
 
 def followed(kind: Type, model: Model, rounds: int = ROUNDS, most: int = MOST_QUESTIONS) -> tuple[Made, list[str]]:
-    """What became of a document, and the prompts on the way."""
+    """Return the result of a document, and the prompts on the way."""
     names: list[str] = []
     counts: Counter[str] = Counter()
 
@@ -48,7 +48,7 @@ def followed(kind: Type, model: Model, rounds: int = ROUNDS, most: int = MOST_QU
 
 
 def always(prompt: str, questions: Sequence[str] = ("Where?", "When?")) -> BaseModel:
-    """A model that accepts whatever it writes, and is content with its first questions."""
+    """Model that accepts everything it writes, including its first questions."""
     return {
         "simple": Questions(questions=list(questions)),
         "complex": Questions(questions=list(questions)),

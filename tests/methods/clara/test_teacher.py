@@ -1,4 +1,4 @@
-"""A teacher's answers over loopback: read as models write them, asked once, resumed, counted, and trained on."""
+"""A teacher's answers over loopback: parsed, requested once, resumed, counted, and trained on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASKED = [Question(f"q{n}", f"Who built bridge {n}?", (f"Bridge {n} was built by 
 
 @contextmanager
 def teaching(answer: Callable[[str], str | None], path: Path | None = None, **options: Any) -> Iterator[tuple[Teacher, list[str]]]:
-    """A teacher whose model answers prompts with texts (None: an error of the server), and the prompts that it saw."""
+    """Return a teacher whose model answers prompts with texts (None: a server error), and the prompts that it got."""
     seen: list[str] = []
 
     def written(request: ChatRequest) -> Written:

@@ -1,4 +1,4 @@
-"""A whole training of CLaRa in two processes: its losses and weights are those of one, written once."""
+"""A whole training of CLaRa in two processes: losses and weights equal those of one process and are written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CLaRa in pipelines: the same documents and answers however its parts are put together."""
+"""CLaRa in pipelines: the same documents and answers for every combination of its parts."""
 
 from __future__ import annotations
 

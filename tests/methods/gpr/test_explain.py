@@ -1,4 +1,4 @@
-"""What `ragmeter explain gpr` says of a question: two rankings side by side, where the answers are, the graph drawn."""
+"""`ragmeter explain gpr`: two rankings, the positions of answers, and the picture of the graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JAMAICA: tuple[Triple, ...] = (
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two towers of random weights, the triples' changed as a training changes them, with the card of a training."""
+    """Save two towers with random weights and the card of a training; the triple tower is changed like in training."""
     import transformers
 
     torch.manual_seed(3)
@@ -55,7 +55,7 @@ def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory
 
 
 def asked(triples: tuple[Triple, ...], *answers: str) -> tuple[Question, Corpus]:
-    """A question over some of a corpus's triples."""
+    """Return a question over some triples of a corpus."""
     ids = tuple(triple_id(triple) for triple in triples)
     question = Question(
         "q", "What does jamaican people speak?", answers, answer_set=True, candidates=ids, evidence=ids[:1], topic_entities=("Jamaica",)

@@ -1,4 +1,4 @@
-"""GPR's loss: where it is zero, what it is elsewhere, and where its gradients go."""
+"""GPR's loss: its zeros, its values and its gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about masked triples by a model, from a file and by templates: what is refused, kept and taken up again."""
+"""Questions about masked triples by a model, from a file and by templates: refusals, storage and resuming."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def graph_of(triples: list[Triple]) -> PretrainingGraph:
 
 
 class Model:
-    """A model that answers by a function of the triple as it is shown and of how often it was shown."""
+    """Model that answers by a function of the displayed triple and of how often it was displayed."""
 
     def __init__(self, answer: Callable[[str, int], str]) -> None:
         self.requested: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What a question about a triple may be, and how questions about worlds and real graphs are worded."""
+"""Valid questions about a triple, and wordings of questions about worlds and real graphs."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ QUESTIONS = ["who built the stone bridge ?", "where is the town ?", "who lived o
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two towers of random weights, as a training leaves them."""
+    """Save two towers with random weights, like a training does."""
     import transformers
 
     folder = tmp_path_factory.mktemp("gpr")
@@ -72,7 +72,7 @@ def ask(encoder: Encoder, corpus: TripleCorpus, candidates: Sequence[str] | None
 
 
 def plain(checkpoint: Path, text: str, triples: Sequence[Triple], underscores: Any = "keep") -> Any:
-    """Cosines by sentence-transformers alone."""
+    """Compute cosine similarities with plain sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     question = SentenceTransformer(str(checkpoint / "question"), device="cpu")
@@ -94,7 +94,7 @@ def test_ranking_equals_two_sentence_transformers_and_a_sort(checkpoint: Path, c
 
 
 def test_question_and_triple_towers_are_separate(checkpoint: Path, corpus: TripleCorpus, tmp_path: Path) -> None:
-    """A triple has the same vector, to the bit, whatever encodes questions; scores are other ones."""
+    """A triple has a bit-identical vector with any question encoder; only scores change."""
     folder = str(checkpoint / "triple")
     item = Encoder(EncoderConfig(model=folder, query_model=str(checkpoint / "question")), "cpu")
     other = Encoder(EncoderConfig(model=folder), "cpu")
@@ -131,7 +131,7 @@ def test_duplicate_candidate_is_ranked_once(encoder: Encoder, corpus: TripleCorp
 
 
 def test_graph_order_only_breaks_ties(encoder: Encoder) -> None:
-    """Two triples that are written alike are as near; which comes first is the graph's order."""
+    """Two triples with equal text have equal scores, so graph order decides."""
     triples = [*TRIPLES[:5], ("moss", "a.b.born", "old"), ("moss", "c.d.born", "old")]
     corpus, ids = TripleCorpus.of_triples(triples), [triple_id(triple) for triple in triples]
     twins = ids[-2:]
@@ -156,7 +156,7 @@ def test_dot_similarity_uses_unnormalized_vectors(checkpoint: Path, corpus: Trip
 
 
 class Counting(Encoder):
-    """Remembers what it encodes."""
+    """Encoder that records its texts."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -210,7 +210,7 @@ def test_vectors_larger_than_memory_are_stored_in_a_file(
 
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(0, 45), st.sampled_from([1.0, 0.0, 100.0]))
 def test_nearest_neighbors_equal_a_stable_sort(seed: int, rows: int, k: int, spread: float) -> None:
-    """Also where many are equal (few distinct rows) or all are long."""
+    """Tested also with many ties (few distinct rows) and with large norms."""
     rng = np.random.default_rng(seed)
     distinct = rng.normal(size=(rng.integers(1, rows + 1), 6)).astype(np.float32) * max(spread, 1)
     vectors = distinct[rng.integers(0, len(distinct), rows)] if spread == 0 else distinct[rng.permutation(len(distinct))]
@@ -224,7 +224,7 @@ def test_nearest_neighbors_equal_a_stable_sort(seed: int, rows: int, k: int, spr
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_vectors_do_not_depend_on_the_batch(checkpoint: Path, pooling: Any) -> None:
-    """Filled-up places count for nothing, least of all in a mean."""
+    """Padding does not contribute, in particular not to a mean."""
     texts = ["old", "the painter lived in a cold cabin by the river , built in the year of the long bridge", "a town"]
     item, many = (
         Encoder(EncoderConfig(model=str(checkpoint / "triple"), pooling=pooling, batch_size=size), "cpu").passages(texts) for size in (1, 3)

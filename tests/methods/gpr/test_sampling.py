@@ -1,4 +1,4 @@
-"""Neighbors and negatives: what may be drawn, how often, and that drawing ends."""
+"""Neighbors and negatives: their definition, their frequency, and that sampling ends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ends(row: Row) -> set[int]:
 
 
 def naive_neighbors(rows: list[Row], anchor: Row, options: SamplingConfig, entities: set[int]) -> list[Row]:
-    """Distinct triples that touch one of some entities, the anchor's, one after another."""
+    """Return the distinct triples that share one of the anchor's entities, one after another."""
     results = [other for other in dict.fromkeys(rows) if other != anchor and ends(other) & entities]
     if options.nb_exclude_same_hr:
         results = [other for other in results if other[:2] != anchor[:2]]
@@ -58,7 +58,7 @@ def naive_negatives(rows: list[Row], anchor: Row) -> list[Row]:
 
 
 def neighbor_shares(rows: list[Row], anchor: Row, options: SamplingConfig) -> dict[Row, float]:
-    """How often each neighbor is to be drawn, by the definition."""
+    """Return how often each neighbor is sampled by the definition."""
     results = naive_neighbors(rows, anchor, options, ends(anchor))
     return dict.fromkeys(results, 1 / len(results)) if results else {}
 

@@ -1,4 +1,4 @@
-"""GPR's pretraining from end to end: two towers that learn, interruptions, curves, refusals."""
+"""GPR's pretraining end to end: two towers that learn, interruptions, curves, refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_training_lowers_the_loss_and_orders_triples_before_neighbors_and_negati
 
 @pytest.mark.slow
 def test_last_smaller_batch_is_trained_with_the_mean_over_its_own_rows(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    """Train on a number of rows that the batch size does not divide."""
+    """The batch size does not divide the number of rows."""
     count = len(toy.trainer(toy.options(base), tmp_path / "count").material)
     size = count - 2
     item = toy.trainer(toy.options(base, train={"batch_size": size, "micro_batch": size, "epochs": 1}), tmp_path / "run")
@@ -117,7 +117,7 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
 
 
 class Counting(TemplateQuestions):
-    """Questions of which it is known how many were asked for."""
+    """Questions that count how many were requested."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def test_folder_with_other_files_is_refused(toy: ModuleType, base: str, tmp_path
 
 @pytest.mark.slow
 def test_dataset_questions_are_never_training_texts(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    """Other questions are asked about the same worlds, and the weights come out the same."""
+    """Other questions about the same worlds give identical weights."""
     hashes = set()
     for count, alias in ((12, 0.0), (5, 0.5)):
         world = {**toy.WORLD, "questions": count, "question_alias": alias}
@@ -302,7 +302,7 @@ def test_step_repeated_after_out_of_memory_has_the_whole_gradient(
 
 @pytest.mark.slow
 def test_training_and_retrieval_work_on_real_graphs(toy: ModuleType, base: str, data_folder: Path, tmp_path: Path) -> None:
-    """WebQSP's records as they are published: with unnamed entities, inverse triples and graphs of their own."""
+    """WebQSP's published records: with unnamed entities, inverse triples and separate graphs."""
     from benchmarks import registry
     from methods.models.encoder import Encoder, EncoderConfig
     from methods.retrieval.triples import TripleRetriever

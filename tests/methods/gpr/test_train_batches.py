@@ -1,4 +1,4 @@
-"""GPR's rows and batches: who stands in a row, and gradients in parts that are those of the whole."""
+"""GPR's rows and batches: the texts of a row, and gradients of split batches that equal those of the whole."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rows_and_their_order_depend_on_epoch_and_seed(toy: ModuleType, base: st
     first, same, other = (toy.material(toy.options(base, seed=seed)) for seed in (3, 3, 4))
 
     def drawn(material: Any, epoch: int) -> list[list[int]]:
-        """Neighbors and negatives in the order of the questions, which the order of the rows does not change."""
+        """Return neighbors and negatives in the order of the questions, which does not depend on the order of the rows."""
         rows = material.rows(epoch)
         order = np.argsort(rows.question)
         return [rows.neighbor[order].tolist(), rows.negative[order].tolist()]

@@ -1,4 +1,4 @@
-"""A whole training of GPR in two processes: a model that fails to write questions, a long preparation, an interruption."""
+"""A whole training of GPR in two processes: failed question calls, a long preparation, an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Augmented queries and seeds: replies read tolerantly, templates filled, names found among nodes."""
+"""Augmented queries and seeds: tolerant parsing of replies, templates, names matched to nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims read from replies as models write them, joined to their entities, and asked for over HTTP."""
+"""Claims: parsed from typical replies, attached to their entities, and requested over HTTP."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ CHUNKS = [Chunk(0, "Company A was fined.", 0, 20), Chunk(1, "Person C owns it.",
 
 @contextmanager
 def served(claims: str | None, prompts: list[str]) -> Iterator[ChatModel]:
-    """A model that extracts two entities, and answers a request for claims with a text (None: an error)."""
+    """Serve a model that extracts two entities and answers a request for claims with a text (None: an error)."""
 
     def answer(request: ChatRequest) -> Written:
         prompts.append(request.prompt)

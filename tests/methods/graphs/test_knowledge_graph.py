@@ -1,4 +1,4 @@
-"""Records read from replies, merged into graphs, joined by similarity, and kept in files."""
+"""Records parsed from replies, merged into graphs, joined by similarity, and stored in files."""
 
 from __future__ import annotations
 

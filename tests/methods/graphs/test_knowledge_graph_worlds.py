@@ -1,4 +1,4 @@
-"""Knowledge graphs of worlds, whose facts are known: read without a model, and by the scripted LLM over HTTP."""
+"""Knowledge graphs of worlds with known facts: extracted without a model, and by the scripted LLM over HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AROUND = NeighborhoodConfig.model_validate({})
 
 
 class StyledRun:
-    """A document of a world: its chunks, what it states, and its questions."""
+    """A document of a world: its chunks, facts and questions."""
 
     def __init__(self) -> None:
         benchmark = datasets.load("worlds/long:train", CONFIG)
@@ -46,7 +46,7 @@ class StyledRun:
 
     @property
     def triples(self) -> set[tuple[frozenset[str], str]]:
-        """Both ends of each fact, and the sentence that says how they are related."""
+        """Return both ends of each fact, and the sentence with their relation."""
         return {(frozenset((clean_name(fact.head.name), clean_name(fact.text))), statements(fact)[0]) for fact in self.facts}
 
 
@@ -188,7 +188,7 @@ def test_unusable_reply_is_requested_once_more_and_then_recorded(styled_run: Sty
 
 
 class Dead:
-    """A model that never answers."""
+    """Model that stops answering after a number of calls."""
 
     config = ChatConfig.model_validate({"model": "m"})
 

@@ -1,4 +1,4 @@
-"""Where rankings are cut: Algorithm 1 on scores made by hand, and the two sizes of a neighborhood."""
+"""Cutoffs of rankings: Algorithm 1 on hand-made scores, and the two sizes of a neighborhood."""
 
 from __future__ import annotations
 

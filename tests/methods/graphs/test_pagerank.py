@@ -1,4 +1,4 @@
-"""Personalized PageRank against its closed form, against networkx, and against what must hold of it."""
+"""Personalized PageRank against its closed form, networkx and its properties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIGHT = 1e-12
 
 
 def random_graph(nodes: int, edges: int, seed: int, isolated: int = 0) -> np.ndarray:
-    """Weights of an undirected graph; the last nodes have no edge."""
+    """Return weights of an undirected graph; the last nodes have no edge."""
     rng = np.random.default_rng(seed)
     matrix = np.zeros((nodes, nodes))
     for _ in range(edges):
@@ -37,7 +37,7 @@ def restarts(nodes: int, questions: int, seed: int) -> np.ndarray:
 
 
 def closed_form(matrix: np.ndarray, chi: np.ndarray, t: float, *, weighted: bool = False) -> np.ndarray:
-    """t (I − (1 − t) W)⁻¹ χ, mass on nodes without an edge being lost."""
+    """Compute t (I − (1 − t) W)⁻¹ χ; nodes without an edge lose their mass."""
     a = matrix if weighted else (matrix != 0).astype(float)
     degrees = a.sum(axis=1)
     w = a.T / np.where(degrees > 0, degrees, 1)

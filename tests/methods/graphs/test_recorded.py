@@ -1,4 +1,4 @@
-"""Graphs and augmented queries from files: what is read, what is counted, and which line is at fault."""
+"""Graphs and augmented queries from files: content, counts, and errors that name the line."""
 
 from __future__ import annotations
 

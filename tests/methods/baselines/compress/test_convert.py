@@ -1,4 +1,4 @@
-"""Published layouts: what is in a random checkpoint of each is what ours computes with; a pickle of more than tensors is refused."""
+"""Published layouts: a converted random checkpoint computes what the original does; pickles of other objects than tensors are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT, QUESTION = "The old stone bridge was built by a painter.", "Who built it?"
 
 
 def ours(folder: Path, name: str, target: Path, **options: Any) -> SoftModel:
-    """A published checkpoint converted and read back."""
+    """Convert a published checkpoint and load it."""
     below = {"xrag": folder / "llama", "pcc": folder / "pcc-decoder", "pcc-large": folder / "pcc-decoder"}.get(name)
     convert(released(str(folder / name)), target, str(below) if below else None, options, "cpu")
     return SoftModel.load(target, "cpu")
@@ -45,7 +45,7 @@ def test_converted_checkpoint_of_each_layout_gives_the_original_memory(name: str
 
 
 def by_hand(folder: Path, name: str, model: SoftModel) -> torch.Tensor:
-    """The memory of the text by the published tensors, without a class of ours."""
+    """Compute the memory of the text from the published tensors without ragmeter's classes."""
     from peft import PeftModel
     from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 

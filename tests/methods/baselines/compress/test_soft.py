@@ -1,4 +1,4 @@
-"""Compressors into vectors: what their memory depends on, how it stands in prompts, what losses are, what trainings change."""
+"""Compressors into vectors: dependence of memory, its position in prompts, losses, and what training changes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_saved_checkpoint_loads_bit_identical(models: dict[str, SoftModel], fold
 
 
 def test_memory_block_takes_the_position_of_its_passage_in_the_prompt(models: dict[str, SoftModel]) -> None:
-    """Put the embeddings of a passage's own tokens there, and the prompt is that of the text."""
+    """With the embeddings of a passage's own tokens as memory, the prompt equals that of the text."""
     model = models["pisco"]
     text = "moss grows on stone"
     own = model.base.get_input_embeddings()(torch.tensor(model.ids(text)))
@@ -176,7 +176,7 @@ def test_step_changes_only_the_trained_parameters(makes: Callable[..., SoftModel
 
 
 def test_questions_that_share_one_encoding_have_the_same_losses_as_alone(makes: Callable[..., SoftModel]) -> None:
-    """With all that is ours: positions all over the text, vectors as long as embeddings, each naming its share."""
+    """Uses all of ragmeter's variants: spread positions, vectors scaled to embeddings, and the naming loss."""
     ours = {"positions": "spread", "memory_length": "embedding"}
     model = makes("pisco", **ours)
     about, built = ("what?", "moss"), ("who built it?", "a painter")
@@ -209,7 +209,7 @@ def test_questions_that_share_one_encoding_have_the_same_losses_as_alone(makes: 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pisco", "xrag", "pcc", "autocompressor"])
 def test_trained_parameters_lower_the_loss(makes: Callable[..., SoftModel], name: str) -> None:
-    """A few steps on two rows: the loss falls in every stage."""
+    """The loss falls in every stage within a few steps on two rows."""
     model = makes(name)
     answers = [CompressionRow("answer", tuple(TEXTS[:2]), "who?", "a painter"), CompressionRow("answer", (TEXTS[3],), "where?", "north")]
     passages = [CompressionRow("restore", (TEXTS[1],), "", TEXTS[1]), CompressionRow("restore", (TEXTS[0][:20],), "", TEXTS[0][:20])]
@@ -336,7 +336,7 @@ def test_oscar_encodes_a_passage_with_its_question_ranks_and_writes_no_index(
 
 
 def test_light_encoder_projects_groups_of_states_padded_with_zeros(models: dict[str, SoftModel], tiny_models: ModuleType) -> None:
-    """Five states in a row become one vector, the last group filled up with zeros."""
+    """Five consecutive states become one vector; zeros fill the last group."""
     model = models["cocom light"]
     ids = model.system.segments(model, TEXTS[1])[0]  # type: ignore[attr-defined]
     with torch.inference_mode():

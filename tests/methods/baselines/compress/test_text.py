@@ -1,4 +1,4 @@
-"""Compressors into less text: which words and sentences stay, in which order, whatever else is asked; and all keep the contract."""
+"""Compressors into text: the words and sentences that they keep, their order, and the contract of all compressors."""
 
 from __future__ import annotations
 

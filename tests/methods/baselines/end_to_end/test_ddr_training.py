@@ -1,4 +1,4 @@
-"""RAG-DDR's pairs, by hand."""
+"""RAG-DDR's pairs against hand-made ones."""
 
 from __future__ import annotations
 

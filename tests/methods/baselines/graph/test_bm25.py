@@ -1,4 +1,4 @@
-"""BM25 over triples against Lucene's formula written down as a loop, and against bm25s; triples in natural words."""
+"""BM25 over triples against Lucene's formula as a loop, and against bm25s; triples in natural words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hybrid over triples against a naive one, its cross-encoder's training, and what it refuses."""
+"""The hybrid over triples against a naive one, the training of its cross-encoder, and refused inputs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ IDS = [triple_id(triple) for triple in TRIPLES]
 
 
 class Scripted:
-    """An index with an order of its own, and a cross-encoder with scores of its own."""
+    """Index with a fixed order, and cross-encoder with fixed scores."""
 
     device = "cpu"
 
@@ -220,11 +220,11 @@ def test_loss_and_gradient_equal_a_naive_loop(base: str, part: int) -> None:
 
 
 class Cut(Exception):
-    """Somebody pulled the plug."""
+    """Exception that simulates a power failure."""
 
 
 class CutOff(Silent):
-    """Ends the process after so many steps."""
+    """Progress that ends the process after a number of steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -243,7 +243,7 @@ def train(config: GraphCrossEncoderTrainingConfig, folder: Path, progress: Any =
 
 @pytest.fixture(scope="module")
 def trained(base: str, tmp_path_factory: pytest.TempPathFactory) -> TrainedStage:
-    """A checkpoint with its card, as `ragmeter train` writes it."""
+    """Write a checkpoint with its card, like `ragmeter train`."""
     config = options(base, validation=["worlds/graph:validation"], validation_options=OPTIONS)
     stage = train(config, tmp_path_factory.mktemp("trained"))
     checkpoints.describe(

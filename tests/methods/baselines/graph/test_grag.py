@@ -1,4 +1,4 @@
-"""GRAG's retrieval: ego graphs against a walk by hand, and the method on graphs of all kinds."""
+"""GRAG's retrieval: ego graphs against a naive walk, and the method on graphs of all kinds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def graph_of(triples: list[tuple[int, int, int]], size: int) -> QuestionGraph:
 
 
 def walked(graph: QuestionGraph, center: int, hops: int, directed: bool) -> tuple[list[int], list[int]]:
-    """Nodes within reach, one hop after another, and the edges between them."""
+    """Return the nodes within reach, hop by hop, and the edges between them."""
     inside = {center}
     for _ in range(hops):
         reached = {int(head) for head, tail in zip(graph.heads, graph.tails, strict=True) if tail in inside}
@@ -118,7 +118,7 @@ def cosine(item: str, other: str) -> float:
 
 
 def naive(triples: list[Triple], question: str, hops: int, egos: int, edges: int) -> list[Triple]:
-    """What GRAG keeps, node after node."""
+    """Return the triples that GRAG keeps, computed node by node."""
     entities = list(dict.fromkeys(name.lower() for head, _, tail in triples for name in (head, tail)))
     numbered = [(entities.index(h.lower()), 0, entities.index(t.lower())) for h, _, t in triples]
     graph = graph_of(numbered, len(entities))

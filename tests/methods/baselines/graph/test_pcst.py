@@ -1,4 +1,4 @@
-"""G-Retriever's retrieval: prizes by hand, trees against an exhaustive search, and graphs of all kinds."""
+"""G-Retriever's retrieval: hand-computed prizes, trees against an exhaustive search, and graphs of all kinds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def drawn_graphs(draw: st.DrawFn) -> Drawn:
 
 
 def connected(graph: QuestionGraph, tree: Tree) -> bool:
-    """Whether the chosen edges connect the chosen nodes."""
+    """Return whether the chosen edges connect the chosen nodes."""
     if not len(tree.nodes):
         return not len(tree.edges)
     reached, frontier = {int(tree.nodes[0])}, [int(tree.nodes[0])]
@@ -80,7 +80,7 @@ def worth(drawn: Drawn, nodes: Any, edges: Any) -> float:
 
 
 def best_worth(drawn: Drawn) -> float:
-    """The most that a connected part can be worth: every single node, and every connected set of edges."""
+    """Return the maximum worth of a connected subgraph, over all single nodes and connected sets of edges."""
     best = float(drawn.nodes.max(initial=0.0))
     for number in range(1, len(drawn.graph) + 1):
         for edges in itertools.combinations(range(len(drawn.graph)), number):

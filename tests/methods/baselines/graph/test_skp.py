@@ -1,4 +1,4 @@
-"""SKP: what is hidden, and its loss against naive loops."""
+"""SKP: masking, and its loss against naive loops."""
 
 from __future__ import annotations
 

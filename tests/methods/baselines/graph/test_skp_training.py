@@ -29,7 +29,7 @@ RELATIONS = ["place.built_by", "grows_on", "person.lived_in"]
 
 
 def toy_graph(count: int = 24) -> Any:
-    """Distinct triples of a few entities."""
+    """Return distinct triples of a few entities."""
     triples = [(ENTITIES[n % 8], RELATIONS[n % 3], f"{ENTITIES[(n * 3 + 1) % 8]} {n}") for n in range(count)]
     corpus = TripleCorpus.of_triples(triples)
     benchmark = Benchmark(DataReference("worlds", "graph", "train"), 1, CARD, [], corpus)
@@ -112,11 +112,11 @@ def test_training_lowers_the_weighted_loss(graph: Any, tiny_models: ModuleType, 
 
 
 class Cut(Exception):
-    """Somebody pulled the plug."""
+    """Exception that simulates a power failure."""
 
 
 class CutOff(Silent):
-    """Ends the process after so many steps."""
+    """Progress that ends the process after a number of steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps

@@ -1,4 +1,4 @@
-"""Untrained towers, DPR's and SKP's over triples: what is encoded, how, and which triples come first."""
+"""Untrained towers, DPR's and SKP's over triples: texts, vectors and the order of triples."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bert(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> s
 
 
 def vectors(folder: str, texts: list[str], pooling: str) -> Any:
-    """Text by text, the plain forward pass."""
+    """Encode text by text with a plain forward pass."""
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
@@ -84,7 +84,7 @@ def test_triples_are_ordered_by_similarity(corpus: TripleCorpus, bert: str, pool
 
 @pytest.mark.slow
 def test_means_distinguish_triples_better_than_first_tokens(corpus: TripleCorpus) -> None:
-    """MiniLM was trained with means: a check on which pooling is which, with real weights."""
+    """MiniLM was trained with mean pooling, so real weights show which pooling is used."""
     query = Query("q", "Where was the painter born?")
     results = {}
     for pooling in ("first", "mean"):

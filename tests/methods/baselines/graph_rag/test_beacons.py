@@ -1,4 +1,4 @@
-"""Memory models: numbers of the authors' training code, reading in pieces, layouts that are refused, and MemoRAG with one."""
+"""Memory models: figures of the authors' training code, incremental reading, refused layouts, and MemoRAG."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ AUTHORS: dict[tuple[str, int], tuple[int, list[float], list[int]]] = {
     ("mistral", 4): (59, [2.2295, -0.2283, 1.0824, 0.9804], [371, 96, 53, 96, 53, 96, 53, 96, 85, 96, 85, 96, 85, 96, 85, 96]),
     ("mistral", 3): (72, [2.6406, -0.0457, 1.6456, 0.4062], [601, 96, 53, 96, 53, 96, 53, 96, 53, 96, 53, 96, 53, 96, 53, 96]),
 }
-"""By class and ratio: positions of the memory of a text, logits behind the question, and the tokens written next.
-
-From train/src of qhjqhj00/MemoRAG at 67a88db0, run on these tiny checkpoints (torch 2.13, transformers 4.44.2).
+"""Map class and ratio to the positions of a text's memory, logits after the question, and the next tokens. From
+train/src of qhjqhj00/MemoRAG at 67a88db0, run on these tiny checkpoints (torch 2.13, transformers 4.44.2).
 """
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a random memory model of each class."""
+    """Save a random memory model of each class."""
     folder = tmp_path_factory.mktemp("tiny")
     make(folder, ["memorag-qwen2", "memorag-mistral"])
     return folder

@@ -1,4 +1,4 @@
-"""Published prompts of graph systems: the messages that the authors' code sends, and the replies that they ask for."""
+"""Published prompts of graph systems: the messages that the authors' code sends, and the replies that they request."""
 
 from __future__ import annotations
 

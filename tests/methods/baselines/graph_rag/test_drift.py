@@ -1,4 +1,4 @@
-"""DRIFT search: its loop beside outputs of the released loop, unreadable replies, and its plan."""
+"""DRIFT search: its loop compared with outputs of the released loop, unreadable replies, and its plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEXTS = {"p0": "Ada kept the Tower.", "p1": "Rex kept the Mill."}
 
 
 class Flat:
-    """Encoder whose texts are all alike."""
+    """Encoder that gives all texts the same vector."""
 
     device = "cpu"
 
@@ -50,7 +50,7 @@ class Flat:
 
 
 class Answers:
-    """Model that answers by the step and the question, and remembers what it was asked."""
+    """Model that answers by the step and the question, and records its requests."""
 
     in_flight = 1
 

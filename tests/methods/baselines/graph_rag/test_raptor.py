@@ -1,4 +1,4 @@
-"""RAPTOR: leaves, clusters within clusters, and clusters by UMAP beside those of the released code."""
+"""RAPTOR: leaves, nested clusters, and UMAP clusters compared with those of the released code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_leaves_are_whole_sentences_up_to_the_token_limit() -> None:
 
 
 def halves(vectors: np.ndarray, *_: object) -> list[list[int]]:
-    """Two clusters that share a row."""
+    """Return two clusters that share a row."""
     middle = len(vectors) // 2
     return [list(range(middle + 1)), list(range(middle, len(vectors)))]
 

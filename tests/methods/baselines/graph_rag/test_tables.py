@@ -1,4 +1,4 @@
-"""Tables that GraphRAG's published prompts read, and the references that they ask for."""
+"""Tables of GraphRAG's published prompts, and references to them in replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DPA-RAG's labels, rows, losses and weights, by hand."""
+"""DPA-RAG's labels, rows, losses and weights against hand computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DRO's weights, by hand and on a table."""
+"""DRO's weights against hand computations and on a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_single_sample_is_refused() -> None:
 
 
 def test_weighted_samples_of_a_table_converge_to_the_passage_with_the_answer() -> None:
-    """Three passages, one is selected; the second holds the answer."""
+    """One of three passages is selected; the second has the answer."""
     answer = np.log([0.05, 0.9, 0.05])
     logits = np.zeros(3)
     draws = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""`ragmeter train rankllama`: its rows, its loss against the formula, and a checkpoint that the reranker opens."""
+"""`ragmeter train rankllama`: its rows, its loss against the formula, and a checkpoint that the reranker loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of the accelerator, asked for while torch is being imported."""
+"""Memory of the accelerator, queried while torch is being imported."""
 
 from __future__ import annotations
 

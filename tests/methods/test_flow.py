@@ -1,4 +1,4 @@
-"""Programs of one question each: none waits for another, and what is batched does not show in a result."""
+"""Programs of one question each: none waits for another, and batching does not change results."""
 
 from __future__ import annotations
 

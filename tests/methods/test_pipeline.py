@@ -1,4 +1,4 @@
-"""Roles chained: what reaches which stage, and what comes out."""
+"""Chained roles: the input of each stage and the resulting prediction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORPUS = Corpus.of(Passage(name, "", f"text of {name}") for name in NAMES)
 
 
 class InOrder:
-    """Ranks the corpus in its order."""
+    """Retriever that ranks the corpus in its order."""
 
     batch_size = 32
 
@@ -55,7 +55,7 @@ class Shorten:
 
 
 class Echo:
-    """Answers with the texts of its context."""
+    """Reader that answers with the texts of its context."""
 
     batch_size = 4
 
@@ -324,7 +324,7 @@ def test_registered_retrievers_build_a_retriever_and_not_a_method(offline_option
 
 
 class Unprintable(Exception):
-    """Its message cannot be read."""
+    """Exception with a message that cannot be printed."""
 
     def __init__(self, raised: type[BaseException]) -> None:
         self.raised = raised

@@ -1,4 +1,4 @@
-"""Files of presets: options laid over others."""
+"""Files of presets: options that override others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates: their format, what may replace one that ships, and the token ids of their pieces."""
+"""Templates: their format, replacements of shipped ones, and token ids of their parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = sorted(path for package in ("methods", "judges") for path in (ROOT / pac
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    """A tokenizer built like Llama's: a space before every text, `<s>` before every prompt, pairs of letters merged."""
+    """Make a tokenizer like Llama's: a space before every text, `<s>` before every prompt, merged pairs of letters."""
     from tokenizers import Tokenizer, models, normalizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""What a registration takes over from the options of a method."""
+"""The parts of a registration that follow from the options of a method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NamingConfig(ModelMethodConfig):
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Methods of these tests are known to them alone."""
+    """Remove the methods that a test registers."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield

@@ -58,7 +58,7 @@ load_file, save_file = safetensors.load_file, safetensors.save_file
 
 @pytest.fixture(scope="module")
 def golden(data_folder: Path) -> Path:
-    """The folder of what the authors' code made."""
+    """Return the folder of outputs of the authors' code."""
     folder = data_folder / "golden"
     if not folder.is_dir():
         pytest.skip(f"outputs of the authors' code not found at {folder}")
@@ -90,9 +90,9 @@ WITH_FIXTURES = {
     **dict.fromkeys(("bge_m3", "recomp_extractive", "dpa_rag"), "none"),
     "qwen3-embedding": "as built in",
 }
-"""Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
+"""Systems with fixtures, and the name of their prompt if it differs, or the page's text instead of a published prompt."""
 LICENSES = {"chatqa": "its model card (nvidia/Llama3-ChatQA-1.5-8B): Llama 3 community license"}
-"""Licenses of what is not in the registry."""
+"""Licenses that are not in the registry."""
 OTHERS = {
     "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
@@ -148,7 +148,7 @@ def encoder(identifier: str, tokenizer: Any, **config: Any) -> Any:
 
 
 LEFT_OUT = "\u0120prefer", 10702
-"""The one token of Qwen2.5 that the fixtures contain and their tokenizer, which is cut to the tokens of other texts, lacks."""
+"""The only token of Qwen2.5 that is in the fixtures but not in their reduced tokenizer."""
 
 
 def with_token(tokenizer: Any, token: str, number: int) -> Any:
@@ -213,19 +213,19 @@ def passages_of(golden: Path, ids: list[str]) -> list[Passage]:
 
 
 def last_logits(model: Any, ids: Sequence[int]) -> Any:
-    """Return the logits of a model behind some ids."""
+    """Return the logits of a model after some ids."""
     with torch.inference_mode():
         return model(torch.tensor([list(ids)])).logits[0, -1].float()
 
 
 def assert_close(ours: Any, expected: Any, tolerance: float = 1e-4) -> None:
-    """Check that a tensor is the published one; the difference is relative to its norm."""
+    """Assert that a tensor equals the published one; the tolerance is relative to its norm."""
     assert ours.shape == expected.shape
     assert float((ours - expected).norm() / expected.norm()) < tolerance
 
 
 class Unlimited:
-    """A counter for prompts that always fit."""
+    """Counter that accepts prompts of any length."""
 
     name = fingerprint = "none"
 
@@ -234,7 +234,7 @@ class Unlimited:
 
 
 def encoded(tokenizer: Any, messages: Messages) -> list[int]:
-    """Return the ids of a conversation by the code with which weights of this machine read it."""
+    """Return the ids of a conversation as local models encode it."""
     model = CausalModel.__new__(CausalModel)
     model.tokenizer, model.text_encoder = tokenizer, TextEncoder(tokenizer)
     turns, start = started(messages)
@@ -373,7 +373,7 @@ def test_compressors_compute_the_published_vectors(golden: Path, name: str, tmp_
 
 
 def in_shards(file: Path) -> None:
-    """Write a file of weights as two."""
+    """Split a weights file into two shards."""
     weights = torch.load(file)
     for number in range(2):
         some = list(weights)[number::2]
@@ -392,7 +392,7 @@ def test_sentencepiece_model_without_tokenizer_json_tokenizes_as_published(golde
 
 
 def converted(golden: Path, name: str, folder: Path) -> Path:
-    """Convert a published compressor, as a user does."""
+    """Convert a published compressor like a user does."""
     source = golden / "released" / name
     options = {key: str(source / value) if value == "retriever" else value for key, value in COMPRESSORS[name].items()}
     options |= {"encoder": str(source / "bert")} if name == "cocom-light" else {}
@@ -441,7 +441,7 @@ def memory_of(system: str, tensors: Any, documents: Sequence[int]) -> list[Any]:
 
 
 def ids_of(pieces: Sequence[Any], memory: Sequence[int], separator: int | None, behind: bool) -> list[int]:
-    """Return the ids of a prompt as the authors' tokenizer has them, with their tokens in the place of vectors, which stand before some."""
+    """Return the ids of a prompt from the authors' tokenizer, with their tokens in the positions of vectors, which precede some."""
     ids: list[int] = []
     vectors = False
     for piece in pieces:
@@ -457,7 +457,7 @@ def ids_of(pieces: Sequence[Any], memory: Sequence[int], separator: int | None, 
 
 
 def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) -> Any:
-    """Return the summary vectors of a text that is read in segments of some lengths."""
+    """Return the summary vectors of a text that is encoded in segments of some lengths."""
     memory, start = model.nothing, 0
     for length in lengths:
         row = [memory, *model.system.row(model, ids[start : start + length], "")]
@@ -801,7 +801,7 @@ def line(name: str) -> str:
 
 
 def said(name: str, kind: str) -> str:
-    """Return how many of a system's cases are equal; texts if the fixture holds no ids."""
+    """Return how many of a system's cases are equal; texts if the fixture has no ids."""
     if kind == IDS and TEXTS in RESULTS[name]:
         kind = TEXTS
     equal, of = RESULTS[name].get(kind, (0, 0))

@@ -1,4 +1,4 @@
-"""Checkpoints behind an endpoint: the same scores as from local weights, and a refusal where log-probabilities are missing."""
+"""Checkpoints behind an endpoint: scores equal those of local weights, and missing log-probabilities are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RANKING = Ranking("q", tuple(CORPUS.ids), (4.0, 3.0, 2.0, 1.0))
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny Qwen2.5 that was taught to end some of its thoughts with a verdict."""
+    """Save a tiny Qwen2.5 that was trained to end some of its thoughts with a verdict."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -72,7 +72,7 @@ def rank1(model: str, services: Services | None = None, **options: Any) -> Any:
 
 @contextmanager
 def serving(folder: str, **options: Any) -> Iterator[tuple[Weights, str]]:
-    """Serve a checkpoint for the length of a block; gives it and the base URL."""
+    """Serve a checkpoint within a block; yields the server and the base URL."""
     weights = Weights(folder, **options)
     with VLLM("judge", weights=weights).running() as url:
         yield weights, url
@@ -182,7 +182,7 @@ def test_local_options_keep_their_fingerprint(tiny_llama: str) -> None:
 
 
 def scorers(folder: str, url: str, cache: Path | None = None) -> tuple[LikelihoodScorer, LikelihoodScorer]:
-    """The same checkpoint here and behind an endpoint."""
+    """Return scorers for the same checkpoint, local and behind an endpoint."""
     services = Services(device="cpu", cache=cache)
     return tuple(LikelihoodScorer(ScorerConfig.of(folder, where).open(services, "test")) for where in (None, endpoint(url)))  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""The graph to pretrain on: the union of datasets' graphs, blind to their questions, closed to their test splits."""
+"""The graph for pretraining: the union of datasets' graphs, independent of their questions, refused for test splits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = {"worlds": {"entities": 120, "community": 60, "triples": 40, "questions"
 
 
 def rog(path: Path, rows: list[dict[str, object]]) -> dict[str, dict[str, object]]:
-    """A file in RoG's layout, as options of webqsp."""
+    """Write a file in RoG's layout, as options of webqsp."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return {"webqsp": {"path": str(path), "layout": "rog"}}
 

@@ -1,4 +1,4 @@
-"""Batches against a server on loopback that speaks OpenAI's dialect."""
+"""Batches against a loopback server that implements OpenAI's batch API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server() -> Iterator[Batches]:
 
 @pytest.fixture
 def ask(server: Batches, tmp_path: Path) -> Callable[..., list[Reply]]:
-    """Ask with a client of its own, as another execution would."""
+    """Send prompts with a separate client, like another execution."""
 
     def ask(prompts: list[str] = PROMPTS, known: bool = True, **options: Any) -> list[Reply]:
         options = {
@@ -63,7 +63,7 @@ def texts(replies: list[Reply]) -> list[str]:
 
 
 def records(tmp_path: Path) -> list[Path]:
-    """Return the files of the ledger; replies that were handed on are forgotten a moment later."""
+    """Return the files of the ledger; its record of delivered replies is deleted a moment later."""
     files: list[Path] = []
     for _ in range(50):
         files = list((tmp_path / "batches").rglob("*.json"))

@@ -1,4 +1,4 @@
-"""Generation by local causal models: forced starts, shared beginnings, seeded draws, roles in chat templates."""
+"""Generation by local causal models: forced starts, shared prefixes, seeded samples, roles in chat templates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(folder: str, share_prefixes: bool = True, **config: Any) -> CausalMode
 
 
 def greedy(loaded: CausalModel, ids: list[int], count: int) -> str:
-    """Greedy decoding token by token, no cache, no padding, no `generate`."""
+    """Decode greedily token by token without cache, padding or `generate`."""
     import torch
 
     written: list[int] = []
@@ -72,7 +72,7 @@ def test_shared_prefix_is_not_used_with_sliding_window_attention(tmp_path: Path,
 
 
 def cut(heads: list[list[int]]) -> int:
-    """Most tokens saved: all share what they have in common, or those with the same next token decide alone."""
+    """Return the maximum of saved tokens: all share their prefix, or rows with the same next token are grouped separately."""
     if len(heads) < 2:
         return 0
     depth = 0

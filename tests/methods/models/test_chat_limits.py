@@ -29,12 +29,12 @@ from tests.support.errors import raises
 from tests.support.server import Refused, Written
 
 PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
-"""A dollar a prompt token, two a token of the reply."""
+"""One dollar per prompt token, two per token of the reply."""
 
 
 @pytest.mark.slow
 def test_run_stops_at_its_call_limit_and_keeps_replies(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
-    """A call may need 6 + 10 tokens and uses 12: five fit into 64 as spent, the sixth might not."""
+    """A call may need 6 + 10 tokens and uses 12, so a limit of 64 allows five calls."""
     path = tmp_path / "cache.sqlite"
     model = endpoint.chat(run_tokens=64, max_tokens=10, cache=path)
     replies = model.complete(busy.prompts(20))
@@ -69,7 +69,7 @@ def test_concurrent_calls_cannot_exceed_a_limit_together(endpoint: Any, busy: Mo
 
 
 def test_models_of_one_execution_share_one_budget(endpoint: Any, busy: ModuleType) -> None:
-    """The smallest limit counts, also for a model that states none."""
+    """The smallest limit applies, also to a model without its own."""
     with execution():
         models = [endpoint.chat(role=str(tokens), run_tokens=tokens, max_tokens=10) for tokens in (100, 64, None)]
     alone = endpoint.chat(run_tokens=64, max_tokens=10)
@@ -209,7 +209,7 @@ def test_preflight_detects_a_wrong_path_and_an_empty_reply(endpoint: Any) -> Non
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Everything that libraries log."""
+    """Return everything that libraries log."""
     root, text = logging.getLogger(), io.StringIO()
     level = root.level
     monkeypatch.setattr(root, "handlers", [logging.StreamHandler(text)])

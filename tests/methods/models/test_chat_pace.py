@@ -1,4 +1,4 @@
-"""How many calls are in flight, and when none may be."""
+"""The number of calls in flight, and pauses between calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.server import ChatRequest, Refused, Written
 
 
 def test_models_of_one_endpoint_share_its_concurrency(endpoint: Any, busy: ModuleType) -> None:
-    """Four roles with `concurrency: 8`, one of them with 5: the server sees five calls at most."""
+    """Four roles with `concurrency: 8`, one of them with 5: the server gets at most five calls at a time."""
     endpoint.delay = 0.01
     models = [endpoint.chat(role=role, concurrency=8) for role in ("reader", "reranker", "judge")]
     threads = [threading.Thread(target=model.complete, args=(busy.prompts(12, model.role),)) for model in models]
@@ -81,7 +81,7 @@ def test_smallest_configured_concurrency_applies_even_if_its_component_is_not_op
 
 @pytest.mark.slow
 def test_capacity_of_an_endpoint_is_detected(endpoint: Any, busy: ModuleType) -> None:
-    """It serves six at a time and refuses the seventh, as gateways do."""
+    """The endpoint serves six calls at a time and refuses the seventh, like gateways do."""
     room = threading.Semaphore(6)
     inner = endpoint.answer
 
@@ -106,7 +106,7 @@ def test_capacity_of_an_endpoint_is_detected(endpoint: Any, busy: ModuleType) ->
 
 @given(room=st.integers(2, 20))
 def test_limit_converges_to_the_capacity_of_an_endpoint(room: int) -> None:
-    """Each call holds its place for ten turns of the loop; while there is no place, it is refused and tries again later."""
+    """Each call takes ten turns of the event loop; without capacity it is refused and repeated later."""
 
     async def story() -> tuple[float, float]:
         pace, served, sent, limits = RateLimiter(64), 0, 0, []
@@ -143,7 +143,7 @@ def test_limit_converges_to_the_capacity_of_an_endpoint(room: int) -> None:
 
 
 def _after(signals: Sequence[Signal], pace: RateLimiter | None = None, most: int = 64) -> RateLimiter:
-    """A limiter after calls that ended so, one after another."""
+    """Return a limiter after consecutive calls with these outcomes."""
     pace = pace or RateLimiter(most)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""A thousand calls through a server that misbehaves in every way lose nothing; sudden death loses calls in flight."""
+"""A thousand calls through a server with every kind of error lose nothing; kill -9 loses only calls in flight."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def prompts(*texts: str) -> list[list[dict[str, str]]]:
 
 
 def content(path: Path, url: str) -> list[tuple[str, str]]:
-    """Requests and replies, without the port that differs between servers."""
+    """Return requests and replies without the port, which differs between servers."""
     cache = ResponseCache(path)
     rows = sorted((entry.request.replace(url, "URL"), entry.reply) for entry in cache.entries())
     cache.close()
@@ -212,7 +212,7 @@ def test_failure_is_shared_by_waiting_calls_but_never_cached(tmp_path: Path) -> 
 
 
 def test_cancelled_call_is_taken_over_by_identical_waiting_calls(tmp_path: Path) -> None:
-    """Two models ask the same; the first is refused its key, which ends its run alone."""
+    """Two models send the same call; the first gets its key refused, which ends only its own run."""
     server = OpenAIServer("m", say)
     gate = threading.Event()
 
@@ -272,7 +272,7 @@ def test_forked_child_opens_its_own_connections(tmp_path: Path) -> None:
 
 
 def test_interrupted_caller_leaves_no_call_in_flight(tmp_path: Path) -> None:
-    """A batch that is stopped by a refused key cancels its other calls and gives back their slots."""
+    """A batch that is stopped by a refused key cancels its other calls and releases their slots."""
 
     def fussy(request: ChatRequest) -> Written:
         if request.prompt == "say 3":

@@ -1,4 +1,4 @@
-"""Replies of a given shape: asked for as the endpoint can, read tolerantly, never guessed."""
+"""Replies with a schema: requested as the endpoint supports it, parsed tolerantly, never guessed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GOOD = {"label": "correct", "reason": "it is {so}"}
 
 
 class Endpoint:
-    """A server that offers only some ways to ask for JSON."""
+    """Server that supports only some JSON modes."""
 
     def __init__(self) -> None:
         self.offers = {"json_schema", "json_object"}

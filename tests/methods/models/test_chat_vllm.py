@@ -1,4 +1,4 @@
-"""A server that speaks vLLM's dialect: guided JSON, log-probabilities, cached tokens, and its refusals."""
+"""A server with vLLM's dialect: guided JSON, log-probabilities, cached tokens, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged weights, output that is not finite, missing presets and truncated passages, with real classes and real MiniLM."""
+"""Damaged weights, non-finite output, missing presets and truncated passages, with real classes and real MiniLM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINILM = Path(locate("minilm"))
 
 
 def copied(folder: Path, **replaced: bytes) -> Path:
-    """MiniLM's folder under another name: links, but for the files that a test writes."""
+    """Link MiniLM's folder under another name, except for the files that a test writes."""
     folder.mkdir(parents=True)
     for source in MINILM.rglob("*"):
         target = folder / source.relative_to(MINILM)
@@ -40,7 +40,7 @@ def copied(folder: Path, **replaced: bytes) -> Path:
 
 
 def damaged(folder: Path, tensor: str, row: int) -> Path:
-    """MiniLM with NaN in one row of a tensor."""
+    """Copy MiniLM with NaN in one row of a tensor."""
     from safetensors.torch import load_file, save_file
 
     copied(folder, weights=b"")
@@ -122,7 +122,7 @@ def test_damaged_weights_are_refused_by_every_component(part: str, kind: str, st
 
 
 def named(folder: Path, tiny: ModuleType, prompts: dict[str, str] | None = None, pool: str | None = None) -> Path:
-    """A tiny BERT in a folder of this name; with prompts or pooling, in a SentenceTransformer's layout."""
+    """Save a tiny BERT in a folder of this name; with prompts or pooling, in a SentenceTransformer's layout."""
     import transformers
 
     tiny.save(folder, "bert", transformers.BertModel(tiny.config("Bert", len(tiny.tokenizer()))))

@@ -27,7 +27,7 @@ LABELS = {0: "contradiction", 1: "neutral", 2: "entailment"}
 
 
 def prefixed(tensors: Tensors) -> Tensors:
-    """As `DistributedDataParallel` names them."""
+    """Rename tensors like `DistributedDataParallel` does."""
     return {f"module.{name}": value for name, value in tensors.items()}
 
 
@@ -36,7 +36,7 @@ def without(part: str) -> Callable[[Tensors], Tensors]:
 
 
 def make(folder: Path, tiny: ModuleType, kind: str, change: Callable[[Tensors], Tensors], **config: Any) -> str:
-    """A saved tiny model whose file of weights was changed."""
+    """Save a tiny model and change its weights file."""
     import transformers
     from safetensors.torch import load_file, save_file
 

@@ -1,4 +1,4 @@
-"""Checkpoints as differences to their base, against the whole checkpoint, plain PEFT, and norms computed by numpy."""
+"""Checkpoints as differences from their base, against the whole checkpoint, plain PEFT, and norms computed by numpy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def base(tiny_encoder: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tuned(base: Path, tmp_path: Path) -> Callable[..., Path]:
-    """A checkpoint whose matrices were moved by as many directions as asked, and its vectors too."""
+    """Save a checkpoint with updates of a given rank to its matrices, and changed vectors."""
 
     def make(rank: int, *, vectors: bool = True) -> Path:
         model = load_whole(str(base), encoder)

@@ -1,4 +1,4 @@
-"""The cache of embeddings: same vectors, many writers, and killed writers."""
+"""The cache of embeddings: equal vectors, concurrent writers, and killed writers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ for batch in range(batches):
 
 
 def vector(text: str) -> np.ndarray:
-    """A vector that only this text can have."""
+    """Return a vector that is unique to this text."""
     return np.frombuffer(text_hash(text) * 16, dtype=np.uint8).astype(np.float32)
 
 
@@ -51,7 +51,7 @@ def writer(folder: Path, first: int, step: int, batches: int) -> subprocess.Pope
 
 
 def check(folder: Path, texts: list[str]) -> int:
-    """Whatever is there is right; returns how much that is."""
+    """Assert that all stored vectors are correct; return their number."""
     results, vectors = EmbeddingCache(folder, "model", 256).get(texts)
     kept = [text for text, there in zip(texts, results, strict=True) if there]
     assert np.array_equal(vectors, np.stack([vector(text) for text in kept]) if kept else np.empty((0, 256)))

@@ -1,4 +1,4 @@
-"""Vectors on disk: what a build that was cut off keeps."""
+"""Vectors on disk: interrupted builds, empty arrays and damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact search against a full sort in float64, whatever type the product is computed in."""
+"""Exact search against a full sort in float64, for every data type of the product."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.errors import raises
 
 
 def best(vectors: Any, query: Any, rows: Any, k: int) -> tuple[Any, Any]:
-    """The k best of some rows and their float64 scores, best first; equal scores in row order."""
+    """Return the top k of some rows and their float64 scores; ties keep row order."""
     scores = exact_scores(vectors, query, rows)
     order = np.lexsort((rows, -scores))[:k]
     return rows[order], scores[order]
 
 
 def clouds(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
-    """Vectors of very different lengths, of which many are equal, or nearly so: what rounding can confuse."""
+    """Draw vectors with very different norms, many of them equal or nearly equal, so that rounding matters."""
     vectors = rng.standard_normal((count, 24)).astype(np.float32)
     if kind == "repeated":
         vectors = vectors[rng.integers(0, max(1, count // 4), count)]

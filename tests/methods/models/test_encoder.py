@@ -1,4 +1,4 @@
-"""Encoders used as their presets say, against a few lines of transformers, one text at a time, without padding."""
+"""Encoders with their presets, against a few lines of transformers, one text at a time, without padding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED = [
     ("qwen3-embedding-0.6b", "Qwen3", "qwen3", "last", True),
     ("sfr-embedding-mistral", "Mistral", "mistral", "last", True),
 ]
-"""Preset, class, tokenizer, pooling, whether vectors have length 1."""
+"""Preset, class, tokenizer, pooling, and whether vectors are normalized."""
 
 PROMPTS = {
     "bge-large-en-v1.5": ("Represent this sentence for searching relevant passages: ", ""),
@@ -42,7 +42,7 @@ PROMPTS = {
     "stella-en-400m-v5": ("Instruct: Given a web search query, retrieve relevant passages that answer the query.\nQuery: ", ""),
     "jina-v3": ("Represent the query for retrieving evidence documents: ", "Represent the document for retrieval: "),
 }
-"""What stands before queries and passages, typed from the models' cards."""
+"""Prefixes of queries and passages, copied from the models' cards."""
 
 
 def make(folder: Path, tiny: ModuleType, kind: str, style: str, seed: int = 0) -> Path:
@@ -59,7 +59,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, style: str, seed: int = 0) -
 
 
 def by_hand(folder: Path, texts: list[str], pooling: str, normal: bool, length: int = 64) -> np.ndarray:
-    """One text at a time: tokens, hidden states, pooling, length 1."""
+    """Encode one text at a time: tokens, hidden states, pooling, normalization."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -192,7 +192,7 @@ class TinyTasks(Transformer):
             features["token_embeddings"] = features["token_embeddings"].roll(shift, dims=-1)
         return features
 """
-"""A model with an adapter per task, in code of its own: each adapter shifts the components by another amount."""
+"""A model with its own code and one adapter per task; each adapter shifts the components by another amount."""
 
 
 @pytest.fixture

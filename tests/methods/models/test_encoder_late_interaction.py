@@ -1,4 +1,4 @@
-"""Late interaction on a checkpoint laid out as ColBERTv2's, against a loop over tokens."""
+"""Late interaction with a checkpoint in ColBERTv2's layout, against a loop over tokens."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def folder(tiny_models: ModuleType, tmp_path: Path) -> Path:
 
 
 def by_hand(folder: Path, text: str, query: bool, tiny: ModuleType) -> np.ndarray:
-    """Marker after the first token; queries filled up with [MASK] that is scored but not attended to; passages
-    without punctuation; rows of length 1."""
+    """Encode with a marker after the first token, queries padded with [MASK] that is scored but not attended to,
+    passages without punctuation, normalized rows.
+    """
     import torch
     from safetensors.torch import load_file
     from transformers import BertConfig, BertModel

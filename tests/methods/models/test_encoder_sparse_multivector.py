@@ -32,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path: Pa
 
 
 def by_hand(encoder: M3Encoder, folder: str, text: str) -> tuple[np.ndarray, dict[int, float], np.ndarray]:
-    """One text, token by token."""
+    """Encode one text token by token."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 

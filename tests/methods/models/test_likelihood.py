@@ -1,4 +1,4 @@
-"""Log-likelihoods: every batching, padding and caching mode gives what a loop over single tokens gives."""
+"""Log-likelihoods: every batching, padding and caching mode equals a loop over single tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WINDOW = 9
 
 
 def tokenizer_for(family: str) -> Any:
-    """A BPE tokenizer trained here; those of Llama's kind put their own token before a text, GPT-2's does not."""
+    """Train a BPE tokenizer; those like Llama's put a begin token before a text, GPT-2's does not."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -87,7 +87,7 @@ def network_for(family: str, vocabulary: int) -> Any:
 
 @pytest.fixture(scope="session")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CausalModel]:
-    """A model of a family, made once."""
+    """Return a cached model of a family."""
     made: dict[str, CausalModel] = {}
 
     def make(family: str) -> CausalModel:
@@ -108,7 +108,7 @@ def stories(data_folder: Path) -> CausalModel:
 
 
 def by_hand(model: CausalModel, prompt: list[int], target: list[int]) -> list[float]:
-    """One token after another: no batch, no padding, no cache, the last position's full softmax."""
+    """Compute token by token without batch, padding or cache, with the full softmax of the last position."""
     import torch
 
     values = []
@@ -122,7 +122,7 @@ def by_hand(model: CausalModel, prompt: list[int], target: list[int]) -> list[fl
 
 
 def pairs(count: int = 4) -> list[ScoredText]:
-    """Prompts that share beginnings of all kinds, with targets of several lengths."""
+    """Return prompts with shared prefixes of all kinds and targets of several lengths."""
     words = STORY.split()
     chunks = [" ".join(words[n : n + 6 + 3 * n]) for n in range(count)]
     questions = [("Who?", " Lily"), ("What did she see?", " a big red ball"), ("Where?", " the park."), ("Why", "?")]
@@ -299,7 +299,7 @@ def test_chat_template_wraps_the_prompt_and_the_chunk_is_located(tiny_llama: str
 
 @contextmanager
 def watched(model: CausalModel) -> Iterator[dict[str, list[tuple[int, int]]]]:
-    """Shapes (rows, columns) of passes' inputs, of their masks (or of the inputs, where they need none), and of the logits."""
+    """Record the shapes (rows, columns) of inputs, masks (or inputs if there is none) and logits of each forward pass."""
     seen: dict[str, list[tuple[int, int]]] = {"inputs": [], "outputs": [], "masks": []}
     hooks = [
         model.model.register_forward_pre_hook(

@@ -1,4 +1,4 @@
-"""Log-likelihoods on an accelerator: a model of Mistral-7B's size, scored faster than by the loop, and the same."""
+"""Log-likelihoods on an accelerator: a model of Mistral-7B's size is faster than a loop and gives equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option `llm:`: local weights are asked as an endpoint is, and what they say depends on the prompt alone."""
+"""The option `llm:`: local weights have the interface of an endpoint, and their replies depend only on the prompt."""
 
 from __future__ import annotations
 

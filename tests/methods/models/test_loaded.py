@@ -1,4 +1,4 @@
-"""Weights that stay in memory between tasks."""
+"""Models that stay in memory between tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def layer(bytes_: int) -> nn.Module:
 
 @pytest.fixture
 def hundred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every device 4,000 bytes, of which idle models may fill 1,000."""
+    """Give every device 4,000 bytes, of which idle models may use 1,000."""
     monkeypatch.setattr(loaded, "memory_of", lambda device: (4000, 4000))
 
 

@@ -1,4 +1,4 @@
-"""Vectors of encoders that transformers alone loads, against those of sentence-transformers."""
+"""Vectors of encoders that ragmeter loads with plain transformers, against those of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made(folder: Path, tiny_models: ModuleType, modules: list[Any], kind: str = 
 
 
 def compared(folder: str, **options: Any) -> None:
-    """Assert that both libraries give equal vectors and cut texts alike."""
+    """Assert that both libraries give equal vectors and truncate texts equally."""
     config = EncoderConfig(model=folder, **options)
     encoder, reference = Encoder(config, "cpu"), sentence_transformer(config, folder, None, "cpu")
     tolerance = 1e-6 if config.dtype == "float32" else 1e-2

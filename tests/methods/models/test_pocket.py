@@ -1,4 +1,4 @@
-"""The pocket model that ships: an ordinary folder, small, reading held-out worlds as its card says."""
+"""The shipped pocket model: an ordinary folder, small, with the accuracy on held-out worlds that its card states."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_shipped_evaluation_belongs_to_the_shipped_weights_and_meets_its_goals()
 
 @pytest.mark.soak
 def test_accuracy_on_held_out_worlds_equals_the_model_card() -> None:
-    """A small sample of test worlds, with room for its sampling error of about 0.05."""
+    """Uses a small sample of test worlds and allows for its sampling error of about 0.05."""
     results = {score.task: score for score in measure(pocket_path(), [100_010, 100_011], 40)}
     card = json.loads((pocket_path() / "evaluation.json").read_text("utf-8"))
     stated = {row["task"]: row["share"] for row in card["scores"]}

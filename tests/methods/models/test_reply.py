@@ -1,4 +1,4 @@
-"""Replies are converted once: every family of thoughts, every failure, against an endpoint on loopback that sends them."""
+"""Conversion of replies: every format of thoughts and every failure, against a loopback endpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def body(content: Any = "Lyon", finish: str | None = "stop", **more: Any) -> dic
 
 
 class Sends:
-    """An endpoint that sends what a function makes of a request: a value, or (status, value)."""
+    """Endpoint that sends the result of a function of the request: a value, or (status, value)."""
 
     def __init__(self, made: Callable[[dict[str, Any]], Any]) -> None:
         self.made, self.requests, self.seen = made, list[dict[str, Any]](), list[tuple[str, dict[str, str]]]()
@@ -62,7 +62,7 @@ def chat(url: str, cache: Path | None = None, **options: Any) -> ChatModel:
 
 
 def reply_to(sent: Any, raw: bool = False, **options: Any) -> Reply:
-    """The reply of an endpoint that sends this."""
+    """Return the reply of an endpoint that sends this."""
     with Sends(lambda _: sent).running() as url:
         model = chat(url, **options)
         (_, reply), *_ = _asked(model, raw)

@@ -1,4 +1,4 @@
-"""The cache of replies: what addresses a reply, many processes, sudden death, exports, pruning, damage."""
+"""The cache of replies: keys, concurrent processes, sudden death, exports, pruning, damage."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_order_of_fields_does_not_change_the_key() -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(query=st.text(st.characters(codec=None), max_size=40), response=st.text(st.characters(codec=None), max_size=40))
 def test_any_text_round_trips(cache: ResponseCache, query: str, response: str) -> None:
-    """Lone surrogates, NULs and line separators included."""
+    """Includes lone surrogates, NULs and line separators."""
     item = call(query)
     cache.add([])  # opening is no part of the property
     kept = cache.put(item, reply(response))

@@ -1,4 +1,4 @@
-"""The write-ahead log is switched on also where another process is just using the file."""
+"""The write-ahead log is switched on even while another process is using the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from methods.models.reply_cache import use_wal
 
 
 def locked(path: Path) -> sqlite3.Connection:
-    """A connection that keeps everybody else out until it commits."""
+    """Return a connection that locks the file until it commits."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE there (number INTEGER)")
     connection.execute("BEGIN EXCLUSIVE")

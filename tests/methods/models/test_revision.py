@@ -199,7 +199,7 @@ def cache(tmp_path: Path) -> Iterator[ResponseCache]:
 
 
 class Asked:
-    """Runs of one endpoint; `waits` is how long each waited."""
+    """Repeated runs with one endpoint; `waits` records how long each waited."""
 
     def __init__(self, server: deployment.Deployment, cache: ResponseCache) -> None:
         self.cache, self.waits = cache, list[float]()

@@ -1,4 +1,4 @@
-"""The rewriter by a language model: what it asks, what it lets through, how it counts, how it goes on."""
+"""The rewriter by a language model: prompts, validation, counts, and resuming."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def passage(text: str = PLAIN, sentences: tuple[str, ...] = ()) -> Passage:
 
 @contextmanager
 def playing(reply: Callable[[ChatRequest, int], str]) -> Iterator[tuple[str, list[ChatRequest]]]:
-    """An endpoint that plays a function of the request and its number."""
+    """Serve the replies of a function of the request and its number."""
     queries: list[ChatRequest] = []
 
     def respond(request: ChatRequest) -> Written:

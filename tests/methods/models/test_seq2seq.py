@@ -1,4 +1,4 @@
-"""Encoder–decoder models: batches change nothing, decoders start as configured, log-likelihoods equal a loop."""
+"""Encoder–decoder models: results do not depend on batches, decoders start as configured, log-likelihoods equal a loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPTS = [TEXT[:n] for n in (9, 30, 61, 90, 140, 147)]
 
 @pytest.fixture(scope="module", params=["T5", pytest.param("Bart", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Random weights and a tokenizer trained here, its texts ended by a token of their own as T5's are."""
+    """Save a model with random weights and a tokenizer trained here, which ends texts with an end token like T5's."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
@@ -57,7 +57,7 @@ def load(folder: str, **config: Any) -> Seq2SeqModel:
 
 
 def last_logits(loaded: Seq2SeqModel, prompt: str, written: list[int]) -> Any:
-    """Logits of the next token: one prompt, no cache."""
+    """Return the logits of the next token for one prompt, without cache."""
     import torch
 
     ids = loaded.tokenizer(prompt, return_tensors="pt")["input_ids"]

@@ -1,4 +1,4 @@
-"""The hash of a model: what changes it, and which recorded hashes stay valid; folders that hold no adapter."""
+"""The hash of a model: what changes it, and which recorded hashes stay valid; folders without an adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading a model if the hub has no address: the cache at once, instead of a minute of retrying."""
+"""Loading a model without access to the hub: the cache is used immediately, without a minute of retries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("huggingface_hub")
 
 @pytest.fixture(autouse=True)
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing has imported the hub's library yet, no proxy is set, and the network is allowed."""
+    """Simulate a process that has not imported the hub's library, without proxy and with network allowed."""
     monkeypatch.delitem(sys.modules, "huggingface_hub")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.delenv("RAGMETER_OFFLINE", raising=False)

@@ -1,4 +1,4 @@
-"""What is asked about: every document in turn, passages that share rare words, and parts that share no document."""
+"""Material for questions: documents in turn, passages that share rare words, and parts without common documents."""
 
 from __future__ import annotations
 

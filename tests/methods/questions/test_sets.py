@@ -1,4 +1,4 @@
-"""The table that people correct: read back by the dataset `files` with all of its gold."""
+"""The table for manual review: loaded by the dataset `files` with all of its gold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions by a model at a real endpoint: what each filter removes, and that a second run asks nothing."""
+"""Questions by a model behind a real endpoint: the filters, and a second run without calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOTH = {"question": "When does who takes 24 euros open?", "answer": "at ten", "q
 def write(
     tmp_path: Path, item: Material, draft: Any, answer: Callable[[str, str], str], calls: list[str] | None = None, **options: Any
 ) -> Written:
-    """What becomes of a draft, where `answer` answers a question from the passages that it is shown."""
+    """Return the result of a draft; `answer` answers a question from the passages in its prompt."""
 
     def reply(request: ChatRequest) -> Reply:
         system = request.messages[0]["content"]
@@ -53,7 +53,7 @@ def write(
 
 
 def from_text(answer: str) -> Callable[[str, str], str]:
-    """Answer if the passages hold it."""
+    """Answer if the passages contain the answer."""
     return lambda passages, _: f"It is {answer}." if answer in passages else ABSENT
 
 

@@ -1,4 +1,4 @@
-"""The chat client and reader against a server on loopback that can misbehave in every way we retry, fail or stop on."""
+"""The chat client and reader against a loopback server with every error that is retried, fails a question or stops the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.errors import raises
 
 KEY = "sk-secret-0123456789"
 Fault = tuple[int, dict[str, str], str]
-"""Status, headers and body of a reply that is not a completion."""
+"""Status, headers and body of an error reply."""
 
 
 class Server(ThreadingHTTPServer):
@@ -47,7 +47,7 @@ class Server(ThreadingHTTPServer):
         self.delay = 0.0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gave up waiting is part of the tests."""
+        """Ignore clients that gave up waiting."""
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""Replies reduced to the answer."""
+"""Extraction of the answer from a reply."""
 
 from __future__ import annotations
 

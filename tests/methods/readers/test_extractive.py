@@ -1,4 +1,4 @@
-"""The reader without a model: kinds of questions, spans, choices, support."""
+"""The reader without a model: types of questions, spans, choices, support."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_unusual_texts_never_raise() -> None:
 
 @pytest.mark.slow
 def test_spans_beat_sentences_on_real_questions(data_folder: Path) -> None:
-    """The measurement behind the default: HotpotQA, BM25's five best of each question's ten paragraphs."""
+    """Measures the default on HotpotQA with BM25's five best of each question's ten paragraphs."""
     records = json.loads((data_folder / "hotpotqa" / "hotpot_distractor_train50.json").read_text())
     retriever = Component.of("bm25").build(Services())
     scores: dict[bool, float] = {True: 0.0, False: 0.0}

@@ -1,4 +1,4 @@
-"""Local language models: batching changes nothing, the question is always whole."""
+"""Local language models: results do not depend on batches, and the question is never truncated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(folder: str, **config: Any) -> CausalModel:
 
 
 def greedy(loaded: CausalModel, prompt: str, count: int) -> list[int]:
-    """Greedy decoding token by token, no cache, no padding, no `generate`; up to and with the end token."""
+    """Decode greedily token by token without cache, padding or `generate`, including the end token."""
     import torch
 
     ids = loaded.encode(prompt)

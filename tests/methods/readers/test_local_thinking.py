@@ -1,4 +1,4 @@
-"""Local models whose template switches thinking: readers switch it off, users can switch it on, and stop texts end a reply."""
+"""Local models with a thinking switch: readers switch it off, users can switch it on, and stop strings end a reply."""
 
 from __future__ import annotations
 

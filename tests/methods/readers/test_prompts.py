@@ -1,4 +1,4 @@
-"""A reader that follows a benchmark: its prompt, its longest answer, the same for every method."""
+"""A reader with a benchmark's instructions: its prompt and its answer length, the same for every method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASSAGES = (Passage("a", "Ann", "Ann came  early."), Passage("b", "", "Bob did n
 
 
 class Server:
-    """Keeps every request; says two lines."""
+    """Server that records requests and replies with two lines."""
 
     def __init__(self) -> None:
         self.requests: list[ChatRequest] = []

@@ -1,4 +1,4 @@
-"""Readers of triples: RoG's prompt, cut from the bottom; and triples written as sentences."""
+"""Readers of triples: RoG's prompt, truncated from the bottom; and triples written as sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINES = [passage.text for passage in PASSAGES]
 
 
 class Server:
-    """Keeps every request; answers with three lines."""
+    """Server that records requests and replies with three lines."""
 
     def __init__(self) -> None:
         self.requests: list[ChatRequest] = []
@@ -54,7 +54,7 @@ def chat(url: str, **config: Any) -> Any:
 
 
 def block(prompt: str) -> list[str]:
-    """The lines of a prompt that are triples."""
+    """Return the lines of a prompt that are triples."""
     return [line for line in prompt.splitlines() if "languages_spoken" in line]
 
 
@@ -160,7 +160,7 @@ def test_only_llama_2_prompts_have_an_empty_system_block(tiny_llama: str) -> Non
 
 @pytest.fixture(scope="module")
 def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """T5's class with random weights and a character vocabulary."""
+    """Save a T5 with random weights and a character vocabulary."""
     torch = pytest.importorskip("torch")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration

@@ -154,7 +154,7 @@ def test_pipeline_reranks_with_a_cross_encoder(folder: str, ground: Any) -> None
 
 @pytest.mark.slow
 def test_separate_head_module_loads_as_saved(tiny_models: ModuleType, tmp_path: Path, texts: list[str]) -> None:
-    """The layout of SARK's checkpoints: transformer, first token, two dense layers."""
+    """Uses the layout of SARK's checkpoints: transformer, first token, two dense layers."""
     import torch
     from sentence_transformers import CrossEncoder
     from sentence_transformers.base.modules import Dense, Transformer

@@ -69,7 +69,7 @@ def test_passage_vectors_depend_on_their_batch_by_less_than_a_millionth(ground: 
 
 
 def test_equal_passages_rank_in_corpus_order(dense: Any) -> None:
-    """More of them than a batch takes, the rest of which is longer: float noise between batches must not decide."""
+    """There are more equal passages than a batch takes, and longer ones after them; float noise must not decide."""
     texts = ["same text"] * 40 + ["a river and a tin lamp " * 9]
     corpus = Corpus.of(Passage(passage_id("", text, str(i)), "", text, (), str(i)) for i, text in enumerate(texts))
     (ranking,) = dense.index(corpus).retrieve([Query("q", "same text")], 40)

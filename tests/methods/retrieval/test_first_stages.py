@@ -1,4 +1,4 @@
-"""SPLADE and ColBERT over a corpus: against the model's own logits and a plain loop, in chunks and through FAISS."""
+"""SPLADE and ColBERT over a corpus: against the model's own logits and a plain loop, in chunks and with FAISS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosted embedding and reranking models, against a loopback server that speaks each dialect."""
+"""Hosted embedding and reranking models, against a loopback server with each dialect."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_request_that_is_too_large_is_sent_in_halves(server: Hosted) -> None:
 
 
 def broken(change: Any) -> Any:
-    """The right reply, changed."""
+    """Malform a valid reply."""
     from tests.support.hosted import reply
 
     return lambda server, path, body: (200, change(reply(path, body, 99)), {})

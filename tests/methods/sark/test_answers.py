@@ -1,4 +1,4 @@
-"""Who answers for SARK's labels: a chat model or a reader, what it is shown, and its prompt templates."""
+"""Readers for SARK's labels: a chat model or a reader, its input, and its prompt templates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def question(identifier: str = "q", *answers: str, **more: object) -> Question:
 
 
 class Server:
-    """A chat model that answers by a function of the conversation, and keeps every conversation."""
+    """Chat model that answers by a function of the conversation and records conversations."""
 
     def __init__(self, answer: Callable[[str], str]) -> None:
         self._answer = answer
@@ -83,7 +83,7 @@ def test_judgment_mismatch_with_a_period_is_not_parsed_as_match(reply: str, tmp_
 
 
 class Reader:
-    """Answers with the texts that it is given; fails without any for questions that say so."""
+    """Reader that answers with the passages' texts; without passages it fails for questions that contain "fail"."""
 
     batch_size = 2
 

@@ -1,4 +1,4 @@
-"""Rows of SARK from worlds and from SARK's own files, without a language model, and what may be trained on."""
+"""Rows of SARK from worlds and from SARK's files, without a language model, and refused data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORLDS = {"questions": 12, "mix": {"single": 1.0}}
 
 
 def offline(**labels: Any) -> SarkDataConfig:
-    """The options for worlds with a reader that takes no time."""
+    """Make options for worlds with a reader that takes no time."""
     data = json.loads(json.dumps(WORLDS_DATA))
     data["labels"] |= {"reader": "extractive", **labels}
     return SarkDataConfig.model_validate(data)

@@ -1,4 +1,4 @@
-"""Labels of passages: the table of four verdicts, exact match before the judge, and nothing asked twice."""
+"""Labels of passages: the table of four verdicts, exact match before the judge, and no repeated calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def question(identifier: str = "q", *answers: str, **more: object) -> Question:
 
 
 class CountingJudge:
-    """Says what a table says, and remembers whom it was asked about."""
+    """Judge that looks verdicts up in a table and records its calls."""
 
     fingerprint = "counting"
 
@@ -45,7 +45,7 @@ class CountingJudge:
 
 
 class Scripted:
-    """Answers by a function of question and passage text ("" for none), and counts what it was asked."""
+    """Reader that answers by a function of question and passage text ("" for none) and counts its calls."""
 
     def __init__(self, answer: Callable[[str, str], str | None], fingerprint: str = "scripted") -> None:
         self._answer = answer
@@ -158,7 +158,7 @@ READS = {HELPS.text: "Ann", MISLEADS.text: "Bob"}
 
 
 def reads(question_id: str, text: str) -> str | None:
-    """A reader that knows the questions whose id begins with k."""
+    """Answer questions whose id begins with k without reading."""
     return READS.get(text) or ("Ann" if question_id.startswith("k") else "no idea")
 
 
@@ -234,7 +234,7 @@ def test_counts_do_not_include_an_answer_twice() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.booleans(), max_size=5)), max_size=6))
 def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None:
-    """Any pattern of right and wrong answers."""
+    """Tests any pattern of right and wrong answers."""
     texts = {(f"q{n}", f"p{n}.{m}"): right for n, (_, some) in enumerate(world) for m, right in enumerate(some)}
     direct = {f"q{n}": right for n, (right, _) in enumerate(world)}
 

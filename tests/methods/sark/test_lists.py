@@ -1,4 +1,4 @@
-"""Orders of lists: which ranks are sampled, how a conversation of many turns goes, and what a reply may look like."""
+"""Orders of lists: sampled ranks, conversations of many turns, and valid replies."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ SIX = tuple(passage(f"Passage {letter} has {n} points.", f"Title {letter}") for 
 
 
 class Ranker:
-    """A model that orders by the points it reads in the turns; for some questions it gives a fixed reply."""
+    """Model that orders by the points in the turns; for some questions it gives a fixed reply."""
 
     def __init__(self, says: Callable[[str], str | None] = lambda question: None) -> None:
         self._says = says

@@ -1,4 +1,4 @@
-"""SARK's losses against loops in plain Python, and the directions in which they pull."""
+"""SARK's losses against loops in plain Python, and the signs of their gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tensor(values: object) -> torch.Tensor:
 
 
 def by_pairs(scores: list[float]) -> list[float]:
-    """Equation 7 as printed: log(1 + exp(−(z_i − z_j))) for each i before j."""
+    """Compute equation 7 as printed: log(1 + exp(−(z_i − z_j))) for each i before j."""
     return [math.log1p(math.exp(-(scores[i] - scores[j]))) for i in range(len(scores)) for j in range(i + 1, len(scores))]
 
 

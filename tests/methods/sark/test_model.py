@@ -22,7 +22,7 @@ PAIRS = [("where was the painter born ?", "the old stone bridge"), ("old", "moss
 
 
 def make(folder: Path, tiny: ModuleType, kind: str, style: str, **more: Any) -> str:
-    """A classifier of random weights, as published rerankers are."""
+    """Save a classifier with random weights in the layout of published rerankers."""
     import transformers
 
     torch.manual_seed(4)

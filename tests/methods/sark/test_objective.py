@@ -1,4 +1,4 @@
-"""SARK's steps and its validation against plain readings: one backward pass of the equations, every text once."""
+"""SARK's steps and validation against naive computations: one backward pass of the equations, every text once."""
 
 from __future__ import annotations
 

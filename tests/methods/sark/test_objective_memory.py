@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 
 class Small:
-    """A device whose memory takes so many tokens; and what is read at a certain time fails whatever it is."""
+    """Device whose memory takes a number of tokens; a chosen forward pass always fails."""
 
     def __init__(self, item: SarkTrainer, most: int, fails: int | None = None) -> None:
         self._logits, self._most, self.fails = item.objective.logits, most, fails

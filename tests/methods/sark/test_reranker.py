@@ -1,4 +1,4 @@
-"""A checkpoint of SARK as a reranker: what it gives, and what is refused in its place."""
+"""A checkpoint of SARK as a reranker: its rankings and refused models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUERY = Query("q", "where was the painter born ?")
 
 
 def checkpoint(folder: Path, base: str, seed: int = 1, head: str = "paper") -> str:
-    """An untrained model, saved and described as `ragmeter train` does."""
+    """Save an untrained model with a card, like `ragmeter train`."""
     config = SarkTrainingConfig.model_validate(
         {"data": ["worlds/style:train"], "base": base, "seed": seed, "model": {"max_length": 64, "head": head}}
     )

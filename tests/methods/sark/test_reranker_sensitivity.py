@@ -1,4 +1,4 @@
-"""Sensitivity to style: what is 1, 0 and −1 by construction, and what real rerankers do with parallel texts."""
+"""Sensitivity to style: 1, 0 and −1 by construction, and real rerankers with parallel texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.errors import raises
 
 
 class ByRule(PointwiseReranker):
-    """Scores texts by a function of them."""
+    """Reranker that scores texts by a function."""
 
     def __init__(self, rule: Callable[[str], float]) -> None:
         super().__init__(None)
@@ -136,7 +136,7 @@ def test_data_without_comparable_styles_is_refused(worlds: Benchmark) -> None:
 
 @pytest.mark.slow
 def test_real_style_pairs_shift_cosine_similarity_more_than_identical_texts(data_folder: Path) -> None:
-    """Verses that people translated: another version of a text moves a cosine, yet much of the order stays."""
+    """Another translation of a verse changes its cosine similarity, but much of the order stays."""
     base = load("parallel_style/bible:test", {"path": str(data_folder / "sark_style" / "bible_genesis.jsonl")})
     pairs = StylePairs(base.extra["pairs"])
     few = base.limited(3)
@@ -152,7 +152,7 @@ def test_real_style_pairs_shift_cosine_similarity_more_than_identical_texts(data
 
 
 def test_rankings_returned_in_another_order_are_matched_by_question(worlds: Benchmark) -> None:
-    """Scores come with ranks, not with the candidates' places."""
+    """Scores are returned in rank order, not in the order of candidates."""
 
     class Backwards:
         def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:

@@ -1,4 +1,4 @@
-"""Rows of SARK: pairs stay with their question, and what a language model was asked for is not asked for again."""
+"""Rows of SARK: pairs stay with their question, and no call to a language model is repeated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def passage(text: str, title: str = "") -> Passage:
 
 
 def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, str], tuple[Passage, Passage]]]:
-    """Questions with labels and lists; a passage that two questions share is restyled differently for each."""
+    """Make questions with labels and lists; a passage that two questions share is restyled differently for each."""
     mined, pairs = [], {}
     for q in range(questions):
         own = [passage(f"Text {n}.") for n in range(passages)]
@@ -120,9 +120,8 @@ def test_rows_round_trip_through_their_file(tmp_path: Path) -> None:
 
 
 class Everyone:
-    """One endpoint that answers, judges, orders and rewrites, and counts what it was asked for.
-
-    It knows the answer to questions whose name begins with K, and is misled by passages that say Bob.
+    """Endpoint that answers, judges, orders and rewrites, and counts its calls. It knows the answer to questions whose
+    name begins with K, and is misled by passages that say Bob.
     """
 
     def __init__(self) -> None:
@@ -167,7 +166,7 @@ class Everyone:
 
 
 def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
-    """Questions over candidates of which the first says the answer and the second a wrong one."""
+    """Make questions over candidates of which the first has the correct answer and the second a wrong one."""
     base = registry.load("worlds/multihop:train", {"questions": 1})
     query, passages = [], []
     for name in questions:

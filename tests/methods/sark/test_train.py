@@ -1,4 +1,4 @@
-"""SARK's training from its options to its model: what is refused, what is left out, and what the card says."""
+"""SARK's training from options to model: refused and skipped data, and the card."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_test_splits_are_refused(toy: ModuleType, base: str, field: str) -> None
 
 
 class Source:
-    """Rows that are there; counts how often it is asked."""
+    """Source of given rows that counts its calls."""
 
     def __init__(self, rows: Sequence[SarkRow]) -> None:
         self.rows, self.requested = list(rows), 0
@@ -137,7 +137,7 @@ class Source:
 
 @pytest.fixture
 def material(monkeypatch: pytest.MonkeyPatch, ground: Any) -> None:
-    """Benchmarks whose questions are never read."""
+    """Make benchmarks whose questions are never read."""
     from benchmarks.worlds.dataset import CARD
 
     def fake(config: SarkTrainingConfig) -> Material:

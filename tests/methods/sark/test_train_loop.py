@@ -1,4 +1,4 @@
-"""SARK's training loop: it learns, goes on where it was cut off, and ends alike in several precisions and processes."""
+"""SARK's training loop: it learns, resumes after interruptions, and agrees across precisions and processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_training_learns_labels_and_orders_in_both_styles(toy: ModuleType, base:
 
 
 def cut(item: SarkTrainer, last: int) -> None:
-    """Run until a step, and be interrupted."""
+    """Run until a step and interrupt."""
     step = item.loop.step
 
     def until(number: int) -> Any:
@@ -104,7 +104,7 @@ def test_gradient_scaling_does_not_change_lambda_and_norms(toy: ModuleType, base
             return 1024.0
 
     class Scaling:
-        """What accelerate does in half precision, without its rounding."""
+        """Simulate accelerate's gradient scaling in half precision, without its rounding."""
 
         scaler, num_processes, process_index = Scaler(), 1, 0
 
@@ -146,7 +146,7 @@ def test_overflowed_gradients_are_not_logged_and_do_not_stop_training(
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, in_two: Callable[..., Any]) -> None:
-    """In a process group the parts of a batch are shared out, and λ, gradient and figures are those of the whole."""
+    """A process group shares the parts of a batch; λ, gradient and metrics equal those of the whole."""
     program = f"""
 import importlib.util, sys
 from pathlib import Path

@@ -1,6 +1,5 @@
-"""A whole training of SARK in two processes: its rows, losses and weights are those of one.
-
-A model fails to answer, order and rewrite, and the training is interrupted once.
+"""A whole training of SARK in two processes: rows, losses and weights equal those of one process. A model fails to
+answer, order and rewrite, and the training is interrupted once.
 """
 
 from __future__ import annotations

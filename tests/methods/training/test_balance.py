@@ -1,4 +1,4 @@
-"""λ against a brute-force grid, and what the common direction promises to both tasks."""
+"""λ against a brute-force grid, and the properties of the combined gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VECTORS = st.integers(1, 6).flatmap(
 
 
 def products(passage: Any, listwise: Any) -> Products:
-    """Of vectors, each cut into two parameters."""
+    """Return the products of vectors, each split into two parameters."""
 
     def parts(vector: Any) -> list[Any]:
         whole = torch.tensor(np.asarray(vector, dtype=np.float32))
@@ -32,13 +32,13 @@ def products(passage: Any, listwise: Any) -> Products:
 
 
 def norms(passage: np.ndarray, listwise: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """‖λ g_p + (1 − λ) g_l‖² at each weight."""
+    """Compute ‖λ g_p + (1 − λ) g_l‖² for each weight."""
     points = weights[:, None] * passage + (1 - weights)[:, None] * listwise
     return (points**2).sum(1)
 
 
 def apart(passage: np.ndarray, listwise: np.ndarray) -> None:
-    """Leave out gradients so near to each other that every λ is as good as any."""
+    """Skip gradients that are so similar that every λ is equally good."""
     assume(float(((passage - listwise) ** 2).sum()) > 1e-2)
 
 

@@ -1,4 +1,4 @@
-"""Published checkpoints as trainings: converted once, whole or not at all, and only of the layout that is named."""
+"""Published checkpoints as trainings: converted once, completely or not at all, and only in the named layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A folder that is laid out as PISCO's."""
+    """Write a folder in PISCO's layout."""
     folder = tmp_path / "source"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Where conversions, which leave one file here, were to go."""
+    """Record the target folders of conversions, which write one file here."""
     folders: list[Path] = []
 
     def convert(checkpoint: Any, folder: Path, *_: Any) -> None:

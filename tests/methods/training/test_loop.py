@@ -1,4 +1,4 @@
-"""The loop that all trainings share: rates, points to go on from, validation, the best weights."""
+"""The loop that all trainings share: learning rates, resume points, validation, the best weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def modules() -> dict[str, Any]:
 
 
 def step_of(parts: Mapping[str, Any]) -> Callable[[int], dict[str, float]]:
-    """Fits the sum of three numbers; rows and dropout are drawn from the step."""
+    """Fit the sum of three numbers; rows and dropout are drawn from the step."""
 
     def step(number: int) -> dict[str, float]:
         torch.manual_seed(number)
@@ -62,7 +62,7 @@ def refuse(number: int) -> dict[str, float]:
 
 
 def cut(item: Loop, after: int) -> Loop:
-    """Runs it until a step that is not reached."""
+    """Run until a step that is not reached."""
     step = item.step
 
     def until(number: int) -> Any:
@@ -109,7 +109,7 @@ def test_all_modules_are_trained_and_the_curve_has_every_step(tmp_path: Path) ->
 
 
 def test_weights_equal_those_of_a_hand_written_loop(tmp_path: Path) -> None:
-    """Against a bare loop: rate, clipping and AdamW in the order in which they are used anywhere."""
+    """The bare loop applies learning rate, clipping and AdamW in their usual order."""
     item = loop(tmp_path, replace(OPTIONS, decayed="all", max_grad_norm=0.5))
     item.run()
     parts = modules()

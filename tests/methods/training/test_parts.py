@@ -1,4 +1,4 @@
-"""Steps whose parts do not fit into memory: the loop halves them, and the gradient is that of the undivided batch."""
+"""Steps whose parts exceed the memory: the loop halves them, and the gradient is that of the undivided batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 24
 
 
 class Fitted:
-    """A line fitted to rows, on a device with memory for so many of them."""
+    """A line fitted to rows, on a device with memory for a number of them."""
 
     def __init__(self, size: int, most: int = ROWS) -> None:
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Which questions the loaders of trainings record: those that are learned from or chosen by, and no others."""
+"""The questions that loaders of trainings record: those for training or model selection, and no others."""
 
 from __future__ import annotations
 

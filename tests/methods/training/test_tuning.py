@@ -1,4 +1,4 @@
-"""Tuning by rows and pairs: losses against closed forms, what is learned, and resuming."""
+"""Tuning by rows and pairs: losses against closed forms, trained parameters, and resuming."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _check_kind(choice: RetrieverChoice) -> RetrieverChoice:
 RetrieverPart = Annotated[
     RetrieverChoice, BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value), AfterValidator(_check_kind)
 ]
-"""Type of an option that names a retriever; a bare name stands for `{id: …}`."""
+"""Type of an option that names a retriever; a name without options is short for `{id: …}`."""
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:

@@ -30,15 +30,15 @@ from methods.api import Evidence, Prediction
 from methods.record import Shown
 
 RUN = 5
-"""Words of a run that is compared."""
+"""Words per run in comparisons."""
 SHARE = 0.8
-"""Share of the shorter text's runs that the longer one must hold."""
+"""Minimum share of the shorter text's runs that the longer one contains."""
 LEAST = 8
-"""Words of the shortest text that is found inside another one; shorter texts must be equal."""
+"""Minimum words of a text that is found inside another one; shorter texts must be equal."""
 MOST = 10
-"""Passages that one context can match, those with the most in common."""
+"""Maximum passages per context, those with the most common runs."""
 LARGEST = 50_000_000
-"""Words of the largest corpus that is searched, 600 MB as an index."""
+"""Words of the largest searched corpus, 600 MB as an index."""
 
 # Scripts without spaces: each character is a word.
 _WORD = re.compile(
@@ -53,7 +53,7 @@ def words(text: str) -> list[str]:
 
 
 def _runs(tokens: Sequence[str]) -> NDArray[np.uint64]:
-    """Return a hash of each run of `RUN` words, in order."""
+    """Hash each run of `RUN` words, in order."""
     if len(tokens) < RUN:
         return np.empty(0, np.uint64)
     codes = np.fromiter((hash(token) & 0xFFFFFFFFFFFFFFFF for token in tokens), np.uint64, len(tokens))
@@ -164,7 +164,7 @@ class Matcher:
 
 
 def _ranked(contexts: Sequence[Shown]) -> tuple[Evidence, ...]:
-    """Return the passages of contexts in their order, each at its first mention; scores fall with the rank."""
+    """Return the passages of contexts in order of first occurrence; scores decrease with the rank."""
     ids = dict.fromkeys(name for item in contexts for name in (item.matched or (outside(item).id,)))
     return tuple(Evidence(name, 1 / rank) for rank, name in enumerate(ids, 1))
 

@@ -42,9 +42,9 @@ STATEMENTS, STATEMENT_VERDICTS = "statements", "statements supported"
 ANSWER_CLAIMS, ANSWER_VERDICTS = "answer claims", "answer claims supported"
 REFERENCE_CLAIMS, REFERENCE_VERDICTS = "reference claims", "reference claims supported"
 FOLLOWS = {STATEMENTS: STATEMENT_VERDICTS, ANSWER_CLAIMS: ANSWER_VERDICTS, REFERENCE_CLAIMS: REFERENCE_VERDICTS}
-"""Parts that take a text apart, each with the part that judges what was found."""
+"""Parts that split a text into claims, each with the part that judges those claims."""
 NOT_REQUESTED = "not_called"
-"""The part of an item for which no call is needed: the answer is empty, or there is nothing to hold it against."""
+"""Part of an item without a call: the answer is empty, or there is no text to check it against."""
 
 Mode = Literal["f1", "precision", "recall"]
 
@@ -185,7 +185,7 @@ def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> 
 
 
 def _verdicts(round_: Mapping[str, Parsed], part: str) -> list[int] | str:
-    """Return the verdicts on the claims that a part found, or why there are none."""
+    """Return the verdicts on a part's claims, or the reason why there are none."""
     result = _value(round_, part)
     if isinstance(result, str):
         return result
@@ -373,7 +373,7 @@ class Grounding:
         return Prompts(self.config.atomicity, self.config.coverage)
 
     async def _claims(self, item: Item, part: str, text: str, repetition: int) -> list[JudgeCall]:
-        """Return the call that splits a text into claims, and the one that judges them, if there are any."""
+        """Return the call that splits a text into claims, and the call that judges them, if there are any."""
         apart = await self._call(part, self._prompts.apart(part, item.question.text, text), repetition)
         (result,) = counting(apart)
         claims = result.parsed.value["claims"] if result.parsed.value else []
@@ -468,10 +468,10 @@ def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
 
 
 FAITHFUL, CORRECT = "claims found", "claims compared"
-"""Stored parts of an item."""
+"""Parts of an item that are stored."""
 
 LEAST_OVERLAP = 0.8
-"""Share of a claim's content words that one passage must hold to support it."""
+"""Minimum share of a claim's content words in one passage that supports it."""
 _FUNCTION_WORD_LIST = """
 am is are was were be been being do does did has have had of in on at by for from to with and or but nor as it
 its he she they him her them his hers their this that these those there here which who whom whose what when
@@ -479,7 +479,7 @@ where why how will would can could shall should may might must not also than the
 """
 _FUNCTION_WORDS = frozenset(_FUNCTION_WORD_LIST.split())
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
-"""Numbers whole, letters in runs: `Bay's` has the word `Bay`."""
+"""Whole numbers, and runs of letters: `Bay's` contains the word `Bay`."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _ITEMS = re.compile(r"\s*\n\s*|[,;]\s+|\s+and\s+")
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
@@ -590,7 +590,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _pieces(text: str, answer_set: bool) -> list[str]:
-    """Return sentences; of an answer that must name a set, what stands between commas, semicolons, lines and "and"."""
+    """Split a text into sentences; an answer to a set question also at commas, semicolons, lines and "and"."""
     results = sentences(text)
     if answer_set:
         results = [item for sentence in results for item in _ITEMS.split(sentence)]
@@ -598,12 +598,12 @@ def _pieces(text: str, answer_set: bool) -> list[str]:
 
 
 def _rule_claims(text: str, answer_set: bool) -> list[str]:
-    """Return the pieces that state something: neither a bare yes or no nor a refusal to answer."""
+    """Return the pieces that make a claim: neither a bare yes or no nor a refusal to answer."""
     return [p for p in _pieces(text, answer_set) if normalize(p) not in _VERDICTS and not is_abstention(p)]
 
 
 def _references(question: Question) -> list[list[list[str]]]:
-    """Return the references to choose from, each as claims, each claim in its wordings; none that normalizes to nothing."""
+    """Return the references to choose from, each as claims with their wordings; claims that normalize to nothing are dropped."""
     if question.answer_set:
         results = [[[answer, *question.aliases.get(answer, ())] for answer in question.wanted if normalize(answer)]]
     else:

@@ -19,7 +19,7 @@ from methods.models.bounded import mended
 from methods.models.thoughts import split
 
 LONGEST = 20_000
-"""Characters of a reply that are read, from its end."""
+"""Characters at the end of a reply that are parsed."""
 REFUSAL = "refusal"
 """Prefix of the reason if the judge refuses to judge."""
 SEVERAL, QUALIFIED = "more than one verdict", "the verdict is qualified"
@@ -110,12 +110,12 @@ def read_word(reply: str, offered: Sequence[str], aliases: Mapping[str, str] | N
 
 
 def _folded(text: str) -> str:
-    """Return a text in lower case, character by character, so that places in it are those in the text."""
+    """Lower-case a text character by character, so that positions stay valid."""
     return text.lower() if text.isascii() else "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
 class _Words:
-    """The verdicts that are offered, as they are looked for.
+    """Verdicts that a prompt offers, in searchable form.
 
     Args:
         offered: The verdicts.
@@ -135,12 +135,12 @@ class _Words:
         }
 
     def phrase(self, text: str) -> str | None:
-        """Return the verdict that a text is, with nothing next to it."""
+        """Return the verdict that the whole text states."""
         match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", _folded(text))
         return self._verdict(match[1]) if match else None
 
     def leading_verdict(self, text: str) -> str | None:
-        """Return the verdict that a text begins with, unless what follows qualifies or contradicts it."""
+        """Return the verdict that a text begins with, unless the following words qualify or contradict it."""
         match = self._first.match(_folded(text))
         if match is None:
             return None
@@ -158,7 +158,7 @@ class _Words:
         return self._first.match(_folded(text)) is not None
 
     def sentence_verdict(self, clause: str) -> str | None:
-        """Return the verdict that a sentence states: "So this is a Match, since both name Lyon."."""
+        """Return the verdict of a sentence such as "So this is a Match, since both name Lyon."."""
         plain = _folded(clause)
         match = None if "?" in plain else self._mention.search(plain)
         if match is None:
@@ -167,7 +167,7 @@ class _Words:
         return self.leading_verdict(clause[match.start() :]) if _STATES.search(before) and not _UNSURE.search(before) else None
 
     def mentioned(self, text: str) -> bool:
-        """Return whether a text has one of the verdicts in it."""
+        """Return whether a text contains one of the verdicts."""
         return self._mention.search(_folded(text)) is not None
 
     def _verdict(self, result: str) -> str:
@@ -194,7 +194,7 @@ class _Statements:
 
     @property
     def verdicts(self) -> set[str | None]:
-        """Return all that it states, None among them for a statement that cannot be read; empty if it states nothing."""
+        """Return all stated verdicts, with None for an unreadable statement; empty if there is no statement."""
         objects = _objects(self._raw) if "{" in self._raw else []
         if self._text.startswith("{") and not objects:
             objects = list(_mended(self._raw))
@@ -213,7 +213,7 @@ class _Statements:
         return begins | (verdicts or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
 
     def _corrected(self) -> bool:
-        """Return whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts are on both sides."""
+        """Return whether a line corrects an earlier verdict: it begins with "Wait" or the like, and verdicts precede and follow it."""
         match = _CORRECTS.search(self._text)
         return match is not None and self._words.mentioned(self._text[: match.start()]) and self._words.mentioned(self._text[match.end() :])
 
@@ -226,7 +226,7 @@ class _Statements:
         return [clause for clause in _CLAUSE.split(self._text) if clause.strip()] or [""]
 
     def _of_object(self, result: Mapping[str, Any]) -> Iterator[str | None]:
-        """Return what one JSON object states; a field that holds an object is looked into."""
+        """Return the statements of one JSON object and of objects nested in it."""
         keyed = [value for key, value in result.items() if _KEY.fullmatch(_plain(str(key)))]
         for value in keyed or [value for value in result.values() if isinstance(value, dict) or self._value(value) is not None]:
             if isinstance(value, dict):
@@ -240,7 +240,7 @@ class _Statements:
         return self._words.leading_verdict(value) if isinstance(value, str) else None
 
     def _marked(self) -> Iterator[str | None]:
-        """Return what is in tags, boxes and after a label; a label without a word of a verdict is talk."""
+        """Return the contents of tags, of boxes and after labels; a label without a verdict word is ignored."""
         result = [match[2] for match in _TAGGED.finditer(self._raw)]
         result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
         result += [match[1] for match in _LABELED.finditer(self._text)]
@@ -249,7 +249,7 @@ class _Statements:
             yield self._words.leading_verdict(plain) or self._words.sentence_verdict(plain)
 
     def _labeled_lines(self) -> Iterator[str]:
-        """Return what lines say after a label in any language."""
+        """Return the text after labels in any language, line by line."""
         for line in self._lines:
             match = _LINE_LABEL.fullmatch(line)
             if match and not _UNSURE.search(_folded(line)) and not self._words.mentioned(line[: match.start(1)]):
@@ -278,7 +278,7 @@ _EQUAL = re.compile(
     re.DOTALL,
 )
 _LONGEST_VERDICT = 500
-"""Characters of a verdict in other words; a longer text is not a verdict."""
+"""Maximum characters of a paraphrased verdict; a longer text is not a verdict."""
 _NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
 
 
@@ -304,7 +304,7 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
 
 
 def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
-    """Return one verdict for each criterion out of everything that is said by it."""
+    """Return one verdict per criterion from all statements about it."""
     numbers = [value for values in stated.values() for value in values if _number(value) is not None]
     ambiguous = any(_number(value) not in (1, 2) for value in numbers)
     verdicts: dict[str, Any] = {}
@@ -328,7 +328,7 @@ def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[
 
 
 def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str]) -> dict[str, list[Any]]:
-    """Return what JSON objects say by each criterion; an object around an object is looked through."""
+    """Return the statements of JSON objects by criterion; nested objects are included."""
     stated: dict[str, list[Any]] = {}
     for result in objects:
         inner = [value for value in result.values() if isinstance(value, dict)]
@@ -345,7 +345,7 @@ def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str])
 
 
 def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
-    """Return what lines, rows of a table and tags say by each criterion."""
+    """Return the statements of lines, table rows and tags by criterion."""
     plain = _MARKDOWN.sub("", unicodedata.normalize("NFKC", text))
     stated: dict[str, list[Any]] = {}
     for criterion in criteria:
@@ -366,7 +366,7 @@ def _bare(value: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, also as a text; None for anything else."""
+    """Return a number, possibly given as text; None for other values."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(?:\.\d+)?\s*", value):
         return float(value)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -392,7 +392,7 @@ def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _sentence(text: str) -> str | None:
-    """Return the winner that a text names: `Answer 1 is better`, `the first answer`, `It's a tie`."""
+    """Return the winner named in a sentence: `Answer 1 is better`, `the first answer`, `It's a tie`."""
     if "?" in text or len(text) > _LONGEST_VERDICT:
         return None
     if _EQUAL.fullmatch(text):
@@ -406,7 +406,7 @@ def _sentence(text: str) -> str | None:
 
 
 class _Recovered(list[Any]):
-    """Values of a field that occurs more than once with different values."""
+    """Values of a field that occurs several times with different values."""
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -417,7 +417,7 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """Complete JSON objects in order, outermost ones only."""
+    """Return complete outermost JSON objects in order."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique)
     results = []
     at = text.find("{")
@@ -432,7 +432,7 @@ def _objects(text: str) -> list[dict[str, Any]]:
 
 
 def _mended(text: str) -> Iterator[dict[str, Any]]:
-    """Yield objects that are complete but not plain JSON (a comma too many, single quotes)."""
+    """Yield complete objects that are not strict JSON (an extra comma, single quotes)."""
     start, stop = text.find("{"), text.rfind("}")
     if not 0 <= start < stop:
         return

@@ -105,7 +105,7 @@ def _overlap(answer: list[str], gold: list[str]) -> float:
 
 
 def _with_pages(batch: Batch, compare: Callable[[str, Sequence[str]], float]) -> Scores:
-    """Return an answer's score where the pages are right (without provenance they cannot be), else 0."""
+    """Return the answers' scores, set to 0 unless the pages are correct (without provenance they cannot be)."""
     right = r_precision(batch) == 1
     result = np.full(len(batch), np.nan)
     for row, (question, answer) in enumerate(zip(batch.questions, batch.answers, strict=True)):

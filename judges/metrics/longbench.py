@@ -22,7 +22,7 @@ from judges.metrics.answer import GOLDS, LINES, Pairs, pairs, shortened
 
 _WORDS = Parameter("words", str, "spaces", ("spaces", "jieba"), "what lies between white space, or Chinese words by jieba")
 _EPSILON = 1e-8
-"""Keeps the package's F from dividing by 0, and below 1."""
+"""Constant that keeps the package's F from dividing by 0, and below 1."""
 
 
 def _words_language(values: Mapping[str, Any]) -> str:
@@ -30,7 +30,7 @@ def _words_language(values: Mapping[str, Any]) -> str:
 
 
 def _worded(text: str) -> bool:
-    """Return whether ROUGE-L finds anything in a text."""
+    """Return whether a text has words for ROUGE-L."""
     return bool(text.replace(".", "").strip())
 
 
@@ -84,7 +84,7 @@ def _sentences(text: str) -> list[list[str]]:
 
 
 def _common(wanted: list[str], predicted: list[str]) -> set[str]:
-    """Return the words of the longest common subsequence that the package finds: of several, the same one."""
+    """Return the words of the same longest common subsequence that the package finds."""
     numbers = {word: number for number, word in enumerate(dict.fromkeys((*wanted, *predicted)))}
     columns = np.array([numbers[word] for word in predicted])
     lengths = np.zeros((len(wanted) + 1, len(predicted) + 1), dtype=np.int32)
@@ -105,7 +105,7 @@ def _common(wanted: list[str], predicted: list[str]) -> set[str]:
 
 
 CLASSES = "all_classes"
-"""Metadata key of a question that lists the classes to choose from."""
+"""Key of `Question.metadata` with the classes to choose from."""
 
 
 @register("longbench_class", source="LongBench classification_score", group="answer", needs=("answer",), parameters=(GOLDS,))

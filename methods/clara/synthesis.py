@@ -291,7 +291,7 @@ class Synthesis:
         by: set[str] = set()
 
         async def ask(prompt: str, turn: int, **values: str) -> Any:
-            """Return a reply that cannot be read is asked for again as another draw; each round has draws of its own."""
+            """Send a prompt; if the reply cannot be parsed, send it again with another seed. Each round has its own seeds."""
             messages, shape = self.prompts.messages(prompt, document=document.text, **values), REPLIES[prompt]
             for draw in range(turn * self.config.tries, (turn + 1) * self.config.tries):
                 reply = await self.model.ask(messages, shape=shape, repetition=draw, step=prompt)

@@ -330,7 +330,7 @@ def _overall(
     reference: str | None,
     kin: Mapping[str, int],
 ) -> tuple[Overall, ...]:
-    """Return the means over all benchmarks of the methods with a value on each."""
+    """Return the means over all benchmarks of the methods that have a value on each."""
     whole = [row for row in rows if row.may_win and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)]
     if len(columns) < 2 or len(whole) < 2 or not all(column.ranked for column in columns):
         return ()
@@ -357,7 +357,7 @@ def _overall(
 
 
 def _holds_for(pairs: Sequence[Paired | None]) -> str:
-    """Return what these differences generalize to if significant, each text once."""
+    """Return the distinct descriptions of what these differences generalize to if significant."""
     return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
@@ -391,7 +391,7 @@ def strata_of(
 def _parts(
     base: System, others: Sequence[System], columns: Sequence[Column], results: Mapping[str, Figures], kin: Mapping[str, int]
 ) -> tuple[tuple[Figures, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Return by benchmark: its figures, the positions of the base and the methods in them, and its group of related benchmarks."""
+    """Return per benchmark: its figures, the positions of the base and the methods in them, and its group of related benchmarks."""
     every = tuple(results[column.key] for column in columns)
     at = tuple(
         tuple(figures.runs[row.runs[column.key].run] for row in (base, *others)) for figures, column in zip(every, columns, strict=True)
@@ -400,13 +400,13 @@ def _parts(
 
 
 def _stratum(figures: Figures, at: Sequence[int], kin: int) -> Stratum:
-    """Return methods against the first one, by their positions, on one benchmark."""
+    """Return the methods at some positions and the base on one benchmark."""
     base, *ours = (figures.sides[place] for place in at)
     return Stratum(ours, [base] * len(ours), figures.question_ids, figures.sampled.labels, kin, range_of_metric(figures.definition))
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
-    """Return a group number per column; columns that share questions, directly or through others, form a group."""
+    """Return a group number per column; columns that share questions, directly or transitively, form a group."""
     groups: list[tuple[set[str], list[str]]] = []
     for column in columns:
         query, keys = set(results[column.key].question_ids) if column.key in results else set(), [column.key]
@@ -461,7 +461,7 @@ def _cell(
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The differences of a column from the reference, row by row.
+    """Differences of a column from the reference, row by row.
 
     Attributes:
         keys: Of the cells.
@@ -477,7 +477,7 @@ class _Pairs:
 
     @classmethod
     def of(cls, figures: Figures, at: Mapping[Key, int], against: int) -> _Pairs:
-        """Compare the methods at some positions with the one at another."""
+        """Compare the methods at some positions with the base."""
         ours, base = [figures.sides[place] for place in at.values()], figures.sides[against]
         metric, judged = range_of_metric(figures.definition), figures.definition.get("judge") is not None
         tested = figures.once(
@@ -488,7 +488,7 @@ class _Pairs:
 
 
 def _paired(pairs: Sequence[_Pairs], correction: Correction) -> dict[Key, Paired]:
-    """Return differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
+    """Return differences with p-values corrected over a column or over all cells, and intervals at the levels of these tests."""
     families = [[part] for part in pairs] if correction == "column" else [list(pairs)] if pairs else []
     results: dict[Key, Paired] = {}
     for family in families:

@@ -89,7 +89,7 @@ class Answers:
 
 
 def _measure(metric: str) -> str:
-    """Return the measure of a judge, which people label, without version and parameters."""
+    """Return the name of a judge's measure that people label, without version and parameters."""
     return re.split(r"[(#]", metric)[0]
 
 
@@ -151,7 +151,7 @@ def _made_of(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, s
 
 
 def _labels(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
-    """Return the mean label of each answer, from labels that refer to the run's present answer."""
+    """Return the mean label of each answer, over labels that refer to the run's present answer."""
     rows = connection.execute(
         f"""SELECT one, criterion, question, list(label) FROM ({with_present()})
             WHERE other IS NULL AND labeled = present AND list_contains(?, one) GROUP BY ALL""",

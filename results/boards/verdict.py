@@ -33,11 +33,13 @@ from results.store.queries import Cost
 
 ALPHA = 1 - LEVEL
 Outcome = Literal["best", "tied", "insufficient_data", "single", "none"]
-"""All others are behind; some are not significantly different; some could not be tested; one method; nothing is ranked."""
+"""Outcomes: all others are significantly worse; some are not significantly different; some could not be tested; one method; nothing is
+ranked.
+"""
 COST_FIELDS = (("cost", "cost_usd"), ("tokens", "tokens"), ("time", "seconds"))
 """Fields of `Cost` in order; the first one that both methods have is compared."""
 LEAST_SECONDS = 0.001
-"""Minimum seconds per question that are compared: shorter ones vary more between two runs than between two methods."""
+"""Minimum seconds per question for a comparison; shorter times vary more between runs than between methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ def _entrant(name: str, cell: Cell, figures: Figures, cost: Cost | None) -> Entr
 def _place(
     columns: Sequence[Column], figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
 ) -> Place:
-    """Return what several columns of one kind of metric are about together."""
+    """Describe the common subject of several columns with one kind of metric."""
     first = columns[0].metric or ""
     metrics = {column.metric for column in columns}
     known = definitions.get(first, {})
@@ -337,7 +339,7 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
 
 
 def _lacking(known: Tested | Added, sides: tuple[Side, Side], value: float, n: int, level: float) -> tuple[Needed | None, bool]:
-    """Return the sample that shows a difference, and whether it would be shown without open values.
+    """Return the sample that shows a difference, and whether it would be shown without missing values.
 
     There is no such sample if the difference is 0, or if nothing is known of its spread.
     """
@@ -375,7 +377,7 @@ def cost_ratio(ours: Cost | None, theirs: Cost | None) -> CostRatio | None:
 def _suite(
     board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
 ) -> BoardVerdict:
-    """Return the verdict over all benchmarks: of the methods that are ranked on each."""
+    """Return the verdict over all benchmarks, for the methods that are ranked on each."""
     place = _place(board.columns, figures, definitions, names)
     able: list[tuple[System, Entrant]] = []
     left_out: dict[str, str] = {}
@@ -435,9 +437,9 @@ def _suite(
 
 
 def _of_all_pairs(p: Floats, methods: int) -> tuple[Floats, Floats]:
-    """Correct tests against the best as if every pair was tested: which method is the best was seen in the same data.
+    """Correct tests against the best as if every pair was tested, because the best was selected with the same data.
 
-    The other pairs count as not significant, so that Holm's procedure only becomes stricter.
+    The other pairs count as not significant, which only makes Holm's procedure stricter.
     """
     tests = np.ones(methods * (methods - 1) // 2)
     tests[: len(p)] = np.where(np.isnan(p), 1.0, p)

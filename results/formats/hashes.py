@@ -16,7 +16,7 @@ from benchmarks.core.errors import UserError, counted
 from results.store.store import shortened
 
 _NOT_HASHED = ("summaries", "experiments", "experiment_runs", "tags", "anchors", "imports")
-"""Sums of other rows, and what a store says about runs that is not part of them."""
+"""Sums of other rows, and facts of a store about runs that are not part of them."""
 
 
 def content_hashes(folder: Path, tables: Sequence[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from results.submission import shown
 from results.submission.rows import Bad, RowReader, jsonl_rows, wrong
 
 SAYABLE = frozenset(("answer", "ranking", "texts", "graph", "pages", "support", "triples", "answerable", "group", *RECORD))
-"""Fields of a prediction that metrics may need; a format provides some of them."""
+"""Prediction fields that metrics may need; a format provides some of them."""
 RANKING = frozenset(("ranking", "texts", "graph", "pages"))
 
 
@@ -94,7 +94,7 @@ def dpr(benchmark: Benchmark) -> RowReader:
 
 
 def _score(value: Any) -> Any:
-    """Convert a DPR score, which is written as text, to a number; other values are returned unchanged."""
+    """Convert a DPR score, which is a text, to a number; other values are returned unchanged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -147,4 +147,4 @@ FORMATS: Mapping[str, Format] = {
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),
     "trec": Format("qid Q0 docid rank score tag: rankings without answers", RANKING, run_rows),
 }
-"""Formats of predictions, by name."""
+"""Formats of predictions by name."""

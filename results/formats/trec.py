@@ -32,7 +32,7 @@ EMPTY = "%"
 _PLAIN = re.compile(r"(?!#)[!-$&-~]+")
 _ESCAPED = re.compile(r"(?:[!-$&-~]|%[0-9A-Fa-f]{2})*")
 _HUGE = 1e30
-"""Scores beyond this leave no room in a 32-bit float; the question's scores are then replaced by falling numbers."""
+"""Scores above this lose precision as 32-bit floats; the question's scores are then replaced by decreasing numbers."""
 
 
 def escape(identifier: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _EQUAL = 1e-9
-"""Strengths and sums of scores that differ by less than this are equal: the fit is not more exact."""
+"""Tolerance of equal strengths and sums of scores, the precision of the fit."""
 Codes = NDArray[np.int64]
 
 
@@ -105,10 +105,10 @@ def standings(values: Floats, corrected: Floats, component: Codes, level: float)
 
 
 _CLOSE = 1e-5
-"""A step smaller than this in every coefficient ends the search; the remaining error is about its square."""
+"""Step size in every coefficient below which the search ends; the remaining error is about its square."""
 _STEPS = 200
 _STRETCH = 1024
-"""Cells worked on at a time."""
+"""Cells processed at a time."""
 _FARTHEST = 700.0
 """Log-odds above which an odds ratio overflows."""
 
@@ -161,7 +161,7 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Some neighboring cells, the pairs they belong to, and where in the stretch each pair's part begins."""
+    """Consecutive cells, the pairs that they belong to, and the start of each pair's part."""
 
     cells: slice
     pairs: slice
@@ -169,7 +169,7 @@ class _Stretch:
     sizes: Codes
 
     def spread(self, values: Floats) -> Floats:
-        """Return values of all pairs, given to each cell of the stretch."""
+        """Assign the values of all pairs to the cells of the stretch."""
         part = values[self.pairs]
         return part if len(part) == self.cells.stop - self.cells.start else np.repeat(part, self.sizes, axis=0)
 
@@ -501,7 +501,7 @@ def _labeled_clusters(labeled: NDArray[np.bool_], first: Codes, second: Codes, q
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Scored battles, gathered.
+    """Gathered scored battles.
 
     Attributes:
         cells: The compared methods.
@@ -532,7 +532,7 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Coefficients of the sample, and which methods are separated there, and in what share of resamples."""
+    """Coefficients of the sample; which methods are separated there, and in what share of resamples."""
 
     at: Floats
     separated: NDArray[np.bool_]
@@ -540,7 +540,7 @@ class _Fit:
 
 
 def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
-    """Return rows as arrays.
+    """Convert rows to arrays.
 
     Raises:
         ValueError: They are not valid arguments of `bradley_terry`.
@@ -563,7 +563,7 @@ def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
 
 
 def _covariates(shown_first: ArrayLike | None, lengths: tuple[ArrayLike, ArrayLike] | None, battles: int) -> Floats:
-    """Shape (covariates, battles), from the first method's side."""
+    """Return covariates from the first method's perspective, shape (covariates, battles)."""
     rows = []
     if shown_first is not None:
         rows.append(np.where(np.asarray(shown_first, bool), 1.0, -1.0))
@@ -619,7 +619,7 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
 
 
 def _fits(sample: _Sample, prior: float, how: Resampling) -> tuple[_Fit, Floats]:
-    """Return the sample's coefficients, and those of its resamples, shape (coefficients, resamples)."""
+    """Return the coefficients of the sample and of its resamples, shape (coefficients, resamples)."""
     cells, clusters = sample.cells, len(sample.sizes)
     whole = sample.drawn(np.ones((1, clusters)))
     at = fit(cells, *whole, prior, np.zeros((cells.methods + len(cells.covariates), 1)))
@@ -666,7 +666,7 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
 
 
 def _held(separated: bool, share: float, level: float) -> str:
-    """Return why the prior rather than the battles sets a bound; empty if it does not."""
+    """Return why the prior, and not the battles, bounds a strength; empty if the battles do."""
     if separated:
         return "won or lost every battle against the rest: its distance is set by the prior"
     if share > (1 - level) / 2:
@@ -675,7 +675,7 @@ def _held(separated: bool, share: float, level: float) -> str:
 
 
 def _one_sided(x: Floats, won: Floats) -> str:
-    """Return why the prior sets the size of an effect; empty if some battle contradicts it."""
+    """Return why the prior determines the size of an effect; empty if some battle contradicts the effect."""
     pull = x * (won - 0.5)
     some = ~np.isnan(won) & (x != 0)
     if not some.any():

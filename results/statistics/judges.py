@@ -184,7 +184,7 @@ def fleiss_kappa(
 def _with_interval(
     statistic: Callable[[Floats], Floats], table: Floats, kept: NDArray[np.bool_], clusters: Clusters, how: Resampling
 ) -> Estimate:
-    """Return a statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
+    """Compute a statistic, (draws, columns) to (draws,), of the column sums of a table of items, with its interval."""
     sums, support = cluster_table(table, clusters, kept)
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
     draws = [statistic(block) for block in resampled_sums(sums, how)]
@@ -218,7 +218,7 @@ def _corrected(observed: Floats, expected: Floats) -> Floats:
 
 
 def _coincidences(counts: Floats) -> Floats:
-    """Return each item's part in the coincidence matrix, shape (items, categories²): pairs / (ratings - 1)."""
+    """Return each item's contribution to the coincidence matrix, shape (items, categories²): pairs / (ratings - 1)."""
     items, size = counts.shape
     pairs = counts[:, :, None] * counts[:, None, :]
     pairs[:, np.arange(size), np.arange(size)] -= counts
@@ -264,7 +264,7 @@ def _moments(table: Floats) -> Floats:
 
 
 def _alpha_interval(sums: Floats) -> Floats:
-    """Return squared differences within items against those between any two ratings, without listing the pairs."""
+    """Compare squared differences within items with those between any two ratings, without listing the pairs."""
     n, total, square, within = sums.T
     between = 2 * n * square - 2 * total**2
     return _corrected((n - 1) * within, np.where(between > 1e-12 * n * square, between, 0.0))
@@ -482,7 +482,7 @@ def _labels(questions: Codes, clusters: Clusters) -> Sequence[str]:
 
 
 def _variances(item: Codes, value: Floats, size: int) -> Floats:
-    """Return variance within each item with at least two values, shape (items,); NaN for the others."""
+    """Return the variance within each item with at least two values, shape (items,); NaN for the others."""
     known = ~np.isnan(value)
     item, value = item[known], value[known]
     count = np.bincount(item, minlength=size)

@@ -16,7 +16,7 @@ from benchmarks.registry import DataReference, included_splits
 from benchmarks.styles import FORMAL, STYLED
 
 SAME_QUESTIONS = {"sark": "nq"}
-"""Our datasets with questions of a dataset that the papers name."""
+"""ragmeter's datasets with the questions of a dataset in the papers."""
 
 _OF = "restyled="
 _DRAWN = (_OF[:-1], "by", "seed", "draw")

@@ -130,11 +130,11 @@ def _line(value: dict[str, Any]) -> str:
 MANIFEST = "manifest.json"
 MEMBERS = (MANIFEST, CARD, PREDICTIONS)
 _OPTIONAL = (MANIFEST, QUESTIONS)
-"""Files that a manually packed template may lack or have in addition."""
+"""Files that are optional in a manually packed template."""
 SUFFIX = ".zip"
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 _SMALL = MIB
-"""A member that unpacks to less than this may be packed as tightly as it likes."""
+"""Maximum unpacked bytes of a member without a limit on the compression ratio."""
 _END = struct.Struct("<4s4H2LH")
 _MANIFEST_BYTES = 1024 * 1024
 
@@ -302,7 +302,7 @@ def _broken(what: str, where: str) -> UserError:
 
 
 def _check_archive(source: IO[bytes], where: str, limits: Limits) -> None:
-    """Refuse by the archive's end record, before its directory, which may be huge, is read."""
+    """Check the archive's end record before its directory is read, which may be huge."""
     size = os.fstat(source.fileno()).st_size
     if size > limits.bundle_bytes:
         raise _broken(f"the bundle is larger than {limits.bundle_bytes // MIB} MiB", where)

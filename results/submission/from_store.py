@@ -30,7 +30,7 @@ from results.submission.validate import Target
 
 _LISTED = 5
 _SEED = re.compile(r"-(\d{1,9})-\d+$")
-"""The seed of the world in the id of a question of `worlds`."""
+"""Pattern of the world's seed in the id of a question of `worlds`."""
 
 
 @dataclass(frozen=True, slots=True)

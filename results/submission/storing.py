@@ -215,7 +215,7 @@ def _record(report: Report) -> dict[str, Any]:
 
 
 def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
-    """Return ranges of rows that are written in one transaction each, bounded in rows and in text."""
+    """Return ranges of rows per transaction, bounded in rows and text."""
     ranges, start, held = [], 0, 0
     for row, prediction in enumerate(predictions):
         held += len(prediction.answer) + sum(len(item["content"]) for item in prediction.notes.get("prompt", ()))
@@ -227,7 +227,7 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
 
 
 TOLERANCE = 0.005
-"""Largest difference of a metric's mean that still counts as agreement: half a point."""
+"""Maximum difference of a metric's mean that counts as agreement: half a point."""
 SHOWN = 5
 
 
@@ -411,7 +411,7 @@ def card_of(row: RunRow) -> Card:
 
 
 NOT_STATED = "not stated"
-"""Placeholder for unknown training data; a card without any would state that nothing was trained."""
+"""Placeholder for unknown training data; an empty list would claim that nothing was trained."""
 
 
 def card_of_run(row: RunRow) -> Card:
@@ -438,7 +438,7 @@ def card_of_run(row: RunRow) -> Card:
 
 
 def _models(value: Any, role: str) -> Iterator[tuple[str, str]]:
-    """Yield the models that options name, with the part that uses each."""
+    """Yield the models named in options, with the part that uses each."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in ("model", "local") and isinstance(item, str) and item:

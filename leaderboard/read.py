@@ -61,7 +61,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 STORE_VARIABLE = "RAGMETER_STORE"
 EXPERIMENT_VARIABLE = "RAGMETER_EXPERIMENT"
-"""Environment variable: the experiment that pages open with (`ragmeter leaderboard --experiment NAME`)."""
+"""Environment variable of the experiment that pages open with (`ragmeter leaderboard --experiment NAME`)."""
 DEFAULT_FOLDER = "ragmeter-store"
 DEPTH = 20
 """Ranks of evidence shown."""
@@ -76,7 +76,7 @@ class Source:
 
 
 REST_S = 10.0
-"""Seconds for which pages show a changed store before they look for the next change: a run writes ten times a second."""
+"""Seconds between two checks for changes of the store, because a run writes ten times a second."""
 _adopted: dict[str, tuple[Source, float]] = {}
 
 
@@ -386,9 +386,9 @@ def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _folded(at: Source, experiment: str | None) -> Folded:
-    """Return an experiment's rows: all repeats of a method are one, within an experiment also all its seeds.
+    """Fold an experiment's rows: all repeats of a method are one row, within an experiment also all seeds.
 
-    Over experiments seeds are not: trainings of other options may bear the same name there.
+    Across experiments seeds stay separate, because trainings with other options may have the same name there.
     """
     ids, store = _ids(at, experiment), store_of(at)
     costs, violations = queries.costs(store, ids), invariants.violations(store, ids)
@@ -426,7 +426,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
 
 @st.cache_resource(show_spinner=False, max_entries=2)
 def _figures_kept(folder: str) -> dict[bytes, Figures]:
-    """Return figures of this store by what they were computed from, the newest last: most stay the same when a run writes."""
+    """Cache figures of this store by their inputs, newest last; most stay the same when a run writes."""
     return {}
 
 
@@ -450,7 +450,7 @@ def _figures(at: Source, experiment: str | None, setting: str, family: str, meas
 
 @dataclass(frozen=True)
 class _Field:
-    """Methods and columns that remain after filtering, ranked."""
+    """Filtered and ranked methods and columns."""
 
     columns: list[Column]
     rows: list[System]

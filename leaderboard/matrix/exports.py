@@ -37,7 +37,7 @@ CSV_COLUMNS = (
     "published_in", "gap", "published_status", "tokens_per_question", "seconds_per_question", "cost_usd", "parameters",
     "open_weights",
 )  # fmt: skip
-"""Columns of a matrix as CSV; values as they are stored, shares as fractions. Costs are of the run."""
+"""Columns of a matrix as CSV; values as stored, shares as fractions. Costs are those of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def markdown(export: Export) -> str:
 
 
 def _overall(shown: Shown) -> str:
-    """Return the methods' means over all benchmarks, as Markdown; empty if there are none."""
+    """Format the methods' means over all benchmarks as Markdown; empty if there are none."""
     if not (names := overall.heads(shown)):
         return ""
     table = to_markdown([markdown_text(name) for name in names], [[markdown_text(cell) for cell in row] for row in overall.rows(shown)])
@@ -130,7 +130,7 @@ def latex(export: Export) -> str:
 
 
 def _rows(export: Export) -> list[list[str]]:
-    """Return the texts of the table's tree, heads first; a control's name is followed by the word."""
+    """Return the texts of the table's tree, header first; names of controls are followed by "control"."""
     results = []
     for row, (name, *cells) in text_rows(export.tree):
         control = " (control)" if "control" in row.classes.split() else ""

@@ -81,7 +81,7 @@ def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) 
 
 
 def _below(query: Request, reference: str | None, correction: Correction, bar: Sequence[Any]) -> None:
-    """Search, filters, exports, and the table."""
+    """Draw search, filters, exports and the table."""
     with bar[0]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
     result, names = read.entrants(*query.scope), read.setting_of(*query.scope[:3]).names
@@ -137,7 +137,7 @@ def _order(board: Matrix) -> Order:
 
 
 def _keys(name: str) -> list[str]:
-    """Return keys of rows that the URL names; those that do not exist mean nothing."""
+    """Return the row keys in the URL; unknown ones are ignored."""
     return [key for key in state.settle(name, state.read(name)).split(",") if key]
 
 
@@ -163,7 +163,7 @@ def _summary(board: Matrix, left_out: int) -> Node:
 
 
 def _nobody() -> None:
-    """Say that the filters leave no method, and how to be rid of them."""
+    """Explain that the filters exclude all methods, and offer to clear them."""
     text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
     clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(widgets.FILTERS))
     show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))

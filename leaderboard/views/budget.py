@@ -46,7 +46,7 @@ _CURVES = 14
 ALONE = "one budget alone"
 """Label of runs without a curve, if there are several."""
 _SPREAD = 30.0
-"""From this ratio of the largest to the smallest on, an axis is logarithmic."""
+"""Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
 
 def kind(item: UsageCost) -> str:

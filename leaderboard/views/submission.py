@@ -39,7 +39,7 @@ from results.submission.review import Submitted
 from results.submission.storing import to_json
 
 _METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
-"""The fields of a card's `method` that are shown in words."""
+"""Fields of a card's `method` that are shown in words."""
 _SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}
 _NOT_STATED = "not stated"
 
@@ -117,7 +117,7 @@ def _training(item: Mapping[str, Any]) -> Node:
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
-    """Return the findings of the check as sentences, each once for runs that share it."""
+    """Return the findings of the check as sentences, merged for runs that share them."""
     where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for run in runs:
         for item in _part(run, "submission").get("findings") or ():
@@ -183,7 +183,7 @@ def how(*, held: bool = False) -> Node:
 
 
 _MOST = 100
-"""Submissions that the page lists."""
+"""Maximum number of listed submissions."""
 _STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "withdrawn": ""}
 """Style of a status."""
 
@@ -296,7 +296,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A line before it is placed; `key` is the value that ranks it, None for what has no place."""
+    """A line before it is ranked; `key` is the ranking value, None without a rank."""
 
     name: Node
     key: float | None

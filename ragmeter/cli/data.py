@@ -424,7 +424,7 @@ def instruction_rows(
 
 
 def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put_aside: Mapping[str, int], common: Common) -> int:
-    """Report the result of a synthesis, and store it next to the rows; return 1 if there is none, or something is unfinished."""
+    """Report the result of a synthesis, and store it next to the rows; return 1 if there is none, or it is incomplete."""
     from methods.training.stages import write_json
 
     types = {kind: item.to_json() for kind, item in made.items()}

@@ -33,9 +33,9 @@ PARTS: Mapping[str, Sequence[str]] = {
 }
 """The experiments, in their order, and the metrics of each that are shown."""
 RIVALS = {"demo-compression": ("the best whole passages at equal tokens", "Whole passages, as many tokens")}
-"""Rows next to the base and the strongest baseline, and what they are."""
+"""Rows besides the base and the strongest baseline, with their description."""
 LONGEST_FIRST = ("demo", "demo-graph", REAL_SAMPLES, "demo-styles", "demo-compression")
-"""The order in which they begin, side by side: what begins last must not be what everyone waits for."""
+"""Start order of the parallel parts, the longest first."""
 
 
 @app.command(offline=True)
@@ -83,7 +83,8 @@ def demo(
 
 
 def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | None, device: str | None) -> set[str]:
-    """Return the parts, each in a process of its own, as many as there are cores: two of one thread do more than one of two.
+    """Measure each part in a process of its own, as many at a time as there are cores: two processes with one thread do more than one with
+    two.
 
     Returns:
         Names of those that were measured whole; of others what went wrong is said where they are run again.
@@ -115,7 +116,7 @@ def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> 
 
 
 def _here(experiment: Experiment, talk: bool) -> Experiment:
-    """Return of the real samples those whose data are on this machine: a demo downloads nothing."""
+    """Return the real samples with local data, because a demo downloads nothing."""
     from benchmarks.sources import absences
 
     if experiment.name != REAL_SAMPLES:
@@ -177,7 +178,7 @@ def print_gains(results: Sequence[Gain]) -> None:
 
 
 def _difference(item: Against | None) -> Text:
-    """Return `+6.5 ± 3.9 **`, and below it to what."""
+    """Format a difference as `+6.5 ± 3.9 **`, with its reference below."""
     from ragmeter.show.gains import AHEAD, BEHIND
     from results.boards.tables import mark
 

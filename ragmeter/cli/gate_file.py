@@ -226,7 +226,7 @@ def _tagged_checkpoint(store: Store, text: str) -> list[Checkpoint]:
 
 
 def _newest(every: list[RunRow]) -> list[RunRow]:
-    """Return finished runs before others, and newer ones before older ones."""
+    """Order runs: finished before others, newer before older."""
     return sorted(every, key=lambda run: (run.status == FINISHED, run.started_at), reverse=True)
 
 

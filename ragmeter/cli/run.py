@@ -184,7 +184,7 @@ def _timeout(plan: TrainingPlan, store: Store) -> float:
 
 
 def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] | None:
-    """Return which part of the tasks to run; None: all."""
+    """Return the part of the tasks to run; None for all."""
     if index is None and count is None:
         return None
     if index is None or count is None or index >= count:

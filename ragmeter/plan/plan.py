@@ -127,7 +127,7 @@ class Plan:
 
 
 def _read(made_of: Composition, lengths: Lengths) -> Lengths:
-    """Return what the reader gets: behind what the method tells of its own, the passages."""
+    """Return the reader's input: the passages after the method's own text."""
     number = made_of.context_tokens
     if not number:
         return lengths
@@ -138,7 +138,7 @@ def _read(made_of: Composition, lengths: Lengths) -> Lengths:
 Rows = Sequence[PlannedWork]
 NEW, WAITING = "new", "after training"
 ROW, RANKED, ORDERS = 1_200, 45, 2
-"""Bytes of a prediction in the store and of each ranked passage with it; orders in which a pair judge sees two answers."""
+"""Bytes of a prediction in the store and per ranked passage; displayed orders per item of a pair judge."""
 ORIGINS = ("", "counted", "sampled", "stated", "unknown")
 
 
@@ -154,7 +154,7 @@ def plan_training(plan: TrainingPlan, store: Store, utilization: float | None = 
 
 
 class _Planner:
-    """One plan in the making."""
+    """Builder of one plan."""
 
     def __init__(self, trainings: Sequence[TrainingPlan], store: Store, utilization: float | None) -> None:
         if utilization is not None and not 0 < utilization <= 1:
@@ -184,7 +184,7 @@ class _Planner:
         return size_of(model, revision) if first is None else self.size(first.model, first.revision)
 
     def lengths(self, shape: Shape, questions: float | None = None, **further: Any) -> Lengths:
-        """Return what parts know of data."""
+        """Return the known statistics of data."""
 
         def judging(judge: tuple[str, Mapping[str, Any]], number: float, answer: float) -> Work:
             return JUDGES.get(judge[0]).config.model_validate(judge[1]).work(shape.lengths(), number, answer)
@@ -192,7 +192,7 @@ class _Planner:
         return shape.lengths(questions, size=self.size, training=self._config, judging=judging, **further)
 
     def settled(self, work: Work) -> Work:
-        """Return work with what is done only once, unless an earlier row does it."""
+        """Return work without what an earlier row already does once."""
         results = [replace(work, once=())]
         for item in work.once:
             if item.key not in self._done:
@@ -201,7 +201,7 @@ class _Planner:
         return total(results)
 
     def row(self, key: Mapping[str, Any], parts: Mapping[str, Work], stated: float = 0.0, **further: Any) -> PlannedWork:
-        """Return a row with its hours, and with `stated` GB of memory if its models' sizes say less."""
+        """Return a row with its hours, and with `stated` GB of memory if its models' sizes give less."""
         every: dict[str, tuple[bool, float]] = {}
         hours: dict[tuple[Gpu, int], float] = {(gpu, n): 0.0 for gpu in GPUS for n in COUNTS}
         named: dict[str, Work] = {}
@@ -299,7 +299,7 @@ class _Planner:
         return min(own, wall) if alike.status == FINISHED else own
 
     def _run(self, experiment: Experiment, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> str | None:
-        """Return the fingerprint of a task, if everything that decides it is here."""
+        """Return the fingerprint of a task, if all of its inputs are available."""
         if shape.benchmark is None:
             return None
         metrics = experiment.metrics or default_metrics(shape.benchmark)
@@ -314,7 +314,7 @@ class _Planner:
         return None
 
     def _parts(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape, left: float) -> dict[str, Work]:
-        """Return what each step takes for the questions that are left."""
+        """Return the work of each step for the remaining questions."""
         made_of = method.composition
         lengths = self.lengths(shape, left, k=made_of.handed_on, depth=made_of.kept, compressed=made_of.compressor is not None)
         works: dict[str, Work] = {}
@@ -333,7 +333,7 @@ class _Planner:
         return {**results, "store": Work(bytes=left * (ROW + RANKED * lengths.ranked()))}
 
     def _built(self, part: Any, shape: Shape) -> bool:
-        """Return whether the store holds a part's index."""
+        """Return whether the store has a part's index."""
         if part is None or shape.indexed is None or shape.origin != "counted":
             return False
         with suppress(UserError):
@@ -342,7 +342,7 @@ class _Planner:
         return False
 
     def _judge(self, plan: JudgePlan, experiment: Experiment, shapes: Sequence[Shape], longest: float) -> PlannedWork:
-        """Return an upper bound of judgments: those that are stored, or need no opinion, are counted too."""
+        """Return an upper bound of judgments, including stored ones and those that need no call."""
         methods, point = len(experiment.methods), plan.judge.entry.kind == "point"
         pairs = methods * (methods - 1) // 2 if plan.everyone else methods - 1
         each = (methods if point else ORDERS * pairs) * int(getattr(plan.judge.config, "repetitions", 1))
@@ -353,7 +353,7 @@ class _Planner:
     def plan(
         self, name: str, stages: Rows, tasks: Rows, judges: Rows, shapes: Sequence[Shape], experiment: Experiment | None = None
     ) -> Plan:
-        """Return the rows with what they need."""
+        """Return the rows with their requirements."""
         needs = list(needs_of(experiment, self._to_train))
         endpoints: dict[tuple[str, str], tuple[str, ...]] = {}
         for who, need in needs:

@@ -27,7 +27,7 @@ from methods.api import Reading
 from methods.work import CHARACTERS, Lengths, Sample, mean, tokens
 
 SEARCHED = 100
-"""Passages shown of a corpus that has no candidates, and triples of a graph."""
+"""Passages shown of a corpus without candidates, and triples of a graph."""
 Origin = Literal["counted", "sampled", "stated", "unknown"]
 
 
@@ -106,7 +106,7 @@ def estimated(
 
 
 def _typical_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bool]:
-    """Return how many passages a question may use, and whether these are all of a corpus."""
+    """Return how many passages a question may use, and whether these are the whole corpus."""
     if setting is None:
         return (usual.candidates or SEARCHED), usual.candidates == 0
     if setting.name == "closed_book":
@@ -132,7 +132,7 @@ def expected_questions(reference: DataReference) -> int | None:
 
 
 NEARLY_ALL = 0.9
-"""A file that holds so large a share of what is stated is not a sample: versions of data differ by a few records."""
+"""Minimum share of the stated size for a file that is not a sample; versions of data differ by a few records."""
 
 
 def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
@@ -151,7 +151,7 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
 
 
 SAMPLED, GENERATED, ROWS = 20, 6, 500
-"""Questions that lengths are taken from; questions made of generated data; rows read of a file of training rows."""
+"""Maximum questions for measuring lengths; generated questions; rows read of a file of training rows."""
 
 
 def shape_of(
@@ -189,7 +189,7 @@ def _full(reference: DataReference, config: DatasetConfig, setting: Setting | No
 
 
 def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
-    """Read a few questions of generated data, the first ones of a file of training rows, and all of anything else."""
+    """Load a few questions of generated data, the first ones of a file of training rows, and all of other data."""
     shrunk = _shrunk(reference, config)
     if shrunk is not None:
         few, share, questions = shrunk
@@ -209,7 +209,7 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
 
 
 def _first_rows(reference: DataReference, config: DatasetConfig) -> Shape:
-    """Read the first rows of a file of training rows; a row may be several questions, whose answers are one target."""
+    """Load the first rows of a file of training rows; a row may have several questions, whose answers are one target."""
     benchmark = registry.load(reference, config.model_copy(update={"first": ROWS}))
     rows: dict[Any, list[Question]] = {}
     for question in benchmark.questions:
@@ -233,7 +233,7 @@ def _row(questions: Sequence[Question], benchmark: Benchmark) -> Sample:
 
 
 def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
-    """Return the shape of data that are here."""
+    """Return the shape of available data."""
     reading = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
     shown = [_request(item, benchmark, setting) for item in first]
@@ -260,7 +260,7 @@ def _request(question: Question, benchmark: Benchmark, setting: Setting | None) 
 
 
 def _candidates(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sequence[str] | None:
-    """Return the ids that a question may use; None for the whole corpus."""
+    """Return the passage ids that a question may use; None for the whole corpus."""
     if setting is None or setting.name in ("distractor", "graph"):
         own = question.candidates
         if own is None and question.document_id is not None:
@@ -281,7 +281,7 @@ def _candidates(question: Question, benchmark: Benchmark, setting: Setting | Non
 
 
 def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetConfig, float, int] | None:
-    """Return options for a few generated questions, their share of the whole, and how many there are; None for files."""
+    """Return options for a few generated questions, their share of the whole, and the total; None for files."""
     base = base_of(reference, config)
     if base is not None:
         inner = _shrunk(*base)
@@ -310,7 +310,7 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
 
 @lru_cache(maxsize=128)
 def _made(reference: str, value: str) -> Benchmark:
-    """Return generated data; equal options give equal data."""
+    """Generate data, cached by options."""
     return registry.load(reference, json.loads(value))
 
 

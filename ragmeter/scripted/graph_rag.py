@@ -19,7 +19,7 @@ from methods.readers.triple_text import as_statement
 from ragmeter.scripted.prompt_patterns import UNKNOWN, Shown, Truth, answers, names_any, steps_of
 
 MOST = 10
-"""Findings of a report."""
+"""Maximum findings of a report."""
 
 
 @answers(PROMPTS["gleaning"])

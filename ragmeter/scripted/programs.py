@@ -27,7 +27,7 @@ PROMPTS = shipped(
     *("search_r1", "r1_searcher"),
 )
 KNOWN = 0.4
-"""Share of the hops whose answer it knows by heart."""
+"""Share of the hops whose answer the scripted model knows without passages."""
 _STEP = re.compile(r"^Question \d+: (.*)\nAnswer \d+: (.*)$", re.MULTILINE)
 _FOLLOW = re.compile(r"^Follow up: (.*)\nIntermediate answer:[ ]?(.*)$", re.MULTILINE)
 
@@ -188,7 +188,7 @@ def think(truth: Truth, request: Request) -> str | None:
 
 
 def _proven(truth: Truth, text: str, passages: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
-    """Return the hops that passages prove, in order, and the text of the first that they do not ("" for none)."""
+    """Return the hops that passages prove, in order, and the text of the first unproven one ("" for none)."""
     question = truth.question(text)
     steps: list[tuple[str, str]] = []
     for hop in hops_of(truth, question) if question else []:

@@ -15,9 +15,9 @@ from typing import Any
 
 THREADS = "OMP_NUM_THREADS"
 GRACE_S = 10.0
-"""Seconds that a process has to remove what it has half written; one that waits for other processes may not react at all."""
+"""Seconds for a process to remove partial files; one that waits for other processes may not react at all."""
 Submit = Callable[..., Future[Any]]
-"""Function that starts a call of a function with arguments and returns the future of its result."""
+"""Function that submits a call of a function with arguments, and returns the future of its result."""
 
 
 def cores() -> int:

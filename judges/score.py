@@ -181,8 +181,8 @@ def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, 
         _note(results, scores[smaller] > scores[larger] + TOLERANCE, f"{smaller} is greater than {larger}")
         _same_scorable(results, smaller, larger, scores)
     for same in _EQUAL:
-        alike = sorted((metric for metric in scores if _bare(metric) in same), key=lambda metric: str(metric.values.get("searched")))
-        for left, right in pairwise(alike):
+        related = sorted((metric for metric in scores if _bare(metric) in same), key=lambda metric: str(metric.values.get("searched")))
+        for left, right in pairwise(related):
             if not _agree(left, right):
                 continue
             _note(results, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")

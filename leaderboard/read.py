@@ -296,10 +296,10 @@ def styled_experiments(at: Source) -> list[str]:
     """List the experiments with candidates of one base in several styles that have a gap or a curve, newest first."""
     results = []
     for row in experiments(at):
-        alike: dict[object, list[RunRow]] = {}
+        by_data: dict[object, list[RunRow]] = {}
         for run in (run for group in run_groups(at, row.name) for run in group):
-            alike.setdefault((run.styled.base, run.setting, run.seed), []).append(run)
-        if any(_has_styles(runs) for runs in alike.values()):
+            by_data.setdefault((run.styled.base, run.setting, run.seed), []).append(run)
+        if any(_has_styles(runs) for runs in by_data.values()):
             results.append(row.name)
     return results
 

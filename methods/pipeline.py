@@ -464,8 +464,8 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         if done.scripted:
             prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
         if done.endpoints:
-            stated = [{name: value for name, value in zip(_STATED, values, strict=True) if value} for values in sorted(done.endpoints)]
-            prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: stated})
+            endpoints = [{name: value for name, value in zip(_STATED, values, strict=True) if value} for values in sorted(done.endpoints)]
+            prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: endpoints})
         if spending := {name: number for name in ("cached_tokens", "unpriced") if (number := getattr(done, name))}:
             prediction = replace(prediction, notes={**prediction.notes, SPENDING: spending})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])

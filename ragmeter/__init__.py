@@ -22,7 +22,7 @@ _BESIDE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard")
 
 
-class _Beside:
+class _Finder:
     """Import finder for ragmeter's packages with common names, which prefers the folder of this one on any import path."""
 
     @staticmethod
@@ -54,7 +54,7 @@ def _refuse_others() -> None:
 
 
 _refuse_others()
-sys.meta_path.insert(0, _Beside)
+sys.meta_path.insert(0, _Finder)
 
 _HOME = {
     "run": "ragmeter.api",

@@ -337,8 +337,8 @@ def _official(benchmark: Benchmark) -> list[Check]:
         if not name.startswith("has_answer"):
             return True
         # Positives that were annotated by hand need not hold the answer's words.
-        held = (identifier for identifier in question.evidence if identifier in benchmark.corpus)
-        return any(has_answer(passage(identifier).text, question.golds) for identifier in held)
+        present = (identifier for identifier in question.evidence if identifier in benchmark.corpus)
+        return any(has_answer(passage(identifier).text, question.golds) for identifier in present)
 
     checks = []
     for name, values in score(benchmark.questions, predictions, metrics, passage).items():

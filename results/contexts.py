@@ -124,13 +124,13 @@ class TextIndex:
             return tuple(equal)
         rows = np.concatenate([self._rows[begins[run] : ends[run]] for run in met])
         starts = np.repeat(first[met], counts[met])
-        held, inverse, shared = np.unique(rows, return_inverse=True, return_counts=True)
-        place = np.full(held.size, len(tokens))
+        texts, inverse, shared = np.unique(rows, return_inverse=True, return_counts=True)
+        place = np.full(texts.size, len(tokens))
         np.minimum.at(place, inverse, starts)
-        enough = np.flatnonzero(shared >= SHARE * np.minimum(self._lengths[held], runs.size) - 1e-9)
+        enough = np.flatnonzero(shared >= SHARE * np.minimum(self._lengths[texts], runs.size) - 1e-9)
         best = enough[np.argsort(-shared[enough], kind="stable")][:MOST]
         ordered = best[np.argsort(place[best], kind="stable")]
-        return tuple(dict.fromkeys([*equal, *(self._ids[held[at]] for at in ordered)]))
+        return tuple(dict.fromkeys([*equal, *(self._ids[texts[at]] for at in ordered)]))
 
 
 class Matcher:

@@ -609,10 +609,10 @@ def _compiled(
 ) -> tuple[list[Question], Graphs, TripleCorpus]:
     """Load questions and graphs from the cache; convert the files first if needed."""
     hashes = [file_sha256(archive_of(path)[0] if archive_of(path) else path) for path in paths]  # type: ignore[index]
-    beside = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
+    companion_hashes = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
     members = [str(archive_of(path)[1]) if archive_of(path) else "" for path in paths]  # type: ignore[index]
     chosen = [] if reader.only is None else [sorted(reader.only)]
-    key = fingerprint(_VERSION, identity, reader.split, reader.skip_bad, hashes, members, beside, *chosen)
+    key = fingerprint(_VERSION, identity, reader.split, reader.skip_bad, hashes, members, companion_hashes, *chosen)
     folder = cache_folder() / f"{identity[0]}-{reader.split}-{key}"
     _compile(reader, paths, folder)
     card = json.loads((folder / _CARD).read_text("utf-8"))

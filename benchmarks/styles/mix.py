@@ -279,7 +279,7 @@ def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *
     for question in benchmark.questions:
         for candidate in question.candidates or ():
             asking.setdefault(candidate, []).append(question.id)
-    passages = _held(benchmark, asking)
+    passages = _passages_of(benchmark, asking)
     return StylePairs(
         Rewriting(question, formal, style, outcome.passage, outcome.by, outcome.failed)
         for style in styles
@@ -308,7 +308,7 @@ class _Mixing:
 
     def formal(self, identifiers: Sequence[str]) -> list[Passage]:
         new = [identifier for identifier in identifiers if identifier not in self._formal]
-        self._formal.update(zip(new, _held(self._benchmark, new), strict=True))
+        self._formal.update(zip(new, _passages_of(self._benchmark, new), strict=True))
         return [self._formal[identifier] for identifier in identifiers]
 
     def question(self, question: Question) -> Question:
@@ -389,7 +389,7 @@ def _check(benchmark: Benchmark) -> None:
         )
 
 
-def _held(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
+def _passages_of(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
     try:
         return benchmark.corpus.get(identifiers)
     except KeyError as error:

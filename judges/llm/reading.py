@@ -295,17 +295,17 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
     text, unfinished = without_thought(reply)
     if unfinished:
         return Parsed(None, unfinished)
-    stated = _by_criterion(_objects(text), criteria)
-    if stated.keys() != set(criteria):
-        stated = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
-    if stated.keys() != set(criteria):
+    statements = _by_criterion(_objects(text), criteria)
+    if statements.keys() != set(criteria):
+        statements = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
+    if statements.keys() != set(criteria):
         return unreadable(text, "no complete JSON object with " + ", ".join(criteria))
-    return _settled(text, stated, criteria, offered)
+    return _settled(text, statements, criteria, offered)
 
 
-def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
+def _settled(text: str, statements: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
     """Return one verdict per criterion from all statements about it."""
-    numbers = [value for values in stated.values() for value in values if _number(value) is not None]
+    numbers = [value for values in statements.values() for value in values if _number(value) is not None]
     ambiguous = any(_number(value) not in (1, 2) for value in numbers)
     verdicts: dict[str, Any] = {}
     reasons: dict[str, str] = {}
@@ -314,7 +314,7 @@ def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[
             (None, f"not an offered verdict: {value} (numbers beside 1 and 2 are ambiguous)")
             if ambiguous and _number(value) is not None
             else _verdict(value, offered)
-            for value in stated[criterion]
+            for value in statements[criterion]
         ]
         known = {verdict for verdict, _ in read if verdict is not None}
         if len(known) > 1:
@@ -329,7 +329,7 @@ def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[
 
 def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str]) -> dict[str, list[Any]]:
     """Return the statements of JSON objects by criterion; nested objects are included."""
-    stated: dict[str, list[Any]] = {}
+    statements: dict[str, list[Any]] = {}
     for result in objects:
         inner = [value for value in result.values() if isinstance(value, dict)]
         lists = [item for value in result.values() if isinstance(value, list) for item in value if isinstance(item, dict)]
@@ -340,21 +340,21 @@ def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str])
                 pairs = [(_plain(str(named["criterion"])), next((named[key] for key in ("", "verdict") if key in named), None))]
             for criterion, value in _unique(pairs).items():
                 if criterion in criteria:
-                    stated.setdefault(criterion, []).append(_bare(value))
-    return stated
+                    statements.setdefault(criterion, []).append(_bare(value))
+    return statements
 
 
 def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
     """Return the statements of lines, table rows and tags by criterion."""
     plain = _MARKDOWN.sub("", unicodedata.normalize("NFKC", text))
-    stated: dict[str, list[Any]] = {}
+    statements: dict[str, list[Any]] = {}
     for criterion in criteria:
         label = rf"^[^\w\n<]*(?:\d+[.)]\s*)?{criterion}(?:[\s_-]*winner)?\s*(?:[:=|→]|[-=]+>|[–—-]|\bis\b)\s*(\S[^\n]*)$"
         result = [match[1].strip().strip("|").strip() for match in re.finditer(label, plain, re.IGNORECASE | re.MULTILINE)]
         result += [match[1] for match in re.finditer(rf"<{criterion}>(.*?)</{criterion}>", text, re.IGNORECASE | re.DOTALL)]
         if result:
-            stated[criterion] = list(result)
-    return stated
+            statements[criterion] = list(result)
+    return statements
 
 
 def _bare(value: Any) -> Any:

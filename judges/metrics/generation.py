@@ -127,9 +127,9 @@ def bertscore_of_pairs(
 
 def _f1(precision: Scores, recall: Scores) -> Scores:
     """Return the harmonic mean; 0 if the signs differ. float32 cosines exceed 1 by rounding, F1 does not."""
-    alike = precision * recall > 0
-    f1 = 2 * precision * recall / np.where(alike, precision + recall, 1)
-    return np.clip(np.where(alike, f1, 0.0), -1.0, 1.0)
+    same_sign = precision * recall > 0
+    f1 = 2 * precision * recall / np.where(same_sign, precision + recall, 1)
+    return np.clip(np.where(same_sign, f1, 0.0), -1.0, 1.0)
 
 
 def _visible(text: str) -> bool:

@@ -29,7 +29,7 @@ def _words_language(values: Mapping[str, Any]) -> str:
     return "zh" if values["words"] == "jieba" else "en"
 
 
-def _worded(text: str) -> bool:
+def _has_words(text: str) -> bool:
     """Return whether a text has words for ROUGE-L."""
     return bool(text.replace(".", "").strip())
 
@@ -52,7 +52,7 @@ def longbench_rouge(batch: Batch, words: str, golds: str, lines: str) -> Scores:
     only full stops is left out; a question with none left is unscorable. If the package fails on two long sentences (recursion
     limit, which LongBench counts as 0), the correct value is computed.
     """
-    result = pairs(shortened(batch, lines), golds, _worded)
+    result = pairs(shortened(batch, lines), golds, _has_words)
     cut = lru_cache(maxsize=None)(_jieba if words == "jieba" else str)
     return _each(result, [rouge_l(cut(answer), cut(gold)) for answer, gold in zip(result.answers, result.references, strict=True)])
 

@@ -91,9 +91,9 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         tested = (paired.value, paired.low, paired.high, paired.n, paired.p, paired.corrected)
         compared = [shown.board.reference, *tested, shown.board.correction]
     known = shown.comparison(column, cell)
-    beside: list[Any] = [None] * 4
+    published: list[Any] = [None] * 4
     if known is not None:
-        beside = [known.figure.fraction, f"{known.figure.source}: {known.figure.setting}", known.gap, known.status]
+        published = [known.figure.fraction, f"{known.figure.source}: {known.figure.setting}", known.gap, known.status]
     spent = [None] * 3 if cost is None else [cost.tokens, cost.seconds, cost.cost_usd]
     return [
         run.dataset, run.dataset_fingerprint, run.setting, run.seed, shown.board.questions[column.key], row.name,
@@ -103,7 +103,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
         *([None] * 2 if cell.bounds is None else [cell.bounds.if_wrong, cell.bounds.if_right]),
         *([band.rank, band.low, band.high, str(band.standing)] if band else [None] * 4), cell.apart or None,
-        cell.contaminated, *compared, *beside, *spent, row.parameters, row.open_weights,
+        cell.contaminated, *compared, *published, *spent, row.parameters, row.open_weights,
     ]  # fmt: skip
 
 

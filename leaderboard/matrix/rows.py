@@ -227,8 +227,8 @@ def _size_is(parameters: int | None, size: str) -> bool:
 
 
 def _weights_are(open_weights: bool | None, wanted: str) -> bool:
-    stated = {None: UNSTATED, True: "open", False: "closed"}[open_weights]
-    return wanted in (ANY, stated)
+    label = {None: UNSTATED, True: "open", False: "closed"}[open_weights]
+    return wanted in (ANY, label)
 
 
 def _trained(row: System, untrained: frozenset[str]) -> bool:

@@ -108,7 +108,7 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
         show(line, "verdict")
     show(_summary(board, len(result.rows) - len(board.rows)), "summary")
     if filters.active and all(row.control for row in board.rows):
-        _nobody()
+        _explain_empty()
         return
     if not board.cells:
         text = "None of these benchmarks was scored on the chosen metrics. Choose others above."
@@ -162,7 +162,7 @@ def _summary(board: Matrix, left_out: int) -> Node:
     return line_of_facts(parts)
 
 
-def _nobody() -> None:
+def _explain_empty() -> None:
     """Explain that the filters exclude all methods, and offer to clear them."""
     text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
     clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(widgets.FILTERS))

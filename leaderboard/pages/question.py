@@ -94,10 +94,10 @@ def _style(chosen: Chosen) -> None:
     """Offer the same questions with evidence in another style, if the experiment has them."""
     first = chosen.runs[0]
     boards = [runs[0] for runs in read.run_groups(chosen.at, chosen.experiment)]
-    alike = [run for run in boards if (run.styled.base, run.setting, run.seed) == (first.styled.base, first.setting, first.seed)]
-    if len(alike) < 2:
+    same_data = [run for run in boards if (run.styled.base, run.setting, run.seed) == (first.styled.base, first.setting, first.seed)]
+    if len(same_data) < 2:
         return
-    labels = {board_key(run): run.dataset for run in alike}
+    labels = {board_key(run): run.dataset for run in same_data}
     st.session_state["choose-style"] = board_key(first)
     st.selectbox(
         "Style",

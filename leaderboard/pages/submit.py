@@ -211,11 +211,11 @@ def _result(at: Source, checked: _Checked) -> None:
     if not checked.verdict.ok:
         return
     metric = _preview(at, checked.verdict)
-    held = intake.waits_for_approval()
-    shown = "shown to everybody after the owner has accepted it" if held else "shown to everybody, marked as submitted"
+    waits = intake.waits_for_approval()
+    shown = "shown to everybody after the owner has accepted it" if waits else "shown to everybody, marked as submitted"
     note = f"The submission is {shown}, with its card. It cannot be changed: for other predictions, use a new version in the card."
     show(el("p", note, cls="note"), "store-note")
-    if st.button("Send it for approval" if held else "Store it on the board", key="store"):
+    if st.button("Send it for approval" if waits else "Store it on the board", key="store"):
         _store(at, checked, metric)
 
 

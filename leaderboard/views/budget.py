@@ -106,10 +106,10 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
     write = partial(write_cost, axis=axis, milliseconds=milliseconds)
     text = write(item.x)
-    stated = item.row.run.origin != OURS and not math.isnan(item.x)
+    declared = item.row.run.origin != OURS and not math.isnan(item.x)
     between = "" if math.isnan(item.low) else f"[{write(item.low)}, {write(item.high)}]"
     middle = formats.percentiles(item.row.cost, write) if axis == "seconds" else ""
-    return Cell(text, ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if stated else "")
+    return Cell(text, ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if declared else "")
 
 
 def _name_method(item: UsageCost) -> Node:

@@ -112,8 +112,8 @@ def _training(item: Mapping[str, Any]) -> Node:
         f"{query:,} question{'s' * (query != 1)} of it" if query else "",
         str(item.get("note") or ""),
     ]
-    beside = "; ".join(filter(None, more))
-    return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {beside}", cls="aside") if beside else None)
+    remarks = "; ".join(filter(None, more))
+    return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {remarks}", cls="aside") if remarks else None)
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
@@ -130,8 +130,8 @@ def _findings(runs: Sequence[RunRow]) -> Node | str:
 def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
     severity, count = str(item.get("severity") or ""), item.get("count") or 0
     details = [str(position.get("detail") or "") for position in item.get("places") or () if isinstance(position, Mapping)]
-    beside = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
-    details_text = "; ".join(filter(None, beside))
+    remarks = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
+    details_text = "; ".join(filter(None, remarks))
     return el(
         "li",
         el("span", str(item.get("what") or "")),

@@ -199,7 +199,7 @@ class Passages(Sequence[Document]):
         self._corpus, self._rows = corpus, rows
 
     @classmethod
-    def drawn(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
+    def sampled(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
         """Draw `count` random passages (None: all) in corpus order; a larger sample with the same seed contains the smaller."""
         rows: Sequence[int] = range(len(corpus))
         return cls(corpus, rows if count is None or count >= len(rows) else sorted(Draws("clara documents", seed).sample(rows, count)))

@@ -204,12 +204,12 @@ def training_benchmarks(
         if benchmark.reference.name == "worlds":
             for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
                 require_training_seed(seed)
-    held = {_plain(question): str(other.reference) for other in unseen for question in other.questions}
+    test_questions = {_plain(question): str(other.reference) for other in unseen for question in other.questions}
     for benchmark in results:
         for question in benchmark.questions:
-            if _plain(question) in held:
+            if _plain(question) in test_questions:
                 raise UserError(
-                    f"{benchmark.reference} and {held[_plain(question)]} share the question {question.text!r}: what is "
+                    f"{benchmark.reference} and {test_questions[_plain(question)]} share the question {question.text!r}: what is "
                     "evaluated must not be trained on",
                     code="trained-on-question",
                     where="data",

@@ -341,7 +341,7 @@ def pretraining_rows(
     types, services = MIXES[wanted_mix], common.services(seed=seed)
     with Journal(output.with_suffix(".states.jsonl")) as states:
         synthesis = Synthesis(model, states, services)
-        documents = Passages.drawn(corpus, count, seed)
+        documents = Passages.sampled(corpus, count, seed)
         wanted = outlook(synthesis, documents, types)
         if dry_run:
             common.emit({"file": str(output), "outlook": asdict(wanted)}, lambda: out.print(Text(str(wanted))))

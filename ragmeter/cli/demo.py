@@ -141,8 +141,8 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     out.print(Text("What the approaches gain", style="bold") + Text(f"  {how}; on questions that were not used for any choice\n"))
     for gain in first:
         others = (item for item in results if item.approach == gain.approach and item.metric == gain.metric and item is not gain)
-        behind = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
-        lost = "".join(f"; but {what}" for what in behind)
+        worse = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
+        lost = "".join(f"; but {what}" for what in worse)
         out.print(
             Text(f"{gain.approach}  ", style="bold green" if gain.significant and not lost else "bold") + Text(gain.sentence() + lost)
         )

@@ -184,7 +184,7 @@ def wrong_usage(error: Any, app: Any) -> UserError:
         error: A ClickException.
         app: The command line, for errors that do not name their command.
     """
-    message = " ".join(_worded(error).split())
+    message = " ".join(_parser_message(error).split())
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else _command(app)
     remedy = f"{path} --help"
@@ -197,7 +197,7 @@ def wrong_usage(error: Any, app: Any) -> UserError:
     return UserError(message[:1].lower() + message[1:].rstrip("."), code="wrong-usage", where=path, try_this=remedy)
 
 
-def _worded(error: Any) -> str:
+def _parser_message(error: Any) -> str:
     """Return the parser's message; for values that are invalid or not numbers, ragmeter's wording instead of pydantic's."""
     response: str = error.format_message()
     cause = error.__cause__

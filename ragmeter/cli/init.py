@@ -291,12 +291,12 @@ def _experiment(written: _Written, plan: Plan, common: Common) -> int:
 def _ignore(written: _Written, name: str, lines: tuple[str, ...]) -> None:
     """Write `.gitignore`; an existing one keeps its lines, and with --force gets missing ones."""
     path = written.folder / name
-    held = path.read_text("utf-8", "replace") if path.exists() else ""
-    lacking = [line for line in lines if line not in held.split() and line.rstrip("/") not in held.split()]
-    if not held:
+    existing = path.read_text("utf-8", "replace") if path.exists() else ""
+    lacking = [line for line in lines if line not in existing.split() and line.rstrip("/") not in existing.split()]
+    if not existing:
         written.write(name, "\n".join(lines) + "\n")
     elif lacking and written.force:
-        written.write(name, f"{held.rstrip()}\n" + "\n".join(lacking) + "\n")
+        written.write(name, f"{existing.rstrip()}\n" + "\n".join(lacking) + "\n")
     else:
         written.kept.append(path)
         if lacking:

@@ -287,9 +287,9 @@ def score(
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
         passages |= dict.fromkeys(item for question in questions for item in question.evidence)
-        held = queries.passages(store, list(passages))
+        known = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
-            scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)
+            scores = scoring.score(questions, predictions, wanted, passage=known.__getitem__)
         store.put_scores(row.run, [question.id for question in questions], scores)
         add_columns(store, row.run, [str(item) for item in wanted])
         rows += _summaries(store, row, [str(item) for item in wanted])

@@ -200,8 +200,8 @@ class _Planner:
                 results.append(self.settled(item.work))
         return total(results)
 
-    def row(self, key: Mapping[str, Any], parts: Mapping[str, Work], stated: float = 0.0, **further: Any) -> PlannedWork:
-        """Return a row with its hours, and with `stated` GB of memory if its models' sizes give less."""
+    def row(self, key: Mapping[str, Any], parts: Mapping[str, Work], least_gb: float = 0.0, **further: Any) -> PlannedWork:
+        """Return a row with its hours, and with `least_gb` GB of memory if its models' sizes give less."""
         every: dict[str, tuple[bool, float]] = {}
         hours: dict[tuple[Gpu, int], float] = {(gpu, n): 0.0 for gpu in GPUS for n in COUNTS}
         named: dict[str, Work] = {}
@@ -217,7 +217,7 @@ class _Planner:
                     hours[gpu, number] += seconds(use * (1 / number), size, gpu, self.utilization) / 3600
             named[name] = work
         # Local models are loaded together; behind an endpoint each has its own GPU.
-        here = max(sum(size for own, size in every.values() if own), stated * 1e9)
+        here = max(sum(size for own, size in every.values() if own), least_gb * 1e9)
         most = max([here, *(size for own, size in every.values() if not own)])
         fitting = {key: None if most > key[0].gigabytes * 1e9 else value for key, value in hours.items()}
         shown = {name: work for name, work in named.items() if work != Work()}
@@ -248,8 +248,8 @@ class _Planner:
             key = {"training": plan.name, "id": plan.entry.id, "seed": plan.config.seed, "stage": item.stage, "trained": trained}
             key |= {"rows": item.rows and round(item.rows), "steps": item.steps and round(item.steps)}
             parts = {} if trained else {item.stage: self.settled(item.work) + unclear}
-            stated = (needs and needs.train_gpu_gb) or 0.0
-            yield self.row(key, parts, stated, origin=origin, scratch=0.0 if trained else item.scratch)
+            least_gb = (needs and needs.train_gpu_gb) or 0.0
+            yield self.row(key, parts, least_gb, origin=origin, scratch=0.0 if trained else item.scratch)
 
     def experiment(self, experiment: Experiment) -> Plan:
         """Plan an experiment."""
@@ -277,9 +277,9 @@ class _Planner:
         key = {"method": method.name, "dataset": str(shape.reference), "setting": str(benchmark.setting), "seed": experiment.seed}
         key |= {"variant": variant, "questions": shape.questions, "done": done, "left": left, "status": status, "run": run}
         parts = {"unclear": unknown(shape.unclear)} if shape.unclear else self._parts(method, benchmark, shape, left) if left else {}
-        stated = sum((part.needs or Needs()).gpu_gb or 0.0 for part in method.components)
+        least_gb = sum((part.needs or Needs()).gpu_gb or 0.0 for part in method.components)
         each = None if waits or not left else self._measured(method, benchmark, shape)
-        return self.row(key, parts, stated, origin=shape.origin, measured_hours=None if each is None else each * (left or 0) / 3600)
+        return self.row(key, parts, least_gb, origin=shape.origin, measured_hours=None if each is None else each * (left or 0) / 3600)
 
     def _measured(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> float | None:
         """Return the seconds per question of the newest run of a method on the same data.
@@ -291,12 +291,12 @@ class _Planner:
         if not runs:
             return None
         described = json.loads(json.dumps(method.composition.describe(shape.reading)))
-        alike = max((row for row in runs if row.description == described), key=lambda row: row.updated_at, default=None)
-        if alike is None:
+        latest = max((row for row in runs if row.description == described), key=lambda row: row.updated_at, default=None)
+        if latest is None:
             return None
-        own = queries.costs(self.store, [alike.run])[alike.run].seconds
-        wall = (alike.updated_at - alike.started_at).total_seconds() / alike.done
-        return min(own, wall) if alike.status == FINISHED else own
+        own = queries.costs(self.store, [latest.run])[latest.run].seconds
+        wall = (latest.updated_at - latest.started_at).total_seconds() / latest.done
+        return min(own, wall) if latest.status == FINISHED else own
 
     def _run(self, experiment: Experiment, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> str | None:
         """Return the fingerprint of a task, if all of its inputs are available."""
@@ -379,8 +379,8 @@ def variants(plans: Sequence[BenchmarkPlan]) -> list[str]:
     limits = [{} if plan.limit is None else {"limit": plan.limit} for plan in plans]
     options = [plan.config.model_dump(mode="json", exclude_unset=True) for plan in plans]
     flat = [dict(_flat(values | limit)) for values, limit in zip(options, limits, strict=True)]
-    alike = [[other for other, its in zip(flat, names, strict=True) if its == name] for name in names]
-    differing = [[key for key in own if any(o.get(key) != own[key] for o in others)] for own, others in zip(flat, alike, strict=True)]
+    same_name = [[other for other, its in zip(flat, names, strict=True) if its == name] for name in names]
+    differing = [[key for key in own if any(o.get(key) != own[key] for o in others)] for own, others in zip(flat, same_name, strict=True)]
     return [", ".join(f"{key}={own[key]}" for key in keys) for own, keys in zip(flat, differing, strict=True)]
 
 

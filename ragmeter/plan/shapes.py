@@ -125,8 +125,8 @@ def _typical_candidates(usual: Typical, setting: Setting | None) -> tuple[int, b
 
 def expected_questions(reference: DataReference) -> int | None:
     """Return the number of questions of all splits according to the card, else a typical number."""
-    stated = registry.resolve(reference)[1].card.splits_of(reference.subset)
-    known = [stated.get(split) for split in (reference.split or "").split("+")]
+    splits = registry.resolve(reference)[1].card.splits_of(reference.subset)
+    known = [splits.get(split) for split in (reference.split or "").split("+")]
     usual = typical(reference)
     return getattr(usual, "questions", None) if None in known else sum(filter(None, known))
 
@@ -135,8 +135,8 @@ NEARLY_ALL = 0.9
 """Minimum share of the stated size for a file that is not a sample; versions of data differ by a few records."""
 
 
-def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
-    """Return the size of the full dataset if a local file with `held` records is only a sample of it; else None."""
+def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, counted: int) -> int | None:
+    """Return the size of the full dataset if a local file with `counted` records is only a sample of it; else None."""
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
     source, value = base_of(reference, config) or (reference, config)
@@ -146,8 +146,8 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     if all(position.state != LOCAL for position in positions):
         return None
     # A layout of the file may have a number of its own.
-    stated = benchmark.extra["expected"] if "expected" in benchmark.extra else expected_questions(source)
-    return stated if stated is not None and held < NEARLY_ALL * stated else None
+    expected = benchmark.extra["expected"] if "expected" in benchmark.extra else expected_questions(source)
+    return expected if expected is not None and counted < NEARLY_ALL * expected else None
 
 
 SAMPLED, GENERATED, ROWS = 20, 6, 500
@@ -183,8 +183,8 @@ def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting 
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
     whole = registry.load(reference, config)
     result = _of(whole.limited(limit), setting)
-    held = len(whole.questions) + len(whole.skipped)
-    number = whole_of(reference, config, whole, held) if limit is None or held < limit else None
+    counted = len(whole.questions) + len(whole.skipped)
+    number = whole_of(reference, config, whole, counted) if limit is None or counted < limit else None
     return replace(result, whole_number=number)
 
 

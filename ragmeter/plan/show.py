@@ -106,7 +106,7 @@ def _missing(plan: Plan, verbose: bool) -> list[tuple[str, str]]:
     kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(item.kind for item in plan.missing).items())
     hint = "" if verbose or len(plan.missing) <= SHOWN else "; --verbose shows all"
     lines = [(f"before it can run ({kinds}{hint}):", "bold")]
-    for item in plan.missing if verbose else _foremost(plan.missing):
+    for item in plan.missing if verbose else _first_of_each_kind(plan.missing):
         where = f" ({item.where})" if verbose and item.where and item.kind != "key" else ""
         who = ", ".join(item.needed_by[:3]) + (" …" if len(item.needed_by) > 3 else "")
         lines.append((f"- {item.what}{where}; for {who}" + (f"; try: {item.remedy}" if item.remedy else ""), ""))
@@ -118,7 +118,7 @@ def _print(text: str, style: str = "") -> None:
     out.print(Text(text, style=style), soft_wrap=True)
 
 
-def _foremost(missing: Sequence[Missing]) -> list[Missing]:
+def _first_of_each_kind(missing: Sequence[Missing]) -> list[Missing]:
     """Return the first of each kind, then others, up to the number to show."""
     first = list({item.kind: item for item in reversed(missing)}.values())[::-1]
     return [*first, *(item for item in missing if item not in first)][:SHOWN]

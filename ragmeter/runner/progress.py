@@ -48,8 +48,8 @@ def _bar(width: int, pace: bool) -> int:
 
 def _described(width: int, pace: bool) -> Column:
     """Return the maximum width of the description, which is cut before any other column."""
-    beside = _BESIDE + _bar(width, pace) + (_PACE if pace else 0) - (8 if pace and width < _WIDE else 0)
-    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - beside))
+    taken = _BESIDE + _bar(width, pace) + (_PACE if pace else 0) - (8 if pace and width < _WIDE else 0)
+    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - taken))
 
 
 class _Pace(ProgressColumn):

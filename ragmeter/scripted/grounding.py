@@ -79,10 +79,10 @@ def _split_claims(text: str) -> list[str]:
 
 
 def _follows(truth: Truth, claim: str, context: str) -> bool:
-    stated = _STATED.fullmatch(claim)
-    if stated:
-        question = truth.question(stated["question"])
-        accepted = question is not None and normalize(stated["answer"]) in map(normalize, question.golds)
+    match = _STATED.fullmatch(claim)
+    if match:
+        question = truth.question(match["question"])
+        accepted = question is not None and normalize(match["answer"]) in map(normalize, question.golds)
         return question is not None and accepted and truth.proven_by(question, _stretches(context))
     if _is_prose(claim):
         return normalize(claim) in normalize(context) or _tells(truth, claim, context)
@@ -102,8 +102,8 @@ def _tells(truth: Truth, sentence: str, context: str) -> bool:
     """Return whether a sentence states at least one fact of a world, and the context states each of those facts."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
-    stated = [(head, tails) for head, tails in truth.names_by_head if any(name in folded for name in head)]
-    sides_by_fact = [(head, tail) for head, tails in stated for tail in tails if any(name in folded for name in tail)]
+    named_facts = [(head, tails) for head, tails in truth.names_by_head if any(name in folded for name in head)]
+    sides_by_fact = [(head, tail) for head, tails in named_facts for tail in tails if any(name in folded for name in tail)]
     return bool(sides_by_fact) and all(
         any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in sides_by_fact
     )

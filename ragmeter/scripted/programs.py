@@ -165,8 +165,8 @@ def reason(truth: Truth, shown: Shown) -> str:
 def next_sentence(truth: Truth, shown: Shown) -> str:
     """Reply to IRCoT's prompt with the next sentence: what the passages prove next, or what must be looked up."""
     steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
-    stated = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
-    fresh = next((sentence for sentence in stated if sentence not in shown["chain"]), "")
+    sentences = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
+    fresh = next((sentence for sentence in sentences if sentence not in shown["chain"]), "")
     if fresh or open_one:
         return fresh or open_one
     return f"So the answer is: {next_of(truth, shown['question'], steps)[1]}"

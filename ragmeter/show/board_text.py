@@ -295,7 +295,7 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
         _print_battles(chosen, controls, console)
         if criterion in board.strengths:
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
-    for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
+    for note in dict.fromkeys(note for pairing in board.pairings for note in _missing_notes(pairing)):
         console.print(Text(note, style="yellow"))
     notes = [LEGEND, *([RANKS] if board.strengths else ()), *_basis_notes(board, criteria[:1] if many else criteria)]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge win-rates --json`"] if many else []
@@ -325,7 +325,7 @@ def _basis_notes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     return notes
 
 
-def _lacking(item: Pairing) -> list[str]:
+def _missing_notes(item: Pairing) -> list[str]:
     """Return notes on a pairing's pending or missing verdicts, and on items without anything to judge."""
     notes = []
     if item.pending:

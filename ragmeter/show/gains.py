@@ -242,9 +242,9 @@ def gains(
                 if approach is not None:
                     run = row.run.run
                     to_rival = _against(further, run, metric, of)
-                    beside = (rival[0], to_rival) if rival and to_rival else None
+                    against_rival = (rival[0], to_rival) if rival and to_rival else None
                     to_base, to_best = (_against(other, run, metric, of) for other in (board, strongest))
-                    yield Gain(approach, board, head, to_base, to_best, row.cells[metric], beside)
+                    yield Gain(approach, board, head, to_base, to_best, row.cells[metric], against_rival)
 
 
 def _against(board: Board | None, run: str, metric: str, store: Store | None) -> Against | None:

@@ -275,7 +275,7 @@ def ranked_cells(
             run = row.runs.get(column.key)
             if run is not None and (cell := _cell(run, column, figures, ends, cards, known, violations)) is not None:
                 cells[row.key, column.key] = cell
-        able = [(row.key, column.key) for row in rows if _able(cells, row, column) and row.runs[column.key].may_win]
+        able = [(row.key, column.key) for row in rows if _is_comparable(cells, row, column) and row.runs[column.key].may_win]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
             for key, band in zip(able, figures.bands(positions, higher_is_better=column.higher_is_better), strict=True):
@@ -304,11 +304,11 @@ def matrix(
     """
     pairs: list[_Pairs] = []
     for column in columns:
-        base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
+        base = next((row for row in rows if row.name == reference and _is_comparable(cells, row, column)), None)
         if base is None:
             continue
         figures = results[column.key]
-        at = {row.key: figures.runs[row.runs[column.key].run] for row in rows if row is base or _able(cells, row, column)}
+        at = {row.key: figures.runs[row.runs[column.key].run] for row in rows if row is base or _is_comparable(cells, row, column)}
         against = at.pop(base.key)
         if some := {(key, column.key): place for key, place in at.items() if figures.pairs.n[place, against]}:
             pairs.append(_Pairs.of(figures, some, against))
@@ -331,17 +331,21 @@ def _overall(
     kin: Mapping[str, int],
 ) -> tuple[Overall, ...]:
     """Return the means over all benchmarks of the methods that have a value on each."""
-    whole = [row for row in rows if row.may_win and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)]
+    whole = [
+        row
+        for row in rows
+        if row.may_win and all(_is_comparable(cells, row, column) and cells[row.key, column.key].n for column in columns)
+    ]
     if len(columns) < 2 or len(whole) < 2 or not all(column.ranked for column in columns):
         return ()
     values = np.array([[cells[row.key, column.key].value for row in whole] for column in columns])
     counts = borda(values, higher_is_better=[column.higher_is_better for column in columns])
-    alike = len({kind_of(column) for column in columns}) == 1
-    tasks = dict.fromkeys(column.task for column in columns) if alike else {}
+    one_kind = len({kind_of(column) for column in columns}) == 1
+    tasks = dict.fromkeys(column.task for column in columns) if one_kind else {}
     means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
-    known = [] if base is None or not alike else pooled_from(base, others, columns, results, kin)[0]
+    known = [] if base is None or not one_kind else pooled_from(base, others, columns, results, kin)[0]
     differences = dict(zip((row.key for row in others), known, strict=True)) if known else {}
     lines = [
         Overall(
@@ -421,7 +425,7 @@ def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str,
     return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
 
 
-def _able(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
+def _is_comparable(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
     """Return whether a row has a comparable value in a column."""
     cell = cells.get((row.key, column.key))
     return cell is not None and not cell.apart

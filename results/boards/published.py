@@ -494,8 +494,8 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
         ):
             results.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
     retrieval = name if name in RETRIEVAL else RETRIEVAL[0]
-    alike = [item for item in results.values() if item.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
-    return tuple(alike or results.values())
+    with_retrieval = [item for item in results.values() if item.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
+    return tuple(with_retrieval or results.values())
 
 
 def on_board(board: Board, *, facts: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:

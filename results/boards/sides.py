@@ -82,9 +82,9 @@ class Answers:
         labels = None
         if definition.get("judge") is not None:
             name = _measure(metric)
-            held = [self.labels.get((run, name), {}) for run in members]
-            if any(held):
-                labels = np.array([[each.get(question, np.nan) for question in questions] for each in held])
+            labels_by_run = [self.labels.get((run, name), {}) for run in members]
+            if any(labels_by_run):
+                labels = np.array([[each.get(question, np.nan) for question in questions] for each in labels_by_run])
         return Side(rows, trainings if trained else None, open_ if open_.any() else None, labels)
 
 

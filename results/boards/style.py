@@ -458,18 +458,18 @@ class _Scored:
         results = {row.method: list(row.gaps) for row in rows}
         for side in self._others:
             theirs = self._delta(runs[named], side, metric)
-            held: list[tuple[str, int]] = []
+            ranked: list[tuple[str, int]] = []
             gaps: list[Floats] = []
             for row in rows:
                 own = None if row.method == named else self._delta(runs[row.method], side, metric)
                 position = next((n for n, gap in enumerate(row.gaps) if gap.styled == side.styled), None)
                 if own is not None and theirs is not None and position is not None:
-                    held.append((row.method, position))
+                    ranked.append((row.method, position))
                     gaps.append(own)
-            if not held or theirs is None:
+            if not ranked or theirs is None:
                 continue
             together = differences_together(np.stack(gaps), np.stack([theirs] * len(gaps)), clusters=self._clusters)
-            for (method, position), item, p in zip(held, together.differences, together.p, strict=True):
+            for (method, position), item, p in zip(ranked, together.differences, together.p, strict=True):
                 results[method][position] = replace(results[method][position], beyond=item, beyond_p=p)
         return tuple(replace(row, gaps=tuple(results[row.method])) for row in rows), named
 

@@ -183,11 +183,11 @@ def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, 
             [[column.dataset_fingerprint for column in wanted]],
         ).fetchall()
         ids_of = dict(requests)
-        stated: dict[frozenset[str], dict[str, list[str]]] = {}
+        runs_by_experiments: dict[frozenset[str], dict[str, list[str]]] = {}
         for column in wanted:
-            same = stated.setdefault(column.experiments, {}).setdefault(column.dataset_fingerprint, [])
+            same = runs_by_experiments.setdefault(column.experiments, {}).setdefault(column.dataset_fingerprint, [])
             same.extend(member for run in column.runs for member in column.members(run))
-        clusters = {experiments: sampled_by_data(connection, runs, experiments) for experiments, runs in stated.items()}
+        clusters = {experiments: sampled_by_data(connection, runs, experiments) for experiments, runs in runs_by_experiments.items()}
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
         connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))
@@ -543,8 +543,8 @@ def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known
 
 def parameters_of(runs: Sequence[RunRow]) -> int | None:
     """Return the number of parameters over all models of a method: from a submission's card, else as counted here; None if unknown."""
-    stated = (((run.card or {}).get("method") or {}).get("parameters") for run in runs)
-    return next((number for number in stated if number is not None), _most(runs))
+    declared = (((run.card or {}).get("method") or {}).get("parameters") for run in runs)
+    return next((number for number in declared if number is not None), _most(runs))
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:

@@ -263,15 +263,15 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
     return whole(read)
 
 
-def _answer(held: tuple[int, Any] | None, notes: dict[str, Any], detail: str, line: int, findings: Findings) -> str:
+def _answer(section: tuple[int, Any] | None, notes: dict[str, Any], detail: str, line: int, findings: Findings) -> str:
     """Return the answer in a section of a file; without one the question fails."""
-    if held is None:
+    if section is None:
         findings.lenient("missing_answer", "'answer' lacks a question, which then scores 0", detail, line=line)
         notes[FAILED] = NO_ANSWER
         return ""
-    if not isinstance(held[1], str):
-        raise wrong("answer", "a text", held[1])
-    return held[1]
+    if not isinstance(section[1], str):
+        raise wrong("answer", "a text", section[1])
+    return section[1]
 
 
 def hotpotqa(benchmark: Benchmark) -> RowReader:
@@ -410,12 +410,12 @@ def longbench(benchmark: Benchmark) -> RowReader:
             place += 1
             key, number = _keys(answers, value.get("length"))[0], place - 1
             if number not in free or key not in keys[number]:
-                held = waiting.get(key, deque())
-                while held and held[0] not in free:
-                    held.popleft()
-                if not held or findings.strict:
+                candidates = waiting.get(key, deque())
+                while candidates and candidates[0] not in free:
+                    candidates.popleft()
+                if not candidates or findings.strict:
                     raise _other_question(answers, place, questions)
-                number = held[0]
+                number = candidates[0]
                 findings.lenient("other_order", "lines are not in the order of the data file", f"question {number + 1}", line=line)
             free.remove(number)
             return row_of(questions[number].id, pred)

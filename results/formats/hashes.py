@@ -42,10 +42,10 @@ def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
     Raises:
         UserError: A run's content was changed after the export.
     """
-    if (stated := manifest.get("runs")) is None:
+    if (recorded := manifest.get("runs")) is None:
         return
     actual = content_hashes(folder, list(manifest["rows"]))
-    changed = [run for run in {**actual, **stated} if actual.get(run) != stated.get(run)]
+    changed = [run for run in {**actual, **recorded} if actual.get(run) != recorded.get(run)]
     if changed:
         raise UserError(
             f"{counted(len(changed), 'run')} of this export changed after it was written: {', '.join(map(shortened, changed[:5]))}",

@@ -170,8 +170,8 @@ def promptfoo(benchmark: Benchmark) -> Make:
 
 
 def _usage(record: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, Any]:
-    stated = response.get("tokenUsage")
-    tokens = stated if isinstance(stated, dict) else {}
+    reported = response.get("tokenUsage")
+    tokens = reported if isinstance(reported, dict) else {}
     counts = {"prompt_tokens": tokens.get("prompt"), "completion_tokens": tokens.get("completion")}
     usage: dict[str, Any] = {name: value for name, value in counts.items() if type(value) is int and value >= 0}
     cost = record.get("cost")

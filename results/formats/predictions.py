@@ -66,15 +66,15 @@ def dpr(benchmark: Benchmark) -> RowReader:
     def context(item: Any) -> str:
         title, text = item.get("title", ""), item.get("text", "")
         native = str(item.get("id", ""))
-        if isinstance(title, str) and isinstance(text, str) and (held := passage_id(title, text)) in corpus:
-            return held
-        held = native if native in corpus else corpus.by_native_id(native.removeprefix("wiki:")) or ""
-        if not held:
+        if isinstance(title, str) and isinstance(text, str) and (own_id := passage_id(title, text)) in corpus:
+            return own_id
+        own_id = native if native in corpus else corpus.by_native_id(native.removeprefix("wiki:")) or ""
+        if not own_id:
             detail = f"id {shown(native)}, title {shown(title)}"
             raise Bad(
                 "unknown_evidence", "evidence is not in the corpus", detail, "score against the corpus that was searched (config: corpus)"
             )
-        return held
+        return own_id
 
     def start() -> Make:
         questions = Questions(benchmark.questions)

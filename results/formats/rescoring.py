@@ -99,12 +99,12 @@ def _rescore_run(store: Store, run: RunRow, metrics: dict[str, Metric], result: 
         return 0
     passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
     passages |= dict.fromkeys(item for question in questions for item in question.evidence)
-    held = queries.passages(store, list(passages))
+    known = queries.passages(store, list(passages))
     ids = [question.id for question in questions]
     computed: dict[str, Scores] = {}
     for name, metric in metrics.items():
         try:
-            computed |= {name: scoring.score(questions, predictions, [metric], passage=held.__getitem__)[name]}
+            computed |= {name: scoring.score(questions, predictions, [metric], passage=known.__getitem__)[name]}
         except (UserError, KeyError, ValueError):
             result.left[run.run, name] = "its input is not in this store"
     with store.database.writing() as connection:

@@ -149,9 +149,9 @@ def _whole_grades(judged: Table) -> tuple[dict[str, dict[str, int]], tuple[str, 
 def order(scores: Mapping[str, float], version: Version = 9) -> list[str]:
     """Sort documents as trec_eval does: by decreasing score, ties by decreasing id (bytewise)."""
     precise: Callable[[float], float] = np.float32 if version == 9 else float  # type: ignore[assignment]
-    held = {document: precise(score) for document, score in scores.items()}
-    by_id = sorted(held, key=_bytes, reverse=True)
-    return sorted(by_id, key=held.__getitem__, reverse=True)
+    precise_scores = {document: precise(score) for document, score in scores.items()}
+    by_id = sorted(precise_scores, key=_bytes, reverse=True)
+    return sorted(by_id, key=precise_scores.__getitem__, reverse=True)
 
 
 def _bytes(identifier: str) -> bytes:

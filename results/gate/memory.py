@@ -91,7 +91,7 @@ def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]
                 try_this="ragmeter run --resume, or name a finished run of a method",
             )
     with store.database.writing() as connection:
-        fresh = [run for run in chosen if (held := _anchor(connection, name, run)) is None or held.run != run.run]
+        fresh = [run for run in chosen if (earlier := _anchor(connection, name, run)) is None or earlier.run != run.run]
         for run in fresh:
             connection.execute(
                 "INSERT INTO anchors VALUES (?, ?, ?, ?, ?, ?)", [name, run.dataset_fingerprint, run.setting, run.seed, run.run, now()]

@@ -195,7 +195,7 @@ def battle_boards(
     cards = judgments.judges(store)
     fought = judgments.matches(store, judge)
     results = []
-    for group in (part for alike in groups(runs, seeds_apart=True) for part in _by_repeat(alike)):
+    for group in (part for repeats in groups(runs, seeds_apart=True) for part in _by_repeat(repeats)):
         names = {run.run: run.method for run in group}
         for fromkey in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
             results.append(_board(store, group, names, fromkey, cards[fromkey], reference, ties, length))

@@ -236,7 +236,7 @@ def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Seq
     human = np.array([float(np.mean(responses[item])) if item in responses else math.nan for item in mine])
     cluster_of = _clusters(store, [run])
     clusters = [cluster_of.get(question, question) for question, _, _ in mine]
-    if len({cluster for cluster, held in zip(clusters, ~np.isnan(human), strict=True) if held}) < 2:
+    if len({cluster for cluster, labeled in zip(clusters, ~np.isnan(human), strict=True) if labeled}) < 2:
         return None
     return prediction_powered_mean(list(mine.values()), human, clusters=clusters)
 

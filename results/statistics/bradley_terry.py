@@ -394,8 +394,8 @@ class BradleyTerry:
         """
         a, b = self.strengths[item], self.strengths[other]
         value = a.logit.value - b.logit.value if a.component == b.component else math.nan
-        held = [_held(side.separated, side.separated_rounds, self.level) for side in (a, b)]
-        doubt = "; ".join(dict.fromkeys(reason for reason in held if reason))
+        reasons = [_bounded_by_prior(side.separated, side.separated_rounds, self.level) for side in (a, b)]
+        doubt = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
         gaps = self.draws[item] - self.draws[other]
         return estimate_of(value, gaps, self.support, 0, self.level, doubt)
 
@@ -656,7 +656,7 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
     for code in range(len(draws)):
         fought = int(sample.battles[code])
         apart, share = bool(result.separated[code]), float(result.rounds[code])
-        doubt = "; ".join(reason for reason in (several, _held(apart, share, level)) if reason)
+        doubt = "; ".join(reason for reason in (several, _bounded_by_prior(apart, share, level)) if reason)
         logit = estimate_of(
             float(result.at[code]) if fought else math.nan, draws[code], support, 0, level, doubt if fought else "no battle"
         )
@@ -665,7 +665,7 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
     return strengths
 
 
-def _held(separated: bool, share: float, level: float) -> str:
+def _bounded_by_prior(separated: bool, share: float, level: float) -> str:
     """Return why the prior, and not the battles, bounds a strength; empty if the battles do."""
     if separated:
         return "won or lost every battle against the rest: its distance is set by the prior"

@@ -50,9 +50,9 @@ def raw_agreement(ratings: ArrayLike, *, clusters: Clusters = None, level: float
         clusters, level: As in `estimates`, for items instead of questions.
     """
     table = _table(ratings)
-    held = (~np.isnan(table)).sum(axis=0)
+    rated = (~np.isnan(table)).sum(axis=0)
     equal = sum((counts * (counts - 1) for counts in _counts(table, _categories(table)).T), np.zeros(table.shape[1]))
-    share = np.where(held > 1, equal / np.maximum(held * (held - 1), 1), math.nan)
+    share = np.where(rated > 1, equal / np.maximum(rated * (rated - 1), 1), math.nan)
     return estimate(share, clusters=clusters, level=level)
 
 
@@ -335,15 +335,15 @@ def repetition_variance(
         raise ValueError(f"rows must be of the same verdicts, got {items.shape}, {codes.shape} and {value.shape}")
     size = int(items.max(initial=-1)) + 1
     scored = ~np.isnan(codes)
-    held = np.bincount(items[scored], minlength=size)
+    counts = np.bincount(items[scored], minlength=size)
     kinds, equal = np.unique(np.stack([items[scored], codes[scored]]), axis=1, return_counts=True)
-    pairs = held * (held - 1) / 2
+    pairs = counts * (counts - 1) / 2
     same = np.bincount(kinds[0].astype(np.int64), weights=equal * (equal - 1) / 2, minlength=size)
-    differing = np.where(held > 1, 1 - same / np.maximum(pairs, 1), math.nan)
+    differing = np.where(counts > 1, 1 - same / np.maximum(pairs, 1), math.nan)
     labels = None if clusters is None else list(clusters)[:size]
     results = [estimate(column, clusters=labels, level=level) for column in (differing, _variances(items, value, size))]
     seen = np.bincount(items, minlength=size) > 0
-    return RepetitionVariance(results[0], results[1], int(pairs.sum()), int((seen & (held < 2)).sum()))
+    return RepetitionVariance(results[0], results[1], int(pairs.sum()), int((seen & (counts < 2)).sum()))
 
 
 def battle_repetition_variance(

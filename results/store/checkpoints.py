@@ -532,8 +532,8 @@ _LIST_OF_STAGE = {"supervised": "joint"}
 
 def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
     """Return all registered checkpoints by their hash."""
-    held = records(store)
-    return {checkpoint.sha256: replace(checkpoint, read=held.get(checkpoint.sha256)) for checkpoint in checkpoints(store)}
+    registered = records(store)
+    return {checkpoint.sha256: replace(checkpoint, read=registered.get(checkpoint.sha256)) for checkpoint in checkpoints(store)}
 
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

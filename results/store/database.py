@@ -455,10 +455,10 @@ class _Shared:
         return True
 
     def _close(self, *, keep_lock: bool = False) -> None:
-        held, self._held = self._held, None
-        if held is not None:
+        connection, self._held = self._held, None
+        if connection is not None:
             try:
-                held.close()
+                connection.close()
             finally:
                 if not self._read_only and not keep_lock:
                     self._release()
@@ -486,13 +486,13 @@ class _Shared:
             return os.stat(self._wanted).st_mtime_ns
         return None
 
-    def _watch(self, held: duckdb.DuckDBPyConnection) -> None:
+    def _watch(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Close the file in time, from a separate thread."""
-        while not self._ending.wait(LOOK_S) and self._held is held:
+        while not self._ending.wait(LOOK_S) and self._held is connection:
             unused = time.monotonic() - self._left
             if not self._users and (unused > IDLE_S or self._due() or (unused > LOOK_S and self._last_request() != self._request)):
                 with self._turn:
-                    if self._held is held and not self._users:
+                    if self._held is connection and not self._users:
                         self._close()
                         self._turn.notify_all()
 

@@ -485,12 +485,12 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     word = text.casefold().strip()
     age = {row.name: number for number, row in enumerate(experiments(store))}
     newest = sorted(every, key=lambda row: age.get(row.experiment, len(age)))
-    alike: dict[str, RunRow] = {}
+    similar: dict[str, RunRow] = {}
     for row in newest:
         if word and word in row.method.casefold():
-            alike.setdefault(row.run, row)
+            similar.setdefault(row.run, row)
     results = [name for name in others if word and word in name.casefold()]
-    results += [f"{row.short} ({row.path})" for row in alike.values()]
+    results += [f"{row.short} ({row.path})" for row in similar.values()]
     if not results:
         error = unknown_name(noun, text, names)
         hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter list runs` lists all"
@@ -606,12 +606,12 @@ def sampled_by_data(
         ).fetchall()
     }
     results = {data: Sampled() for data in runs_by_data}
-    for data, stated in kinds.items():
-        if len(stated) == 1:
-            results[data] = Sampled(stated[0], labels.get((data, stated[0])))
-        elif len(stated) > 1:
-            held = [[(kind, cluster) for cluster in labels[data, kind]] for kind in stated if (data, kind) in labels]
-            results[data] = Sampled(" or ".join(stated), connected(list(zip(*held, strict=True))))
+    for data, kind_names in kinds.items():
+        if len(kind_names) == 1:
+            results[data] = Sampled(kind_names[0], labels.get((data, kind_names[0])))
+        elif len(kind_names) > 1:
+            pairs = [[(kind, cluster) for cluster in labels[data, kind]] for kind in kind_names if (data, kind) in labels]
+            results[data] = Sampled(" or ".join(kind_names), connected(list(zip(*pairs, strict=True))))
     return results
 
 

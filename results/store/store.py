@@ -685,16 +685,16 @@ def _json(value: Any) -> str:
 
 def _record(predictions: Sequence[Prediction]) -> dict[str, list[Any]]:
     """Return the columns of `methods.record.RECORD`, NULL if the system returned none."""
-    stated = [prediction.record() for prediction in predictions]
-    texts = {name: [_json(row[name]) if name in row else None for row in stated] for name in ("contexts", "statements", "searches")}
-    return {**texts, "confidence": [row.get("confidence") for row in stated]}
+    records = [prediction.record() for prediction in predictions]
+    texts = {name: [_json(row[name]) if name in row else None for row in records] for name in ("contexts", "statements", "searches")}
+    return {**texts, "confidence": [row.get("confidence") for row in records]}
 
 
 def stored_record(cells: Sequence[Any]) -> dict[str, Any]:
     """Convert the columns `contexts`, `statements`, `searches` and `confidence` of a row to arguments of `Prediction`."""
     *texts, confidence = cells
-    stated = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
-    return read_record({**stated, "confidence": confidence})
+    parsed = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
+    return read_record({**parsed, "confidence": confidence})
 
 
 def _moment(seconds: float | None) -> datetime | None:

@@ -181,12 +181,12 @@ class Bundle:
     def differences(self, means: Mapping[str, float | None]) -> list[str]:
         """List metrics whose recomputed mean differs from the one that the bundle states."""
         results = []
-        for metric, stated in self.manifest.metrics.items() if self.manifest else ():
+        for metric, recorded in self.manifest.metrics.items() if self.manifest else ():
             ours = means.get(metric)
-            if metric in means and (stated is None) != (ours is None):
-                results.append(f"{metric}: scored here {ours}, the bundle states {stated}")
-            elif stated is not None and ours is not None and abs(stated - ours) > 1e-9:
-                results.append(f"{metric}: scored here {ours:.6f}, the bundle states {stated:.6f}")
+            if metric in means and (recorded is None) != (ours is None):
+                results.append(f"{metric}: scored here {ours}, the bundle states {recorded}")
+            elif recorded is not None and ours is not None and abs(recorded - ours) > 1e-9:
+                results.append(f"{metric}: scored here {ours:.6f}, the bundle states {recorded:.6f}")
         return results
 
 
@@ -363,8 +363,8 @@ def _manifest(raw: bytes, where: str) -> Manifest:
 
 def _check_hashes(archive: zipfile.ZipFile, manifest: Manifest, where: str, limits: Limits) -> None:
     for name in (CARD, PREDICTIONS):
-        stated: Any = manifest.files.get(name)
-        if stated is None:
+        recorded: Any = manifest.files.get(name)
+        if recorded is None:
             raise _broken(f"the manifest does not list {name}", f"{where}/{MANIFEST}")
         digest, size = hashlib.sha256(), 0
         with archive.open(name) as source:
@@ -372,7 +372,7 @@ def _check_hashes(archive: zipfile.ZipFile, manifest: Manifest, where: str, limi
                 digest.update(chunk)
                 size += len(chunk)
                 # The sizes in the archive's directory are untrusted input too.
-                if size > min(limits.file_bytes, stated.bytes):
+                if size > min(limits.file_bytes, recorded.bytes):
                     raise _broken(f"{name} is longer than its manifest says", f"{where}/{name}")
-        if digest.hexdigest() != stated.sha256:
+        if digest.hexdigest() != recorded.sha256:
             raise _broken(f"{name} was changed: its SHA-256 is not the manifest's", f"{where}/{name}")

@@ -141,12 +141,12 @@ class _Compared:
 
 def _by_content(name: str, questions: Mapping[str, str], benchmark: Benchmark) -> list[str]:
     texts = set(map(normalize, questions.values()))
-    alike = {question.id for question in benchmark.questions if normalize(question.text) in texts}
+    equal = {question.id for question in benchmark.questions if normalize(question.text) in texts}
     if name == benchmark.reference.name:
-        named = sum(1 for question in benchmark.questions if question.id in questions and question.id not in alike)
+        named = sum(1 for question in benchmark.questions if question.id in questions and question.id not in equal)
         if named:
             return [f"has {named} question ids of the evaluated split"]
-    return [f"has {len(alike)} of the evaluated questions word for word"] if alike else []
+    return [f"has {len(equal)} of the evaluated questions word for word"] if equal else []
 
 
 def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
@@ -382,7 +382,7 @@ def stored_training(store: Store) -> LoadTraining:
     """
 
     @cache
-    def held() -> dict[str, DataReference]:
+    def stored_data() -> dict[str, DataReference]:
         return {data: DataReference.parse(item["reference"]) for data, item in queries.datasets(store).items()}
 
     @cache
@@ -390,7 +390,7 @@ def stored_training(store: Store) -> LoadTraining:
         return {row.question: row.text for row in queries.questions(store, data)}
 
     def load(reference: str) -> Mapping[str, str]:
-        results = {name: text for data in _within(DataReference.parse(reference), held()) for name, text in asked(data).items()}
+        results = {name: text for data in _within(DataReference.parse(reference), stored_data()) for name, text in asked(data).items()}
         if not results:
             raise UserError("the store has none of their questions", code="unknown-question")
         return results
@@ -398,10 +398,10 @@ def stored_training(store: Store) -> LoadTraining:
     return load
 
 
-def _within(wanted: DataReference, held: dict[str, DataReference]) -> Iterator[str]:
+def _within(wanted: DataReference, known: dict[str, DataReference]) -> Iterator[str]:
     """Yield fingerprints of the stored data within a reference; those with more data would prove too much."""
     splits = set((wanted.split or "").split("+"))
-    for data, stored in held.items():
+    for data, stored in known.items():
         if (
             stored.name == wanted.name
             and wanted.subset in (None, stored.subset)

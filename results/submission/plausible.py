@@ -352,17 +352,17 @@ def impossible_usage(rows: Sequence[Answered], findings: Findings, retrieval_onl
     batch multiplies that by some hundred: 1,000,000 is beyond. The dearest models cost $0.0006 per token. A usage field of 0 is
     unknown and is not looked at.
     """
-    stated = [row for row in rows if not row.prediction.notes.get(FAILED) and _states(row)]
-    wrong = [(row, reason) for row in stated if (reason := _impossible(row, retrieval_only))]
-    prompts = [row.prediction.usage.prompt_tokens for row in stated if row.prediction.usage.prompt_tokens]
+    with_usage = [row for row in rows if not row.prediction.notes.get(FAILED) and _states(row)]
+    wrong = [(row, reason) for row in with_usage if (reason := _impossible(row, retrieval_only))]
+    prompts = [row.prediction.usage.prompt_tokens for row in with_usage if row.prediction.usage.prompt_tokens]
     # Prompts of the same length to a token do not exist once the texts differ.
-    constant = len(prompts) >= 2 * FEWEST and len(set(prompts)) == 1 and len({len(row.question.text) for row in stated}) > 2
+    constant = len(prompts) >= 2 * FEWEST and len(set(prompts)) == 1 and len({len(row.question.text) for row in with_usage}) > 2
     if constant and not wrong:
-        wrong = [(row, f"prompt_tokens is {prompts[0]:,} for each question") for row in stated]
-    if len(wrong) < max(3.0, USAGE_SHARE * len(stated)):
+        wrong = [(row, f"prompt_tokens is {prompts[0]:,} for each question") for row in with_usage]
+    if len(wrong) < max(3.0, USAGE_SHARE * len(with_usage)):
         return
     for row, reason in wrong:
-        findings.listed(USAGE, f"{row.place}: {reason}", line=row.line, wrong=len(wrong), stated=len(stated))
+        findings.listed(USAGE, f"{row.place}: {reason}", line=row.line, wrong=len(wrong), stated=len(with_usage))
 
 
 def _states(row: Answered) -> bool:

@@ -50,7 +50,7 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
     Only one chunk and one line are in memory at a time. A UTF-8 byte order mark is skipped and noted. Reading stops after
     `most` lines, including empty ones.
     """
-    held: list[bytes] = []
+    buffer: list[bytes] = []
     size = total = 0
     number, skipping = 1, False
     while chunk := source.read(limits.chunk_bytes):
@@ -65,10 +65,10 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             if not skipping and size + len(end) <= limits.line_bytes:
-                yield from _decoded(number, b"".join([*held, end]), findings)
+                yield from _decoded(number, b"".join([*buffer, end]), findings)
             elif not skipping:
                 findings.listed("line_too_long", line=number, mib=limits.line_bytes // MIB)
-            held, size, skipping = [], 0, False
+            buffer, size, skipping = [], 0, False
             number += 1
             if number > most:
                 findings.listed("too_many_rows", line=number, most=most)
@@ -77,12 +77,12 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
             continue
         if size + len(rest) > limits.line_bytes:
             findings.listed("line_too_long", line=number, mib=limits.line_bytes // MIB)
-            held, size, skipping = [], 0, True
+            buffer, size, skipping = [], 0, True
         elif rest:
-            held.append(rest)
+            buffer.append(rest)
             size += len(rest)
-    if held:
-        yield from _decoded(number, b"".join(held), findings)
+    if buffer:
+        yield from _decoded(number, b"".join(buffer), findings)
     if total == 0:
         findings.listed("empty", line=1)
 

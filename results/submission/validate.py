@@ -231,8 +231,8 @@ class _Checker:
 
     def _has_sentence(self, passage: str, index: int) -> bool:
         # Where the dataset splits no sentences, a method counts those of its own splitting.
-        held = len(self._corpus.get([passage])[0].sentences) or 10**6
-        return 0 <= index < held
+        sentences = len(self._corpus.get([passage])[0].sentences) or 10**6
+        return 0 <= index < sentences
 
     def _missing(self, partial: bool, refused: int) -> None:
         """Report questions without a row, unless unreadable rows may be theirs, so that one cause is reported once."""

@@ -63,8 +63,8 @@ class Shares:
 
     def options(self) -> list[str]:
         """Return the command-line options that express these settings."""
-        stated = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus, "--shared": self.shared}
-        return ["--executor", "ray", *(word for name, value in stated.items() if value is not None for word in (name, str(value)))]
+        by_flag = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus, "--shared": self.shared}
+        return ["--executor", "ray", *(word for name, value in by_flag.items() if value is not None for word in (name, str(value)))]
 
 
 def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
@@ -76,14 +76,14 @@ def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
     if None in needs:
         return 1.0
     models = {(item.model, item.revision): item for need in needs if need for item in need.checkpoints if not item.adapter}
-    stated = sum(need.gpu_gb or 0.0 for need in needs if need) * 1e9
-    if not models and not stated:
+    bytes_needed = sum(need.gpu_gb or 0.0 for need in needs if need) * 1e9
+    if not models and not bytes_needed:
         return 0.0
     sizes = {key: size_of(*key).parameters for key in models}
-    if not gpu_bytes or (not stated and None in sizes.values()):
+    if not gpu_bytes or (not bytes_needed and None in sizes.values()):
         return 1.0
     weights = sum((4 if models[key].dtype == "float32" else 2) * (size or 0.0) for key, size in sizes.items())
-    share = max(stated, OVERHEAD * weights) / gpu_bytes
+    share = max(bytes_needed, OVERHEAD * weights) / gpu_bytes
     return float(math.ceil(share)) if share > 1 else math.ceil(share * 10) / 10
 
 

@@ -42,7 +42,7 @@ def processes(most: int, sharing: int | None = None, environment: Mapping[str, s
         environment: Environment variables of the processes.
         reports: A queue that `reporting` returns in the processes.
     """
-    stated, others = os.environ.get(THREADS), set(active_children())
+    threads, others = os.environ.get(THREADS), set(active_children())
     # Libraries read it when a process imports them.
     os.environ.setdefault(THREADS, str(max(1, cores() // (sharing or most))))
     pool = ProcessPoolExecutor(most, get_context("spawn"), initializer=_begin, initargs=(dict(environment or {}), reports))
@@ -52,7 +52,7 @@ def processes(most: int, sharing: int | None = None, environment: Mapping[str, s
         _end(set(active_children()) - others)
         raise
     finally:
-        if stated is None:
+        if threads is None:
             os.environ.pop(THREADS, None)
         pool.shutdown()
 

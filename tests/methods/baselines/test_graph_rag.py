@@ -157,7 +157,7 @@ def test_rankings_contain_only_candidates_in_either_scope() -> None:
 
 def test_repeated_facts_are_counted_and_a_graph_may_have_none() -> None:
     facts = Facts.of([*READS, READS[0], ChunkRead()])
-    assert facts.stated[facts.texts.index("Ada kept Tower")] == 2
+    assert facts.mentions[facts.texts.index("Ada kept Tower")] == 2
     assert facts.fact_chunks.shape == (len(facts.texts), 6)
     empty = Facts.of([ChunkRead()])
     assert phrases_and_passages(empty, {}).shape == (1, 1)

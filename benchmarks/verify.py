@@ -251,7 +251,7 @@ def files_verified(benchmark: Benchmark, position: Availability) -> Finding:
     files = [path if (archive := archive_of(path)) is None else archive[0] for path in position.paths]
     # Files that differ from what it records are refused when they are found.
     listed = bool(files) and all(file.name in recorded(file.parent) for file in files)
-    return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "no SHA256SUMS beside them")
+    return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "no SHA256SUMS next to them")
 
 
 def skipped(benchmark: Benchmark) -> Finding:

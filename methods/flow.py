@@ -234,7 +234,7 @@ class Batcher(Generic[In, Out]):
             return results
         except ContractError as error:
             return [error] * len(items)
-        except BaseException as error:  # whatever it is, somebody waits for it
+        except BaseException as error:  # any exception must reach the waiting task
             if len(items) == 1 or isinstance(error, UserError | MemoryError):
                 return [error] * len(items)
             return [self._results([item])[0] for item in items]

@@ -71,7 +71,7 @@ def log(store: Store, boards: Sequence[Board], to: str, project: str) -> list[st
             send(item, project)
         except (MissingPackage, KeyboardInterrupt):
             raise
-        except BaseException as error:  # trackers raise whatever they like, SystemExit among it
+        except BaseException as error:  # trackers may raise anything, even SystemExit
             raise Broke(
                 f"{to} failed at {item.name}: {type(error).__name__}: {error}",
                 code="tracker-failed",

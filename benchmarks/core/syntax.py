@@ -232,7 +232,7 @@ class Syntaxes:
 
     def __init__(self, place: Path) -> None:
         self._file: Path | None = None
-        with suppress(RuntimeError):  # nobody's home is known
+        with suppress(RuntimeError):  # no home folder is known
             self._file = cache_home() / "code" / f"{fingerprint(_FORM, str(place))}.json"
         self._kept: dict[str, Any] | None = None
         self._new: dict[str, Any] = {}

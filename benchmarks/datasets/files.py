@@ -60,7 +60,7 @@ CARD = DatasetCard(
 
 NOTES = {
     "questions_without_answers": "{n} questions have no answer and cannot be scored by their answer",
-    "blank_answers": "{n} blank answers beside others were left out",
+    "blank_answers": "{n} blank answers were dropped in favor of other answers",
     "numeric_answers": "{n} answers are numbers: 1.0 may also be answered as 1",
     "questions_without_gold": "{n} questions name no gold evidence: retrieval metrics leave them out",
     "documents_repeated": "{n} documents are there twice, with the same id and text",

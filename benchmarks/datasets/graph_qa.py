@@ -256,7 +256,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
             f"the numbers in this file refer to lines of {lacking}, which does not exist",
             code="missing-line-file",
             where=str(folder),
-            try_this=f"put {lacking} beside {path.name}, as it comes with the data",
+            try_this=f"put {lacking} next to {path.name}; it is part of the data",
         )
     return tuple(results)
 

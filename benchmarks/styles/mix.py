@@ -410,10 +410,10 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
             facts.append(fact)
         elif passage in kept:
             facts.append(sentence_id(ids[passage], index))
-        # else: nobody knows any more which sentence of the new text says it
+        # else: the sentence of the new text that states it is unknown
     metadata = {key: _renamed(value, ids) for key, value in question.metadata.items()}
     if "has_answer" in metadata:
-        # What a file says of its own contexts does not hold for what they became.
+        # A file's facts about its contexts do not apply to the rewritten ones.
         texts_by_id = {passage.id: passage.text for old, passage in zip(formal, now, strict=True) if old.id != passage.id}
         metadata["has_answer"] = tuple(
             item for item in metadata["has_answer"] if item not in texts_by_id or has_answer(texts_by_id[item], question.golds)

@@ -243,7 +243,7 @@ class Pool:
             return
         self._followed.pop(record.name, None)
         lost = {name for name in record.requests if name not in lines or not _answers(lines[name])}
-        # A retry must not find a failure again, and nobody paid for it.
+        # A retry must not find a failure again, and failures are not billed.
         await self._forget(lost)
         taken = set()
         for name in record.requests:

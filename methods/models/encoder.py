@@ -288,7 +288,7 @@ class Encoder:
             preset, options = self._missing_preset
             warnings.warn(
                 f"{config.model!r} looks like an encoder of the preset {preset}, and is used without {options}; "
-                f"set preset: {preset} beside model, or set these options",
+                f"set preset: {preset} in addition to model, or set these options",
                 stacklevel=2,
             )
 

@@ -21,7 +21,7 @@ from ragmeter.cli.options import Commands
 
 GROUPS: dict[str, dict[str, str]] = {
     "Measure": {
-        "demo": "Measure the four approaches beside their baselines, as they ship or trained small.",
+        "demo": "Compare the four approaches with their baselines, as shipped or trained small.",
         "init": "Write an experiment for your documents, questions, app or model.",
         "run": "Run, continue (--resume) or plan (--dry-run) an experiment.",
     },
@@ -111,7 +111,7 @@ def ragmeter(
 
 def main() -> None:
     """Run the command line; the only place where errors are printed."""
-    # Threads that spin while they wait starve whatever else runs on the machine.
+    # Threads that spin while they wait slow down other processes of the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Imports leave hardly any garbage, and a short command makes fewer than 200,000 objects: collecting took a tenth of its time.

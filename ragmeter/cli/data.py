@@ -146,7 +146,7 @@ def download(
         for item, (part, entry) in zip(files, fetched, strict=True):
             out.print(Text(str(part), style="bold") + Text(f"  {entry.repository} at {entry.revision}"))
             for file in item["files"]:
-                # As sha256sum writes it, in one piece whatever the width.
+                # In the format of sha256sum, without line breaks at any width.
                 line = Text(f"{file['sha256']}  {file['name']}") + Text(f"  {file['bytes']:,} bytes", style="dim")
                 out.print(line, soft_wrap=True)
             if not item["pinned"]:
@@ -359,7 +359,7 @@ def pretraining_rows(
 @app.command("instruction-rows", offline=True)
 def instruction_rows(
     data: Annotated[str, argument("Data reference: questions with candidates, or with a corpus.", completion.references)],
-    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it resumes.", "--output", "-o")],
+    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl next to it resumes.", "--output", "-o")],
     common: Common,
     limit: options.LimitOption = None,
     seed: options.SeedOption = 0,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.show.gains import Against, Gain
 
-app = App(help="Measure the four approaches beside their baselines, as they ship or trained small.")
+app = App(help="Compare the four approaches with their baselines, as shipped or trained small.")
 
 REAL_SAMPLES = "demo-real"
 PARTS: Mapping[str, Sequence[str]] = {
@@ -65,7 +65,7 @@ def demo(
         except UserError as error:
             if part.name != REAL_SAMPLES:
                 raise
-            # Files of others may be at fault; what was measured before them is shown all the same.
+            # External files may be damaged; earlier results are shown anyway.
             complain(error, common.json)
             codes.append(error.exit_code)
             continue

@@ -141,7 +141,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
     if {"--verbose", "-v"} & set(sys.argv):
         raise error
     if isinstance(error, OSError) and error.filename is not None:
-        # A place that no command looked at before; whatever it is, the system says no, and not ragmeter.
+        # A path that no command checked before: the error comes from the system, not from ragmeter.
         response = refused(error, what="this file or folder cannot be used", try_this="--verbose shows its purpose")
         _say(response, as_json)
         return response.exit_code

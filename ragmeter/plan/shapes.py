@@ -302,7 +302,7 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
         return None
     worlds = getattr(config, "worlds", None) or (2 if reference.subset == "long" else 1)
     few = config.model_copy(update={"questions": min(number, GENERATED), "worlds": 1})
-    # Documents of long worlds are there whatever is asked, and graphs of a few questions have nearly all triples of
+    # Documents of long worlds are complete for any questions, and graphs of a few questions have nearly all triples of
     # their world; other passages come with their questions.
     share = 1 / worlds if reference.subset in ("long", "graph") else min(number, GENERATED) / number
     return few, share, number * len((reference.split or "").split("+"))

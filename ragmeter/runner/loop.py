@@ -370,7 +370,7 @@ def _asked(
 ) -> Generator[None, None, tuple[int, float]]:
     run = task.run.run
     progress.stage(task, "build")
-    with execution():  # whatever asks one model spends from one budget
+    with execution():  # all users of one model share its budget
         method = executor.build(task, services)
         stack.callback(executor.release, method)
         control = task.method.kind == "control"
@@ -411,7 +411,7 @@ def _asked(
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
         predictions = list(map(matcher.place, questions, predictions))
-        # Answers are kept whatever a metric does, and if it is interrupted: `_score_missing` scores what is missing.
+        # Answers are kept even if a metric fails or is interrupted: `_score_missing` scores the rest.
         scores: Mapping[str, Scores] = {}
         try:
             scores = score(questions, predictions, metrics, reading(benchmark.corpus, predictions), graphs, faults={})

@@ -286,7 +286,7 @@ def run_trainings(
 
 def train_alone(module: str, training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
     """Run a training in this separate process; another process displays its progress."""
-    import_module(module)  # it alone, and not all that register something
+    import_module(module)  # only this module, not all that register something
     entry = TRAININGS.get(training)
     _train(entry, entry.validate(options), Store(store), device, Silent())
 

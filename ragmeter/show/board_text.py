@@ -243,7 +243,7 @@ def _cost_columns(rows: Sequence[Row]) -> list[tuple[str, list[Text]]]:
         "s/question": ["–" if cost is None else f"{cost.seconds:.4f}" for cost in timed],
         "US$": ["–" if cost is None or not cost.cost_usd > 0 else f"{cost.cost_usd:.4g}" for cost in costs],
         "memory": ["–" if cost is None or not cost.memory_tokens > 0 else f"{cost.memory_tokens:.0f}" for cost in costs],
-        # Of models that were asked while an index was built: once, whatever the number of questions.
+        # Calls while an index was built: once, regardless of the number of questions.
         "index tokens": ["–" if built is None or not built.tokens else f"{built.tokens:,}" for built in built_ones],
         "p50–p95 s": ["–" if cost is None else _quantiles(cost) for cost in timed],
     }

@@ -55,7 +55,7 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
         if not _holds(sys.stdout.encoding, text):
             text = json.dumps(value, indent=2, default=str)
         sys.stdout.write(_escaped(text) + "\n")
-        # Whoever reads a server's address waits for it.
+        # Readers wait for a server's address, so it is printed at once.
         sys.stdout.flush()
     else:
         show()

@@ -91,7 +91,7 @@ def running(store: Store) -> list[Running]:
 
 # Usage that submitters state; usage that they do not state is unknown, not zero. A run made here measures itself, so
 # its zeros are zeros. The predictions of a submission are stored with zeros where nothing was said (`usage` is
-# optional), and anybody can leave out what others pay for.
+# optional), and a submission can omit its costs.
 
 
 NO_EXPERIMENT = "-"

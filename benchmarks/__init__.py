@@ -2,6 +2,6 @@
 
 Start at `schema.py` (what a question is, and what of it a method may see), then `registry.py` (how a dataset is
 declared and loaded) and `settings.py` (which evidence a method is offered). `datasets/` are the loaders, `worlds/`
-makes data, `styles/` tells passages otherwise; `io/` reads files, `core/` is what every package may import. Imports
-nothing of ours; every other package may import it.
+makes data, `styles/` rewrites passages in another style; `io/` reads files, `core/` is what every package may import. Imports
+no other package of ragmeter; every other package may import it.
 """

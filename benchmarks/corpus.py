@@ -132,7 +132,7 @@ class KeySet:
             True for each key that was not in the set yet, and for the first of equal new keys. Shape (keys,).
         """
         ordered, first = np.unique(keys, return_index=True)
-        new = ~self._held(ordered)
+        new = ~self._contains(ordered)
         mask = np.zeros(len(keys), dtype=np.bool_)
         mask[first[new]] = True
         self._runs.append(ordered[new])
@@ -142,16 +142,16 @@ class KeySet:
         return mask
 
     def __contains__(self, value: object) -> bool:
-        return bool(self._held(np.array([value], dtype=np.uint64))[0])
+        return bool(self._contains(np.array([value], dtype=np.uint64))[0])
 
-    def _held(self, keys: Keys) -> NDArray[np.bool_]:
-        held = np.zeros(len(keys), dtype=np.bool_)
+    def _contains(self, keys: Keys) -> NDArray[np.bool_]:
+        known = np.zeros(len(keys), dtype=np.bool_)
         for run in self._runs:
             if len(run):
                 position = np.searchsorted(run, keys)
                 position[position == len(run)] = 0
-                held |= run[position] == keys
-        return held
+                known |= run[position] == keys
+        return known
 
 
 SCHEMA = pa.schema(

@@ -260,8 +260,8 @@ class _Build:
 
     def _prepare(self, plan: dict[str, Any]) -> None:
         """Create the folder, or continue an unfinished build of the same dump."""
-        held = self._work / _PLAN
-        if held.exists() and _read_json(held) == {**plan, "modified": self._modified()}:
+        plan_path = self._work / _PLAN
+        if plan_path.exists() and _read_json(plan_path) == {**plan, "modified": self._modified()}:
             while (state := self._work / f"state-{self._shards:05}.json").exists():
                 self._state = _State(**_read_json(state))
                 self._shards += 1
@@ -279,7 +279,7 @@ class _Build:
                 try_this="name a folder that is empty or does not exist",
             )
         self._work.mkdir(parents=True)
-        _write_json(held, {**plan, "modified": self._modified()})
+        _write_json(plan_path, {**plan, "modified": self._modified()})
 
     def _modified(self) -> list[int]:
         return list(map(modified, self._files))
@@ -383,8 +383,8 @@ class _Build:
 
 def _waiting(entries: Sequence[Entry], keys: Keys) -> pa.Table:
     """Return native ids with the keys of their passages, whose rows are not known yet."""
-    held = [position for position, entry in enumerate(entries) if entry.native_id is not None]
-    return pa.table([pa.array([entries[position].native_id for position in held], pa.string()), keys[held]], schema=_WAITING)
+    with_id = [position for position, entry in enumerate(entries) if entry.native_id is not None]
+    return pa.table([pa.array([entries[position].native_id for position in with_id], pa.string()), keys[with_id]], schema=_WAITING)
 
 
 def _columns(path: Path, name: str) -> Iterator[list[str]]:

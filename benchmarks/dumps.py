@@ -239,19 +239,19 @@ def _own_entry(record: Record) -> Entry:
     native, title, text = fields.get("_id"), fields.get("title", ""), fields.get("text")
     if type(native) is type(title) is type(text) is str and fields.keys().isdisjoint(_NAMES["document"]):
         return Entry(native, title, text)
-    held = {meaning: next((name for name in names if fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
-    if held["id"] is None or held["text"] is None:
-        lacking, names = next((meaning, _NAMES[meaning]) for meaning in ("id", "text") if held[meaning] is None)
+    field_of = {meaning: next((name for name in names if fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
+    if field_of["id"] is None or field_of["text"] is None:
+        lacking, names = next((meaning, _NAMES[meaning]) for meaning in ("id", "text") if field_of[meaning] is None)
         raise record.problem(f"the record lacks {lacking}", names[0], f"one of the fields {', '.join(names)}")
-    native, title = _identifier(record, held["id"]), record.text(held["title"] or "title", "")
+    native, title = _identifier(record, field_of["id"]), record.text(field_of["title"] or "title", "")
     # KILT's pages are lists of paragraphs.
-    text = "".join(record.texts(held["text"])) if type(fields[held["text"]]) is list else record.text(held["text"])
-    if held["text"] == "contents" and not title:
+    text = "".join(record.texts(field_of["text"])) if type(fields[field_of["text"]]) is list else record.text(field_of["text"])
+    if field_of["text"] == "contents" and not title:
         # FlashRAG writes the title as the first line.
         title, _, text = text.partition("\n")
         title = title.strip('"')
-    document = None if held["document"] is None else _identifier(record, held["document"])
-    if document is None and held["text"] == "segment":
+    document = None if field_of["document"] is None else _identifier(record, field_of["document"])
+    if document is None and field_of["text"] == "segment":
         document = native.partition("#")[0]
     return Entry(native, title, text, document)
 

@@ -158,13 +158,15 @@ def shortest_paths(graph: Sequence[Triple], topics: Iterable[str], answers: Iter
     numbers: set[int] = set()
     nearest = math.inf
     for topic in topics:
-        distances = [(_distances(topic, ahead, wanted), behind) for ahead, behind in ((onward, backward), (backward, onward))]
+        distances = [
+            (_distances(topic, ahead, wanted), backward_edges) for ahead, backward_edges in ((onward, backward), (backward, onward))
+        ]
         for answer in wanted:
             lengths = [reached.get(answer, math.inf) for reached, _ in distances]
-            for length, (reached, behind) in zip(lengths, distances, strict=True):
+            for length, (reached, backward_edges) in zip(lengths, distances, strict=True):
                 if 0 < length == min(lengths) < math.inf:
                     nearest = min(nearest, length)
-                    numbers.update(_back(answer, reached, behind))
+                    numbers.update(_back(answer, reached, backward_edges))
     return Paths([graph[number] for number in sorted(numbers)], int(nearest) if numbers else 0)
 
 
@@ -183,11 +185,16 @@ def _distances(start: str, neighbors: Neighbors, wanted: Sequence[str]) -> dict[
     return reached
 
 
-def _back(end: str, reached: Mapping[str, int], behind: Neighbors) -> Iterator[int]:
+def _back(end: str, reached: Mapping[str, int], backward_edges: Neighbors) -> Iterator[int]:
     """Yield the triples of all shortest paths that end at an entity, walking backward."""
     layer = {end}
     while layer:
-        steps = [(other, number) for at in layer for other, number in behind.get(at, ()) if reached.get(other, math.inf) == reached[at] - 1]
+        steps = [
+            (other, number)
+            for at in layer
+            for other, number in backward_edges.get(at, ())
+            if reached.get(other, math.inf) == reached[at] - 1
+        ]
         yield from (number for _, number in steps)
         layer = {other for other, _ in steps}
 
@@ -279,8 +286,8 @@ class TripleCorpus(Corpus):
         table = np.empty(len(once), ROW)
         for row, (head, relation, tail) in enumerate(once):
             table[row] = entities[head], relations[relation], entities[tail], int(triple_id(once[row])[1:], 16)
-        held = Triples(table, pa.array(list(entities), pa.string()), pa.array(list(relations), pa.string()))
-        return cls(table_of([triple_passage(triple) for triple in once]), held)
+        stored = Triples(table, pa.array(list(entities), pa.string()), pa.array(list(relations), pa.string()))
+        return cls(table_of([triple_passage(triple) for triple in once]), stored)
 
     @cached_property
     def _index(self) -> IdIndex:
@@ -359,10 +366,10 @@ def united(corpora: Sequence[Corpus]) -> Corpus:
     parts = [corpus for corpus in corpora if isinstance(corpus, TripleCorpus)]
     if len(parts) < len(corpora):
         return Corpus.of(passage for corpus in corpora for passage in corpus)
-    beside = parts[0].position
-    if beside is None:
+    first_position = parts[0].position
+    if first_position is None:
         return TripleCorpus.of_triples(triple for part in parts for triple in part.triples)
-    folder = beside.with_name(f"union-{fingerprint([part.fingerprint for part in parts])}")
+    folder = first_position.with_name(f"union-{fingerprint([part.fingerprint for part in parts])}")
     with made_once(folder) as position:
         if position is not None:
             with GraphWriter(position) as writer:

@@ -129,11 +129,11 @@ class NgramIndex:
             words: Word numbers from `numbered`, with 0 between texts. Shape (words,).
             place_of: Function that converts positions in the piece to (increasing) positions in the stream.
         """
-        held = np.concatenate(([0], np.cumsum(words == 0)))
+        gaps = np.concatenate(([0], np.cumsum(words == 0)))
         sums: Keys | None = None
         for table in self._tables:
             starts = np.flatnonzero(table.begins[words[: max(0, len(words) - table.size + 1)]])
-            starts = starts[held[starts + table.size] == held[starts]]
+            starts = starts[gaps[starts + table.size] == gaps[starts]]
             if not len(starts):
                 continue
             sums = self._sums(words) if sums is None else sums
@@ -672,8 +672,8 @@ def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: floa
 
 def word_weights(texts: Sequence[frozenset[str]]) -> Mapping[str, float]:
     """Return a weight per word that grows with its rarity among all texts (inverse document frequency)."""
-    held = Counter(word for words in texts for word in words)
-    return {word: 1 + math.log(len(texts) / times) for word, times in held.items()}
+    frequencies = Counter(word for words in texts for word in words)
+    return {word: 1 + math.log(len(texts) / times) for word, times in frequencies.items()}
 
 
 def _split_words(normal: str) -> frozenset[str]:

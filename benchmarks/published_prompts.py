@@ -37,7 +37,7 @@ ADDRESS_VARIABLE = "RAGMETER_GITHUB"
 ADDRESS = "https://raw.githubusercontent.com"
 TIMEOUT_S = 30.0
 ALL = "*"
-"""Name that stands for all texts of a file."""
+"""Name that selects all texts of a file."""
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 

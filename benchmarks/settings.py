@@ -356,12 +356,12 @@ def _document(question: Question, benchmark: Benchmark) -> tuple[str, ...]:
 
 
 def _positives(question: Question, benchmark: Benchmark, counts: Counter[str]) -> tuple[str, ...]:
-    held = tuple(identifier for identifier in question.evidence if identifier in benchmark.corpus)
-    if len(held) < len(question.evidence):
-        counts["setting_positives_left_out"] += len(question.evidence) - len(held)
-    if not held:
+    present = tuple(identifier for identifier in question.evidence if identifier in benchmark.corpus)
+    if len(present) < len(question.evidence):
+        counts["setting_positives_left_out"] += len(question.evidence) - len(present)
+    if not present:
         counts["setting_questions_without_positives"] += 1
-    return held
+    return present
 
 
 def _retrieved(setting: Setting, benchmark: Benchmark, retrieve: Retrieve | None) -> list[tuple[str, ...]]:

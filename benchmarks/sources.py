@@ -121,12 +121,12 @@ def found_locally(
             check_recorded(files)
             return files
     if config.path is not None and path.is_file():
-        held = members(path)
+        inside = members(path)
         raise NotThere(
             f"this zip archive has no file that is called like one of {reference}",
             code="archive-file-missing",
-            where=f"{path}, which holds {', '.join(held[:12]) or 'nothing'}",
-            try_this=f"name the file in it: {path}{MEMBER_MARK}{held[0]}" if held else "fetch it again",
+            where=f"{path}, which holds {', '.join(inside[:12]) or 'nothing'}",
+            try_this=f"name the file in it: {path}{MEMBER_MARK}{inside[0]}" if inside else "fetch it again",
         )
     raise NotThere(
         f"no file of {reference} found",
@@ -756,12 +756,12 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
         raise UserError(f"{reference} is generated: there is nothing to fetch", code="nothing-to-fetch")
     names = sought.hub.get(key(reference), ())
     if repository is None or not names:
-        held = [str(split) for split in splits(entry) if key(split) in sought.hub] if repository else []
+        wanted = [str(split) for split in splits(entry) if key(split) in sought.hub] if repository else []
         raise UserError(
             f"{reference} is not on the hub",
             code="not-on-hub",
             where=str(repository or reference),
-            try_this=f"of {entry.id} the hub has {', '.join(held[:12])}" if held else "set path to the authors' file",
+            try_this=f"of {entry.id} the hub has {', '.join(wanted[:12])}" if wanted else "set path to the authors' file",
         )
     return hub.fetch(repository, names, revision or entry.card.revision)
 

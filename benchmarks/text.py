@@ -103,7 +103,7 @@ def _segmenter() -> Any:
         raise MissingPackage("jieba", "metrics", "cutting Chinese into words") from error
     jieba.setLogLevel(logging.WARNING)
     segmenter = jieba.Tokenizer()
-    # Its default is to read a cache that anybody may have put into the machine's folder of temporary files.
+    # By default it reads a cache in the shared folder for temporary files, where any user may have put it.
     with TemporaryDirectory() as segmenter.tmp_dir:
         segmenter.initialize()
     return segmenter

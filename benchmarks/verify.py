@@ -227,16 +227,16 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
     """Check the number of questions against the card, or against the file's layout if that differs."""
     name, reference = "as many questions as the card says", benchmark.reference
     expected = benchmark.extra.get("expected", benchmark.card.splits_of(reference.subset)[reference.split or ""])
-    held = len(benchmark.questions) + len(benchmark.skipped)
+    total = len(benchmark.questions) + len(benchmark.skipped)
     if expected is None:
-        return Finding(name, NOTE, f"{held:,}; the card gives no number")
-    if held == expected or benchmark.card.hub_id is None:
+        return Finding(name, NOTE, f"{total:,}; the card gives no number")
+    if total == expected or benchmark.card.hub_id is None:
         # What is generated has as many as it is asked for.
-        return Finding(name, GREEN, f"{held:,}")
-    if held < expected and partial:
-        return Finding(name, NOTE, f"{held:,} of {expected:,} (partial)")
-    hint = "; a cut of it needs --partial" if held < expected else ""
-    return Finding(name, RED, f"{held:,}, the card says {expected:,}{hint}")
+        return Finding(name, GREEN, f"{total:,}")
+    if total < expected and partial:
+        return Finding(name, NOTE, f"{total:,} of {expected:,} (partial)")
+    hint = "; a cut of it needs --partial" if total < expected else ""
+    return Finding(name, RED, f"{total:,}, the card says {expected:,}{hint}")
 
 
 def files_verified(benchmark: Benchmark, position: Availability) -> Finding:
@@ -251,7 +251,7 @@ def files_verified(benchmark: Benchmark, position: Availability) -> Finding:
     files = [path if (archive := archive_of(path)) is None else archive[0] for path in position.paths]
     # Files that differ from what it records are refused when they are found.
     listed = bool(files) and all(file.name in recorded(file.parent) for file in files)
-    return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "no SHA256SUMS beside them")
+    return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "no SHA256SUMS next to them")
 
 
 def skipped(benchmark: Benchmark) -> Finding:
@@ -278,11 +278,11 @@ def repeated(questions: Sequence[Question]) -> Finding:
     earlier: dict[tuple[str, str | None], list[Question]] = {}
     again = []
     for question, text in zip(questions, normal, strict=True):
-        alike = earlier.setdefault((text, question.document_id), [])
+        same_text = earlier.setdefault((text, question.document_id), [])
         # Many documents are asked the same ("what is the title?"), and MuSiQue has its unanswerable twins.
-        if any(list(question.candidates or ()) == list(other.candidates or ()) for other in alike):
+        if any(list(question.candidates or ()) == list(other.candidates or ()) for other in same_text):
             again.append(question.id)
-        alike.append(question)
+        same_text.append(question)
     return _share("no question stands twice", again, len(questions), "repeat an earlier one")
 
 
@@ -442,11 +442,11 @@ def against_repository(benchmark: Benchmark, *, partial: bool) -> Finding | None
         return Finding(NAME, NOTE, f"not checked: {error.what}")
     if not sizes:
         return Finding(NAME, NOTE, f"{source['hub']} states no sizes")
-    stated = reported_size(sizes, source["files"])
-    if stated is None:
+    expected = reported_size(sizes, source["files"])
+    if expected is None:
         listed = ", ".join(f"{config}/{split}" for config, splits in sizes.items() for split in splits)
         return Finding(NAME, NOTE, f"none of the sizes that {source['hub']} states clearly belongs to this split: {listed}")
-    return compared(len(benchmark.questions) + len(benchmark.skipped), *stated, partial=partial)
+    return compared(len(benchmark.questions) + len(benchmark.skipped), *expected, partial=partial)
 
 
 def reported_size(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
@@ -471,20 +471,20 @@ def _split_words(file: str) -> set[str]:
     return {*path.parent.parts, _SHARD.sub("", path.stem)}
 
 
-def compared(held: int, name: str, stated: int, *, partial: bool) -> Finding:
+def compared(counted: int, name: str, expected: int, *, partial: bool) -> Finding:
     """Compare the number of records read with the stated number of rows.
 
     Args:
-        held: Number of records read, including skipped ones.
+        counted: Number of records read, including skipped ones.
         name: Name of the split on the hub.
-        stated: Stated number of rows.
+        expected: Stated number of rows.
         partial: Whether fewer records are acceptable.
     """
-    if held == stated:
-        return Finding(NAME, GREEN, f"{held:,}")
-    both = f"{held:,} here, {stated:,} stated of {name}"
-    if held < stated:
+    if counted == expected:
+        return Finding(NAME, GREEN, f"{counted:,}")
+    both = f"{counted:,} here, {expected:,} stated of {name}"
+    if counted < expected:
         meaning = "the files are a cut or another release than its card describes, or a record is not a question of its own"
-        return Finding(NAME, NOTE if partial else YELLOW, f"{both}: {stated - held:,} fewer; {meaning}")
+        return Finding(NAME, NOTE if partial else YELLOW, f"{both}: {expected - counted:,} fewer; {meaning}")
     meaning = "the repository grew after its card was written, or a record holds several questions"
-    return Finding(NAME, YELLOW, f"{both}: {held - stated:,} more; {meaning}")
+    return Finding(NAME, YELLOW, f"{both}: {counted - expected:,} more; {meaning}")

@@ -32,16 +32,16 @@ from methods.api import Prediction, Services
 from methods.work import Lengths, Needs, Work, unknown
 
 RULE = "rule"
-"""Stands for the model's name in judges that are rules."""
+"""Model name of judges that are rules."""
 
 FIRST, SECOND, TIE, NONE = "first", "second", "tie", "none"
-"""Verdicts of a pair judge, about the answers in the order in which they were shown; none: both are disqualified."""
+"""Verdicts of a pair judge about the answers in the displayed order; none: both are disqualified."""
 
 AS_GIVEN, SWAPPED = "as given", "swapped"
-"""Parts of a pair judge's calls: which of the two answers was shown first."""
+"""Parts of a pair judge's calls: the order in which the two answers are shown."""
 
 NOTHING_CLAIMED = ("no claim was found in the answer", "the answer states nothing that words could support")
-"""Reasons why a judged answer has no value: the judge was read, but the answer claims nothing that could be supported."""
+"""Reasons why a judged answer has no value: the reply was parsed, but the answer makes no claim that could be supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class JudgeCall:
 
 
 LOST = "the reply is not kept any more"
-"""Reason of a call that was read once and whose reply is no longer in the cache."""
+"""Reason of a call whose reply was parsed before and is no longer in the cache."""
 
 
 def counting(calls: Sequence[JudgeCall]) -> list[JudgeCall]:
@@ -166,11 +166,12 @@ class JudgeConfig(FrozenModel):
     """Base class of judges' options. Instances are frozen; unknown options are errors."""
 
     policy: ClassVar[frozenset[str]] = frozenset()
-    """Options that affect the use of replies but not the prompts: a replay may change them."""
+    """Options that affect the use of replies but not the prompts, so a replay may change them."""
 
     alongside: ClassVar[Mapping[str, Any]] = {}
-    """Options that are not part of the judge's identity, as `model_dump(exclude=…)` takes them: prices, and names of files
-    whose content `identity` hashes."""
+    """Options that are not part of the judge's identity, in the form of `model_dump(exclude=…)`: prices, and names of
+    files whose content `identity` hashes.
+    """
 
     @property
     def label(self) -> str:

@@ -94,7 +94,7 @@ NEEDS: Mapping[str, str] = {
     "verdict": "a judge's verdict",
     "claims": "the claims that a judge finds in a text",
 }
-"""The inputs that a metric or a judge can declare; registration refuses others."""
+"""Inputs that a metric or a judge can declare; registration refuses other names."""
 
 T = TypeVar("T")
 
@@ -281,7 +281,7 @@ class Metric:
 
 
 UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my"))
-"""Languages that put no space between words."""
+"""Languages without spaces between words."""
 
 
 def require_language(metric: Metric, languages: Collection[str], *, where: str | None = None) -> None:
@@ -458,4 +458,4 @@ def _truth(raw: str) -> bool:
 
 
 _READ: dict[type, Callable[[str], Any]] = {bool: _truth}
-"""Kinds of parameters that are not read by calling them."""
+"""Kinds of parameters that are parsed without calling them."""

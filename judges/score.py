@@ -14,10 +14,10 @@ from judges.metric import Batch, Metric, QuestionGraphs, Scores, parse
 from methods.api import FAILED, Evidence, Prediction, raised
 
 _AT_ONCE = 64
-"""Questions tried together; mostly the first ones tell."""
+"""Questions tried together; usually the first ones suffice."""
 
 TOLERANCE = 1e-9
-"""Differences up to this are rounding, not violations."""
+"""Maximum difference that counts as rounding."""
 
 
 def score(
@@ -139,14 +139,14 @@ def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGra
 
 
 def _message(question: Question, prediction: Prediction | None) -> Prediction:
-    """Return the scored answer of a prediction: none if it is missing or marked as failed."""
+    """Return the scored answer of a prediction; None if it is missing or marked as failed."""
     if prediction is None:
         return Prediction(question.query_id, "")
     return replace(prediction, answer="") if prediction.notes.get(FAILED) else prediction
 
 
 def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | None] | Mapping[str, Prediction]) -> list[Prediction | None]:
-    """Return one prediction or None per question, each checked to belong to it."""
+    """Return one prediction or None per question, after checking the ids."""
     if isinstance(predictions, Mapping):
         names = {name for question in questions for name in (question.id, question.query_id)}
         for name in predictions:
@@ -204,8 +204,8 @@ def check_invariants(scores: Mapping[Metric, Scores]) -> list[str]:
         _note(results, scores[smaller] > scores[larger] + TOLERANCE, f"{smaller} is greater than {larger}")
         _same_scorable(results, smaller, larger, scores)
     for same in _EQUAL:
-        alike = sorted((metric for metric in scores if _bare(metric) in same), key=lambda metric: str(metric.values.get("searched")))
-        for left, right in pairwise(alike):
+        related = sorted((metric for metric in scores if _bare(metric) in same), key=lambda metric: str(metric.values.get("searched")))
+        for left, right in pairwise(related):
             if not _agree(left, right):
                 continue
             _note(results, np.abs(scores[left] - scores[right]) > TOLERANCE, f"{left} and {right} differ")
@@ -237,7 +237,7 @@ _NEVER_ABOVE = frozenset(
         ("joint_em", "joint_f1"),
     )
 )
-"""Metrics of which the first never exceeds the second where the parameters that both have are the same."""
+"""Pairs of metrics of which the first never exceeds the second with equal shared parameters."""
 _GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "has_answer_mrr", "answer_entity_recall")
 _OVERLAPS = ("f1", "answer_precision", "answer_recall")
 _SAME_GOLD = {
@@ -246,11 +246,11 @@ _SAME_GOLD = {
     "clara": ("clara",),
     "lenient": ("lenient",),
 }
-"""Rules of em, and the rules of f1 that normalize the same way and score the same questions."""
+"""Rules of em, with the rules of f1 that normalize the same way and score the same questions."""
 
 
 def _bare(metric: Metric) -> str:
-    """Return the name with its k and without parameters."""
+    """Return a metric's name with its k, without other parameters."""
     return f"{metric.entry.id}@{metric.values['k']}" if "k" in metric.values else metric.entry.id
 
 

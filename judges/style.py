@@ -46,7 +46,7 @@ _LISTED = [line.split() for line in files("judges").joinpath("polarity.txt").rea
 _SIGN = {word: 1 if sign == "+" else -1 for sign, *words in _LISTED if sign in "+-" for word in words}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 REACH = 2
-"""Number of words after a negation whose polarity it reverses."""
+"""Number of words after a negation that have the opposite polarity."""
 
 
 def polarity(text: str) -> float:
@@ -169,7 +169,7 @@ def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:
 
 
 def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None:
-    """Return why a text is rejected: at least half of the verdicts must be the wanted one; unjudged texts are rejected."""
+    """Return why a text is rejected: fewer than half of its verdicts are the wanted one, or it is unjudged."""
     results = verdicts(calls)
     if not results:
         reason = next((call.parsed.unscored for call in calls if call.parsed.unscored), "nothing to judge")
@@ -334,7 +334,7 @@ class _Work:
     device: str | None
 
     def measured(self) -> dict[str, Scores]:
-        """Return values by measure, each of shape (pairs,)."""
+        """Return values per measure, each of shape (pairs,)."""
         sources, styled = [text.source for text in self.texts], [text.styled for text in self.texts]
         results: dict[str, Scores] = {}
         judge = self.strength
@@ -363,7 +363,7 @@ class _Work:
 
     @staticmethod
     def _both(name: str, sources: Sequence[str], styled: Sequence[str], measure: Callable[[Sequence[str]], Scores]) -> dict[str, Scores]:
-        """Return a measure of single texts, of the rewritings and of their sources; each text is measured once."""
+        """Compute a measure of single texts for rewritings and sources; each text is measured once."""
         distinct = list(dict.fromkeys([*styled, *sources]))
         measured = np.asarray(measure(distinct) if distinct else (), np.float64)
         values = dict(zip(distinct, measured.tolist(), strict=True))

@@ -13,11 +13,11 @@ from leaderboard.pages import PAGES
 
 _HERE = Path(__file__).parent
 _ROOT = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
-"""Tells the browser where the server is. Otherwise it looks below the page's own address first, which answers 404."""
+"""Script that gives the browser the server's address. Otherwise it first tries below the page's own address, which answers 404."""
 
 
 def _index() -> str:
-    """Return Streamlit's page with our root."""
+    """Return Streamlit's page with the server's root path."""
     text = (Path(st.__file__).parent / "static" / "index.html").read_text("utf-8")
     return text.replace("<head>", f"<head>{_ROOT}", 1)
 

@@ -27,24 +27,24 @@ from results.errors import UserError
 from results.offered import LIMITS, MIB
 
 VARIABLE = "RAGMETER_SUBMIT"
-"""Environment variable with the command that submissions are handed to, as a JSON list."""
+"""Environment variable with the command that receives submissions, as a JSON list."""
 HOLD_VARIABLE = "RAGMETER_HOLD"
-"""Environment variable that is set if submissions wait for approval."""
+"""Environment variable that is set if submissions require approval."""
 OWNER_VARIABLE = "RAGMETER_OWNER"
 """Environment variable with the hash of the owner's token; the server never has the token itself."""
 TOKEN_CHARS = 16
-"""Least length of an owner's token."""
+"""Minimum length of an owner's token."""
 UPLOAD_MIB = 64
-"""Size of a file that is sent in; a bundle may hold more, up to `results.offered.LIMITS`."""
+"""Maximum size of an uploaded file; the content of a bundle may be larger, up to `results.offered.LIMITS`."""
 TIME_S = 900.0
-"""Seconds that the check of a submission may take."""
+"""Maximum seconds for the check of a submission."""
 T = TypeVar("T")
 _PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"
 _ZIP = b"PK"
 _THEIR_MISTAKE = 2
-"""Exit code of `ragmeter` for wrong input; any other code is an error of ours."""
+"""Exit code of `ragmeter` for wrong input; any other code is an internal error."""
 _turn = threading.BoundedSemaphore(1)
-"""One submission is checked at a time: visitors must not fill the machine."""
+"""Lock that allows one check of a submission at a time, so that visitors cannot overload the machine."""
 
 
 def submit_command() -> list[str] | None:
@@ -213,7 +213,7 @@ _PATH = re.compile(r"(?<![\w/:.])(?:/[^\s/:'\"]+){2,}")
 
 
 def _public(text: str | None) -> str | None:
-    """Return a message without the folders of this machine: the last part of a path is enough for a visitor."""
+    """Shorten paths in a message to their last component, so that visitors do not see local folders."""
     return None if text is None else _PATH.sub(lambda match: match[0].rpartition("/")[2], text)
 
 

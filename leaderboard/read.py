@@ -61,7 +61,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 STORE_VARIABLE = "RAGMETER_STORE"
 EXPERIMENT_VARIABLE = "RAGMETER_EXPERIMENT"
-"""Environment variable: the experiment that pages open with (`ragmeter leaderboard --experiment NAME`)."""
+"""Environment variable of the experiment that pages open with (`ragmeter leaderboard --experiment NAME`)."""
 DEFAULT_FOLDER = "ragmeter-store"
 DEPTH = 20
 """Ranks of evidence shown."""
@@ -76,7 +76,7 @@ class Source:
 
 
 REST_S = 10.0
-"""Seconds for which pages show a changed store before they look for the next change: a run writes ten times a second."""
+"""Seconds between two checks for changes of the store, because a run writes ten times a second."""
 _adopted: dict[str, tuple[Source, float]] = {}
 
 
@@ -297,10 +297,10 @@ def styled_experiments(at: Source) -> list[str]:
     """List the experiments with candidates of one base in several styles that have a gap or a curve, newest first."""
     results = []
     for row in experiments(at):
-        alike: dict[object, list[RunRow]] = {}
+        by_data: dict[object, list[RunRow]] = {}
         for run in (run for group in run_groups(at, row.name) for run in group):
-            alike.setdefault((run.styled.base, run.setting, run.seed), []).append(run)
-        if any(_has_styles(runs) for runs in alike.values()):
+            by_data.setdefault((run.styled.base, run.setting, run.seed), []).append(run)
+        if any(_has_styles(runs) for runs in by_data.values()):
             results.append(row.name)
     return results
 
@@ -387,9 +387,9 @@ def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _folded(at: Source, experiment: str | None) -> Folded:
-    """Return an experiment's rows: all repeats of a method are one, within an experiment also all its seeds.
+    """Fold an experiment's rows: all repeats of a method are one row, within an experiment also all seeds.
 
-    Over experiments seeds are not: trainings of other options may bear the same name there.
+    Across experiments seeds stay separate, because trainings with other options may have the same name there.
     """
     ids, store = _ids(at, experiment), store_of(at)
     costs, violations = queries.costs(store, ids), invariants.violations(store, ids)
@@ -427,7 +427,7 @@ def entrants(at: Source, experiment: str | None, setting: str, family: str, meas
 
 @st.cache_resource(show_spinner=False, max_entries=2)
 def _figures_kept(folder: str) -> dict[bytes, Figures]:
-    """Return figures of this store by what they were computed from, the newest last: most stay the same when a run writes."""
+    """Cache figures of this store by their inputs, newest last; most stay the same when a run writes."""
     return {}
 
 
@@ -451,7 +451,7 @@ def _figures(at: Source, experiment: str | None, setting: str, family: str, meas
 
 @dataclass(frozen=True)
 class _Field:
-    """Methods and columns that remain after filtering, ranked."""
+    """Filtered and ranked methods and columns."""
 
     columns: list[Column]
     rows: list[System]

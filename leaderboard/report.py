@@ -45,7 +45,7 @@ from results.store.store import Store
 FORMAT = "ragmeter-board"
 VERSION = 2
 MOST_APART, DEPTH = 5, 20
-"""Questions shown per board, and ranks of their evidence."""
+"""Questions per board, and ranks of their evidence."""
 
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def _head(experiment: str, results: Sequence[Board], now: datetime) -> Node:
 
 
 def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the parts of a board: trees that a page draws too, and one sortable table."""
+    """Yield the parts of a board: trees like those of pages, and one sortable table."""
     if not board.metrics:
         return
     focus = _focus(board, definitions, card)
@@ -274,7 +274,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
 
 
 def _informative(store: Store, board: Board, focus: str, definitions: Definitions) -> Iterator[Node]:
-    """Yield the questions on which the best method and the reference, or the next best, differ most."""
+    """Yield the questions with the largest difference between the best method and the reference, or the next best."""
     order = Order("rank", False)
     able = [row.run for row in board_table.ordered(board, focus, order, definitions) if focus in row.cells and not row.cells[focus].apart]
     able = [item for item in able if item.kind != "control"]
@@ -371,6 +371,6 @@ def sortable_matrix(whole: Export) -> dict[str, Any]:
 
 
 def _find_table(tree: list[Any]) -> list[Any]:
-    """Return caption, head and body of the table in a tree."""
+    """Return caption, header and body of the table in a tree."""
     children: list[Any] = tree[2][0][2]
     return children

@@ -66,7 +66,7 @@ def custom_properties() -> str:
 
 _STDERR = 2
 _STOP_S = 5.0
-"""Seconds that the server has for ending by itself."""
+"""Seconds in which the server must end by itself."""
 
 
 def serve(
@@ -181,7 +181,7 @@ def require_free(host: str, port: int) -> None:
 def _environment(
     store_folder: Path, submit: Sequence[str] | None = None, experiment: str | None = None, *, hold: bool = False, owner: str | None = None
 ) -> dict[str, str]:
-    """Return our own without its keys, with the store's folder, and with the packages found wherever the server is started."""
+    """Return the environment without keys, with the store's folder, and with the packages importable from any working directory."""
     ours = str(Path(__file__).resolve().parent.parent)
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Pages ask no model: what the server does not have it cannot give away.
@@ -197,7 +197,7 @@ def _environment(
 
 @contextmanager
 def _ended_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """End the child when the block is left, and also when this process is asked to terminate."""
+    """End the child process when the block ends, also if this process is terminated."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

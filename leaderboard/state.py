@@ -20,14 +20,14 @@ _VIEW = "view"
 _SHARED = ("experiment", "board", "metric", "reference", "runs")
 """Parameters that pages share."""
 _LINKED = ("board", "metric", "question", "failures")
-"""Parameters that an element may set on the page that it opens, besides its own."""
+"""Parameters that an element may set on the page that it opens, in addition to its own."""
 _LONGEST = 8000
-"""Characters of a parameter that are looked at."""
+"""Maximum characters of a parameter that are read."""
 _MISSES, _REPORTED, _SEEN, _OPENED, _LED = "misses", "reported", "seen", "opened", "led"
 _SHORT = re.compile(r"[\w.-]+(?=[(#])")
 """Pattern of an id without parameters and version."""
 _NOTHING = ("", "-", "*", "any")
-"""Defaults that choose nothing, or everything."""
+"""Defaults that select nothing, or everything."""
 _NO_PAGES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -151,7 +151,7 @@ def _here() -> str:
 
 
 def _seen() -> set[str]:
-    """Return addresses at which this session has been."""
+    """Return the addresses that this session has visited."""
     return st.session_state.setdefault(_SEEN, set())
 
 

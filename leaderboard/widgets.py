@@ -56,8 +56,9 @@ STYLE = (
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""For Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets are in a row. Selected values would be
-white on our light blue in dark mode."""
+"""Styles for Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets share a row. Selected values would
+otherwise be white on light blue in dark mode.
+"""
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
@@ -293,7 +294,7 @@ def experiment_of(at: Source) -> str | None:
 
 
 def _experiments(at: Source) -> tuple[list[str], str]:
-    """Return what can be chosen, and what pages open with."""
+    """Return the experiments to choose from, and the initial one."""
     return [*read.ordered_experiments(at), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
@@ -430,7 +431,7 @@ def _encoded(text: Callable[[], str]) -> Callable[[], bytes]:
 
 
 def _png(name: str, svg: Callable[[], str], key: str) -> None:
-    """Add a button that makes the browser draw the picture, with its own fonts for every script."""
+    """Draw a button for which the browser renders the picture, with its own fonts for every script."""
 
     def asked() -> None:
         st.session_state[f"asked-{key}"] = True

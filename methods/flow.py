@@ -234,7 +234,7 @@ class Batcher(Generic[In, Out]):
             return results
         except ContractError as error:
             return [error] * len(items)
-        except BaseException as error:  # whatever it is, somebody waits for it
+        except BaseException as error:  # any exception must reach the waiting task
             if len(items) == 1 or isinstance(error, UserError | MemoryError):
                 return [error] * len(items)
             return [self._results([item])[0] for item in items]
@@ -483,13 +483,13 @@ def _batch(role: Any, work: Callable[..., Any], own: int, items: list[tuple[Any,
     waiting = list(range(len(items)))
     while waiting:
         further = items[waiting[0]][own:]
-        alike = [number for number in waiting if items[number][own:] == further]
-        waiting = [number for number in waiting if number not in alike]
-        columns = zip(*(items[number][:own] for number in alike), strict=True)
+        batch = [number for number in waiting if items[number][own:] == further]
+        waiting = [number for number in waiting if number not in batch]
+        columns = zip(*(items[number][:own] for number in batch), strict=True)
         made = list(work(*map(list, columns), *further))
-        if len(made) != len(alike):
-            raise ContractError(f"{type(role).__name__} gave {len(made)} results to {len(alike)} queries")
-        for number, result in zip(alike, made, strict=True):
+        if len(made) != len(batch):
+            raise ContractError(f"{type(role).__name__} gave {len(made)} results to {len(batch)} queries")
+        for number, result in zip(batch, made, strict=True):
             results[number] = matched(result, items[number][0], role)
     return results
 

@@ -82,7 +82,7 @@ def _check_kind(choice: RetrieverChoice) -> RetrieverChoice:
 RetrieverPart = Annotated[
     RetrieverChoice, BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value), AfterValidator(_check_kind)
 ]
-"""Type of an option that names a retriever; a bare name stands for `{id: …}`."""
+"""Type of an option that names a retriever; a name without options is short for `{id: …}`."""
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
@@ -464,8 +464,8 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         if done.scripted:
             prediction = replace(prediction, notes={**prediction.notes, SCRIPTED: done.scripted})
         if done.endpoints:
-            stated = [{name: value for name, value in zip(_STATED, values, strict=True) if value} for values in sorted(done.endpoints)]
-            prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: stated})
+            endpoints = [{name: value for name, value in zip(_STATED, values, strict=True) if value} for values in sorted(done.endpoints)]
+            prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: endpoints})
         if spending := {name: number for name in ("cached_tokens", "unpriced") if (number := getattr(done, name))}:
             prediction = replace(prediction, notes={**prediction.notes, SPENDING: spending})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])

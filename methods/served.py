@@ -227,16 +227,16 @@ class ServedModel:
         reply = await self._chat.resume(ids, fields, shown=str(self.tokenizer.decode(list(ids))), step=step)
         if reply.failed is not None:
             return Written(Generation("", reply.prompt_tokens, 0, reply.seconds, False), (), {}, reply.usage, reply.failed)
-        stated = reply.logprobs
-        if stated is None or not stated.tokens or not all(token.startswith(_ID) for token in (*stated.tokens, *stated.last)):
+        logprobs = reply.logprobs
+        if logprobs is None or not logprobs.tokens or not all(token.startswith(_ID) for token in (*logprobs.tokens, *logprobs.last)):
             raise self._silent()
-        sent = [int(token.removeprefix(_ID)) for token in stated.tokens]
+        sent = [int(token.removeprefix(_ID)) for token in logprobs.tokens]
         ends = self._special & {sent[-1]} if reply.finish_reason == "stop" else set()
         text, tokens, _ = self._text.read(sent, list(ends), stop)
-        values = tuple(value for value in stated.values[: len(tokens)] if value is not None)
-        if len(values) < len(tokens) or (top and not stated.last):
+        values = tuple(value for value in logprobs.values[: len(tokens)] if value is not None)
+        if len(values) < len(tokens) or (top and not logprobs.last):
             raise self._silent()
-        last = {int(token.removeprefix(_ID)): value for token, value in stated.last.items()} if len(tokens) == len(sent) else {}
+        last = {int(token.removeprefix(_ID)): value for token, value in logprobs.last.items()} if len(tokens) == len(sent) else {}
         ended = reply.finish_reason == "stop"
         made = Generation(text, reply.prompt_tokens, len(sent), reply.seconds, ended, tuple(tokens))
         return Written(made, values, last, reply.usage)
@@ -258,21 +258,21 @@ class ServedModel:
 
         def of_target(completion: Completion) -> Completion:
             """Keep the target's log-probabilities if the tokens are those that were sent; a prompt's fill the cache."""
-            stated = completion.logprobs
-            if stated is None or stated.tokens[: len(named)] != named:
+            logprobs = completion.logprobs
+            if logprobs is None or logprobs.tokens[: len(named)] != named:
                 return completion
             own = slice(len(ids), len(named))
-            return replace(completion, text="", logprobs=Logprobs(stated.tokens[own], stated.values[own], {}))
+            return replace(completion, text="", logprobs=Logprobs(logprobs.tokens[own], logprobs.values[own], {}))
 
         reply = await self._chat.resume(sent, fields, shown=str(self.tokenizer.decode(sent)), step=step, keep=of_target)
         if reply.failed is not None:
             return Scored((), reply.usage, reply.failed)
-        stated = reply.logprobs
-        if stated is None or not stated.tokens or not all(token.startswith(_ID) for token in stated.tokens):
+        logprobs = reply.logprobs
+        if logprobs is None or not logprobs.tokens or not all(token.startswith(_ID) for token in logprobs.tokens):
             raise self._silent()
-        if stated.tokens != named[len(ids) :]:
+        if logprobs.tokens != named[len(ids) :]:
             raise self._silent("of the tokens that were sent")
-        values = tuple(value for value in stated.values if value is not None)
+        values = tuple(value for value in logprobs.values if value is not None)
         if len(values) < len(target):
             raise self._silent("of every token of the text to score")
         return Scored(values, reply.usage)

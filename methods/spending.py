@@ -53,8 +53,8 @@ class Limits(FrozenModel):
 
     def options(self) -> list[str]:
         """Return the limits as command-line arguments, such as `["--max-usd", "5"]`."""
-        stated = [(name, value) for name, value in self if value is not None]
-        return [part for name, value in stated for part in (f"--{name.replace('_', '-')}", f"{value:.15g}")]
+        configured = [(name, value) for name, value in self if value is not None]
+        return [part for name, value in configured for part in (f"--{name.replace('_', '-')}", f"{value:.15g}")]
 
 
 NO_LIMITS = Limits()

@@ -22,8 +22,8 @@ _BESIDE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _PACKAGES = ("benchmarks", "methods", "judges", "results", "leaderboard")
 
 
-class _Beside:
-    """Finds our packages of common names next to this one, whatever folder of such a name the import path holds."""
+class _Finder:
+    """Import finder for ragmeter's packages with common names, which prefers the folder of this one on any import path."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -37,7 +37,7 @@ class _Beside:
 
 
 def _refuse_others() -> None:
-    """Refuse foreign packages with our names: later imports would use them instead of ours."""
+    """Refuse other packages with the names of ragmeter's, because later imports would use them instead."""
     for name in _PACKAGES:
         if (other := sys.modules.get(name)) is None:
             continue
@@ -54,7 +54,7 @@ def _refuse_others() -> None:
 
 
 _refuse_others()
-sys.meta_path.insert(0, _Beside)
+sys.meta_path.insert(0, _Finder)
 
 _HOME = {
     "run": "ragmeter.api",

@@ -191,9 +191,9 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
 
 
 DICTIONARY = "the dictionary"
-"""Name in messages of an experiment that was passed as an object."""
+"""Name in messages for an experiment that is passed as an object."""
 TEXT_WIDTH = 160
-"""Columns of the tables as text."""
+"""Number of columns of text tables."""
 
 # In a notebook without ipywidgets, libraries warn that they cannot draw progress bars, which are not needed.
 warnings.filterwarnings("ignore", message="IProgress not found")
@@ -273,7 +273,7 @@ class Results:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; texts of methods, data sets and errors are escaped."""
+        """Return the HTML for notebooks; texts of methods, datasets and errors are escaped."""
         known = headlines(self.verdicts)
         parts = [html(line) for line in known if line.main.place.suite]
         for board in self.boards:
@@ -399,7 +399,7 @@ def _results(store: Store, experiment: str | None, *, metrics: Sequence[str] | N
 
 
 def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, profile: str | None, store: Path) -> Experiment:
-    """Return whatever names an experiment, read and validated."""
+    """Load and validate an experiment, given in any supported form."""
     if isinstance(value, Experiment):
         if profile is not None and profile != value.profile:
             raise UserError(
@@ -431,7 +431,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
 
 
 def _without_line(where: str | None) -> str | None:
-    """Return the place in a dictionary, which has keys and no lines."""
+    """Return the path within a dictionary, which has keys and no lines."""
     return where and re.sub(rf"^{DICTIONARY}:\d+", DICTIONARY, where)
 
 
@@ -529,7 +529,7 @@ class Compared:
         return self._sentence()
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; names are escaped."""
+        """Return the HTML for notebooks; names are escaped."""
         rows = [
             (self.a.path, plus_minus(self.first.value, self.first.low, self.first.high, scale=self.scale)),
             (self.b.path, plus_minus(self.second.value, self.second.low, self.second.high, scale=self.scale)),
@@ -601,7 +601,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
 
 
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
-    """Return the number that was asked for; without a name, the first that both runs have."""
+    """Return the requested number; without a name, the first that both runs have."""
     if not numbers:
         raise UserError("neither run has been scored yet", code="runs-not-scored", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:

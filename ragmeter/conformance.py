@@ -39,10 +39,10 @@ QUESTIONS = 12
 GRAPH_SIZE = 60
 """Number of triples in the graph of a question; the corpus consists of the triples of these graphs."""
 ALONE = 4
-"""Number of questions with a corpus of only their candidates: each needs an index."""
+"""Number of questions with a corpus of only their candidates, because each requires an index."""
 SEED = 7
 SCORE_TOLERANCE = 1e-5
-"""Relative; scores may differ by float noise between batches, the order may not."""
+"""Relative tolerance of scores, which may differ by float noise between batches; the order may not."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _graphs() -> Benchmark:
 
 
 def _complete(component: Component) -> Method:
-    """Return the method on its own, or inside the plainest pipeline that it fits in."""
+    """Return the method on its own, or in the simplest pipeline with it."""
     services = Services(seed=SEED)
     kind = component.entry.kind
     if kind in {"method", "control"}:
@@ -162,7 +162,7 @@ def _complete(component: Component) -> Method:
 
 
 def _reader_of(component: Component) -> Component:
-    """Return the default reader; of a compressor into vectors the one that reads them, with the same model."""
+    """Return the default reader; for a compressor into vectors the one for them, with the same model."""
     memory = component.entry.memory
     if memory is None:
         return Component.of("extractive")
@@ -285,7 +285,7 @@ def check_settings(benchmark: Benchmark) -> list[Check]:
 
 
 def _leaks(question: Question) -> bool:
-    """Return whether a query says more than its fields may: another type, or gold spelled out in its ids."""
+    """Return whether a query contains more than its fields allow: another type, or gold in its ids."""
     query = question.query()
     if type(query) is not Query:
         return True
@@ -295,7 +295,7 @@ def _leaks(question: Question) -> bool:
 
 
 def _gold_first(benchmark: Benchmark) -> tuple[bool, str]:
-    """Return whether the order of candidates gives the gold away: the positives stand first in nearly all questions."""
+    """Return whether the order of candidates reveals the gold: positives come first in nearly all questions."""
     listed = [q for q in benchmark.questions if q.candidates and q.evidence and len(q.candidates) > len(q.evidence)]
     first = sum(set(q.candidates[: len(q.evidence)]) == set(q.evidence) for q in listed if q.candidates)
     suspicious = len(listed) >= 20 and first > 0.8 * len(listed)
@@ -323,7 +323,7 @@ def gold_prediction(question: Question) -> Prediction:
 
 
 def _official(benchmark: Benchmark) -> list[Check]:
-    """Return official metrics over gold predictions give their maximum on every scorable question."""
+    """Check that official metrics over gold predictions have their maximum on every scorable question."""
     metrics = [parse_metric(name) for name in benchmark.card.metrics_of(benchmark.reference.subset)]
     predictions = [gold_prediction(question) for question in benchmark.questions]
 
@@ -337,8 +337,8 @@ def _official(benchmark: Benchmark) -> list[Check]:
         if not name.startswith("has_answer"):
             return True
         # Positives that were annotated by hand need not hold the answer's words.
-        held = (identifier for identifier in question.evidence if identifier in benchmark.corpus)
-        return any(has_answer(passage(identifier).text, question.golds) for identifier in held)
+        present = (identifier for identifier in question.evidence if identifier in benchmark.corpus)
+        return any(has_answer(passage(identifier).text, question.golds) for identifier in present)
 
     checks = []
     for name, values in score(benchmark.questions, predictions, metrics, passage).items():

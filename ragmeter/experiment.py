@@ -51,7 +51,7 @@ def candidate_retriever(setting: Setting) -> Component | None:
 
 
 def _find_component(name: str, where: str | None = None) -> Component:
-    """Return a retriever, with a preset's options if one is in brackets.
+    """Return a retriever, with the options of a preset in brackets.
 
     Raises:
         UserError: There is no such method or preset.
@@ -218,7 +218,7 @@ class BenchmarkPlan:
     setting: Setting
     limit: int | None
     where: str | None = None
-    """File and line of the setting, or of the benchmark if it names none."""
+    """File and line of the setting, or of the benchmark if it has none."""
     cluster: str | None = None
     cluster_at: str | None = None
     """Cluster field that the file declares, with its line."""
@@ -235,9 +235,9 @@ class MethodPlan:
     revision: str | Probe | None = None
     """Revision of the deployment that the method calls; None if the experiment declares none."""
     at: tuple[str | int, ...] = ()
-    """Its place in the file."""
+    """Its position in the file."""
     repeat: int = 0
-    """Count the earlier answers to the same questions."""
+    """Number of earlier answers to the same questions."""
 
     @property
     def kind(self) -> str:
@@ -398,7 +398,7 @@ def place_of_data(experiment: Experiment, index: int) -> str:
 
 
 def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
-    """Return what a file says, and the file with its grids expanded."""
+    """Return the validated content of a file, and the file with its grids expanded."""
     source = addressed(expand(source) if GRID in source.text else source)
     try:
         return ExperimentSpec.model_validate(source.value), source
@@ -465,7 +465,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
 
 
 def _check_positive_controls(spec: ExperimentSpec, methods: Sequence[MethodPlan], source: Source, reference: str | None) -> None:
-    """Refuse positive controls that are not rows, see the gold, or are what others are compared with."""
+    """Refuse positive controls that are not rows, that see the gold, or that are the reference."""
     rows = {base_name(method.name): method for method in methods}
     for index, name in enumerate(spec.positive_controls):
         where = source.where(("positive_controls", index))
@@ -482,7 +482,7 @@ def _check_positive_controls(spec: ExperimentSpec, methods: Sequence[MethodPlan]
 
 
 def _row(name: str | None, methods: Sequence[MethodPlan], where: str) -> str | None:
-    """Return the row that a name means: the one with this name, else the only one of the method with this id.
+    """Return the row with this name, else the only one of the method with this id.
 
     Raises:
         UserError: There is no such row, or several rows are of this method.
@@ -521,7 +521,7 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
 
 
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:
-    """Yield the method; one for each seed of the trainings that it uses, if they have several."""
+    """Yield the method, or one per seed if the trainings that it uses have several."""
     at = ("methods", index)
     # A dump of a probe lacks its request headers.
     options = spec.model_dump(exclude={"revision", "repeats"})

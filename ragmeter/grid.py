@@ -28,7 +28,7 @@ GRID = "grid"
 GRID_DESCRIPTION = "axes of this row: their values, or names of axes of the file; one row per combination, `$axis` in it"
 LISTS = ("benchmarks", "methods", "trainings", "judges")
 MOST_ROWS = 1_000
-"""Rows that one grid may make."""
+"""Maximum number of rows from one grid."""
 _EXAMPLE = "grid: {k: [5, 10]}, and `$k` in the row"
 Axes = Mapping[str, Path]
 """Location of each axis' values in the file."""
@@ -70,7 +70,7 @@ def expand(source: Source) -> Source:
 
 
 def _expand_row(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[str, Any, dict[Path, int]]]:
-    """Yield what a row's place is called, the row, and lines of values that come from its grid."""
+    """Yield the name of a row's position, the row, and the lines of values from its grid."""
     if not isinstance(row, Mapping) or GRID not in row:
         yield "", row, {}
         return
@@ -118,7 +118,7 @@ def _chosen(source: Source, at: Path, row: Mapping[str, Any], shared: Axes) -> A
 
 
 def _axes(source: Source, at: Path) -> Axes:
-    """Return where the values of each axis of a grid are, checked."""
+    """Return the checked locations of the values of each axis of a grid."""
     grid = _at(source.value, at)
     if not isinstance(grid, Mapping) or not grid:
         raise UserError(

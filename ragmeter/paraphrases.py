@@ -16,9 +16,9 @@ from benchmarks.registry import Benchmark, DataReference, load
 from results.store.checkpoints import Checkpoint, references_of
 
 THRESHOLD = 0.9
-"""Cosine from which a pair is shown; chosen for encoders of sentences such as all-MiniLM-L6-v2."""
+"""Minimum cosine similarity of a reported pair; chosen for sentence encoders such as all-MiniLM-L6-v2."""
 MOST_WORDS = 64
-"""Longer texts of training files are passages rather than questions."""
+"""Maximum words of a question; longer texts of training files are passages."""
 _BLOCK = 4096
 
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]

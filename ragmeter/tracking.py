@@ -22,7 +22,7 @@ from results.store.store import Store
 
 TABLE, NOTES = "table.csv", "notes.txt"
 _LONGEST = 500
-"""Characters of a parameter that every tracker takes."""
+"""Maximum characters of a parameter in all trackers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def log(store: Store, boards: Sequence[Board], to: str, project: str) -> list[st
             send(item, project)
         except (MissingPackage, KeyboardInterrupt):
             raise
-        except BaseException as error:  # trackers raise whatever they like, SystemExit among it
+        except BaseException as error:  # trackers may raise anything, even SystemExit
             raise Broke(
                 f"{to} failed at {item.name}: {type(error).__name__}: {error}",
                 code="tracker-failed",
@@ -129,7 +129,7 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _names(metrics: Sequence[str]) -> dict[str, str]:
-    """Return names that every tracker takes, different for different metrics."""
+    """Return distinct metric names that are valid in all trackers."""
     names: dict[str, str] = {}
     for metric in metrics:
         short = re.sub(r"[^A-Za-z0-9_.-]+", "_", metric).strip("_")

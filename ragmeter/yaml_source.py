@@ -83,7 +83,7 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
 
 
 def _most_specific(error: ValidationError) -> Any:
-    """Return the error to report; where a name or a mapping may stand and a mapping does, what is wrong in the mapping."""
+    """Return the error to report; for a mapping where a name is also allowed, the error within the mapping."""
     first = first_error(error)
     if first["type"] == "string_type" and isinstance(first.get("input"), Mapping):
         at = first["loc"][:-1]
@@ -93,7 +93,7 @@ def _most_specific(error: ValidationError) -> Any:
 
 
 _PLAIN = re.compile(r"'([\w./@()=-]+)'")
-"""A text as an error repeats it that can be in YAML as it is."""
+"""Pattern of a text that an error can repeat as plain YAML."""
 _LISTS = ("list_type", "tuple_type")
 _MAPPINGS = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
 _BOUNDS = {
@@ -105,7 +105,7 @@ _BOUNDS = {
 
 
 def _remedy(first: Any, model: type[BaseModel], path: Path, value: str) -> str | None:
-    """Return what to write in place of a wrong value; None if nothing is known of the key."""
+    """Return a replacement for a wrong value; None for an unknown key."""
     kind, context = first["type"], first.get("ctx", {})
     named = next((position for position in reversed(range(len(path))) if isinstance(path[position], str)), None)
     if named is None:
@@ -141,17 +141,17 @@ def _last(path: Path) -> str:
 
 
 def _is_tag(part: str | int) -> bool:
-    """Return Pydantic puts the tried branch of a union into the path; those are types, not keys."""
+    """Return whether a path component is a union branch: pydantic puts the tried branch into the path, which is not a key."""
     return isinstance(part, str) and (part in {"str", "int", "float", "bool"} or part[:1].isupper() or "[" in part)
 
 
 def _keys(model: type[BaseModel], path: Path) -> list[str]:
-    """Return keys that a model accepts at a path."""
+    """Return the keys that a model accepts at a path."""
     return list(_fields(model, path))
 
 
 def _meaning(model: type[BaseModel], path: Path) -> str:
-    """Return what a model says of the key at a path, in parentheses; nothing if it says nothing."""
+    """Return a model's description of the key at a path in parentheses, or ""."""
     field = _fields(model, path[:-1]).get(str(path[-1]))
     return f" ({field.description})" if field is not None and field.description else ""
 

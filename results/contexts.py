@@ -30,15 +30,15 @@ from methods.api import Evidence, Prediction
 from methods.record import Shown
 
 RUN = 5
-"""Words of a run that is compared."""
+"""Words per run in comparisons."""
 SHARE = 0.8
-"""Share of the shorter text's runs that the longer one must hold."""
+"""Minimum share of the shorter text's runs that the longer one contains."""
 LEAST = 8
-"""Words of the shortest text that is found inside another one; shorter texts must be equal."""
+"""Minimum words of a text that is found inside another one; shorter texts must be equal."""
 MOST = 10
-"""Passages that one context can match, those with the most in common."""
+"""Maximum passages per context, those with the most common runs."""
 LARGEST = 50_000_000
-"""Words of the largest corpus that is searched, 600 MB as an index."""
+"""Words of the largest searched corpus, 600 MB as an index."""
 
 # Scripts without spaces: each character is a word.
 _WORD = re.compile(
@@ -53,7 +53,7 @@ def words(text: str) -> list[str]:
 
 
 def _runs(tokens: Sequence[str]) -> NDArray[np.uint64]:
-    """Return a hash of each run of `RUN` words, in order."""
+    """Hash each run of `RUN` words, in order."""
     if len(tokens) < RUN:
         return np.empty(0, np.uint64)
     codes = np.fromiter((hash(token) & 0xFFFFFFFFFFFFFFFF for token in tokens), np.uint64, len(tokens))
@@ -124,13 +124,13 @@ class TextIndex:
             return tuple(equal)
         rows = np.concatenate([self._rows[begins[run] : ends[run]] for run in met])
         starts = np.repeat(first[met], counts[met])
-        held, inverse, shared = np.unique(rows, return_inverse=True, return_counts=True)
-        place = np.full(held.size, len(tokens))
+        texts, inverse, shared = np.unique(rows, return_inverse=True, return_counts=True)
+        place = np.full(texts.size, len(tokens))
         np.minimum.at(place, inverse, starts)
-        enough = np.flatnonzero(shared >= SHARE * np.minimum(self._lengths[held], runs.size) - 1e-9)
+        enough = np.flatnonzero(shared >= SHARE * np.minimum(self._lengths[texts], runs.size) - 1e-9)
         best = enough[np.argsort(-shared[enough], kind="stable")][:MOST]
         ordered = best[np.argsort(place[best], kind="stable")]
-        return tuple(dict.fromkeys([*equal, *(self._ids[held[at]] for at in ordered)]))
+        return tuple(dict.fromkeys([*equal, *(self._ids[texts[at]] for at in ordered)]))
 
 
 class Matcher:
@@ -164,7 +164,7 @@ class Matcher:
 
 
 def _ranked(contexts: Sequence[Shown]) -> tuple[Evidence, ...]:
-    """Return the passages of contexts in their order, each at its first mention; scores fall with the rank."""
+    """Return the passages of contexts in order of first occurrence; scores decrease with the rank."""
     ids = dict.fromkeys(name for item in contexts for name in (item.matched or (outside(item).id,)))
     return tuple(Evidence(name, 1 / rank) for rank, name in enumerate(ids, 1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 JSONL = "jsonl"
-"""The format of submissions' rows, which predictions have unless a command names another."""
+"""Row format of submissions, and default format of predictions."""
 PREDICTIONS = (
     JSONL,
     "hotpotqa",
@@ -25,16 +25,16 @@ PREDICTIONS = (
     "ragas",
     "promptfoo",
 )
-"""Formats that predictions may come in; `results.formats.outputs` reads them."""
+"""Formats of predictions, which `results.formats.outputs` reads."""
 TABLES = ("csv", "markdown", "latex")
-"""Formats that tables are written in, next to text and JSON."""
+"""Table formats besides text and JSON."""
 WIDE = ("csv-wide", "latex-wide")
 """Formats with all benchmarks side by side in one table."""
 PARQUET = "parquet"
 TRACKERS = ("wandb", "mlflow")
 """Experiment trackers that results are logged to."""
 POWER = 0.8
-"""Probability of showing a difference that is there, unless a command names another."""
+"""Default probability of detecting a true difference."""
 
 
 MIB = 2**20

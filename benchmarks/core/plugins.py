@@ -46,9 +46,9 @@ def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Optio
     parameter = inspect.signature(factory).parameters.get("config")
     hint = parameter.annotation if parameter else None
     if isinstance(hint, str):
-        stated = SimpleNamespace(__annotations__={"config": hint})
+        annotated = SimpleNamespace(__annotations__={"config": hint})
         try:
-            hint = get_type_hints(stated, vars(sys.modules[factory.__module__]))["config"]
+            hint = get_type_hints(annotated, vars(sys.modules[factory.__module__]))["config"]
         except NameError as error:
             where = f"{factory.__module__}.{factory.__qualname__}"
             remedy = "state the class of the options: @register(…, config=…)"

@@ -21,7 +21,7 @@ from benchmarks.core.files import cache_home, whole_text
 from benchmarks.core.fingerprint import LENGTH, fingerprint
 
 PLAIN, DOCUMENTED, SOURCE = 0, 1, 2
-"""Levels of what a file's hash covers: statements only; also docstrings; every byte."""
+"""Levels of a file's hash: only statements; also docstrings; every byte."""
 
 _READ_DOCSTRINGS = frozenset({"__doc__", "getdoc", "BaseModel", "use_attribute_docstrings"})
 _READ_SOURCE = frozenset({"getsource", "getsourcelines"})
@@ -232,7 +232,7 @@ class Syntaxes:
 
     def __init__(self, place: Path) -> None:
         self._file: Path | None = None
-        with suppress(RuntimeError):  # nobody's home is known
+        with suppress(RuntimeError):  # no home folder is known
             self._file = cache_home() / "code" / f"{fingerprint(_FORM, str(place))}.json"
         self._kept: dict[str, Any] | None = None
         self._new: dict[str, Any] = {}

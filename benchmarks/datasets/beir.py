@@ -192,15 +192,15 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
         raise UserError("path and hub cannot be combined", code="path-and-hub", where="hub", try_this="leave out one of them")
     place, skipped = _Place(reference, config), list[SkippedRecord]()
     paths = place.files("queries")
-    ids, stated = QuestionIds(paths), list[_Asked]()
+    ids, asked_questions = QuestionIds(paths), list[_Asked]()
     for item in read_records(paths, _question, skip_bad=config.skip_bad, skipped=skipped):
         ids.add(item.id, item.record)
-        stated.append(item)
+        asked_questions.append(item)
     counts: Counter[str] = Counter()
-    judged = _judgments(place, stated, counts)
+    judged = _judgments(place, asked_questions, counts)
     corpus = _corpus(place, skipped)
     questions = []
-    for item in stated:
+    for item in asked_questions:
         if item.id in judged:
             question = resolved(Question(item.id, item.text, ()), judged[item.id], corpus, counts)
             questions.append(_excluding(question, item.excluded, corpus, config.ignore_identical_ids, counts))
@@ -235,14 +235,14 @@ def _identifier(record: Record, name: str) -> str:
     return str(value) if type(value) is int else record.nonblank(name)
 
 
-def _judgments(place: _Place, stated: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:
-    if any(item.grades is not None for item in stated):
-        return {item.id: item.grades for item in stated if item.grades is not None}
+def _judgments(place: _Place, asked_questions: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:
+    if any(item.grades is not None for item in asked_questions):
+        return {item.id: item.grades for item in asked_questions if item.grades is not None}
     judged: dict[str, dict[str, float]] = {}
     for path in place.files("qrels"):
         for question, grades in read_table(path, "qrels").values.items():
             judged.setdefault(question, {}).update(grades)
-    known = {item.id for item in stated}
+    known = {item.id for item in asked_questions}
     counts["questions_without_judgments"] = len(known - judged.keys())
     counts["judged_questions_without_text"] = len(judged.keys() - known)
     return judged
@@ -271,16 +271,16 @@ def resolved(question: Question, judged: Mapping[str, float], corpus: Corpus, co
     """
     grades: dict[str, float] = {}
     for native, grade in judged.items():
-        held = corpus.by_native_id(native)
-        counts["positives_absent"] += held is None and grade > 0
-        grades[held or content_id("p", "not in the corpus", native)] = grade
+        known_id = corpus.by_native_id(native)
+        counts["positives_absent"] += known_id is None and grade > 0
+        grades[known_id or content_id("p", "not in the corpus", native)] = grade
     evidence = tuple(name for name, grade in grades.items() if grade > 0)
     counts["questions_without_positives"] += not evidence
     return replace(question, evidence=evidence, grades=grades)
 
 
 def _excluding(question: Question, named: Sequence[str], corpus: Corpus, ignored: bool, counts: Counter[str]) -> Question:
-    excluded = [held for native in named if (held := corpus.by_native_id(native))]
+    excluded = [known_id for native in named if (known_id := corpus.by_native_id(native))]
     counts["excluded_documents"] += len(excluded)
     if own := corpus.by_native_id(question.id):
         counts["identical_ids_ignored" if ignored else "questions_with_own_document"] += 1

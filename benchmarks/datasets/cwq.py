@@ -81,7 +81,7 @@ TOG_CARD = CARD.model_copy(
         "splits": {"test": 3531},
         "settings": ("closed_book",),
         "same_questions": {":test": ("cwq:test",)},
-        "notes": "One answer of each set is kept, so no score here may stand beside one of cwq: the same predictions have a rog_f1 of "
+        "notes": "One answer of each set is kept, so scores are not comparable with those of cwq: the same predictions have a rog_f1 of "
         "53.9 by this file and 60.1 by the whole sets.",
     }
 )

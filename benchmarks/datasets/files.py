@@ -60,7 +60,7 @@ CARD = DatasetCard(
 
 NOTES = {
     "questions_without_answers": "{n} questions have no answer and cannot be scored by their answer",
-    "blank_answers": "{n} blank answers beside others were left out",
+    "blank_answers": "{n} blank answers were dropped in favor of other answers",
     "numeric_answers": "{n} answers are numbers: 1.0 may also be answered as 1",
     "questions_without_gold": "{n} questions name no gold evidence: retrieval metrics leave them out",
     "documents_repeated": "{n} documents are there twice, with the same id and text",
@@ -344,8 +344,8 @@ def _add_file(loading: _Loading, path: Path) -> None:
         row = next(rows)
 
         def one(role: str) -> str:
-            held = fields.of(record.fields, role) if role in fields else []
-            return str(held[0]) if held else ""
+            listed = fields.of(record.fields, role) if role in fields else []
+            return str(listed[0]) if listed else ""
 
         for role in ("text", "id"):
             record.require(*(path for path in fields.paths.get(role, ()) if path != ROW and not path.endswith("?") and "[" not in path))
@@ -398,16 +398,16 @@ def _named(value: str | int, own: Sequence[str], item: ParsedQuestion, loading: 
         return (own[value],)
     titles = [passage for passage, (title, text, _) in zip(own, item.passages, strict=True) if value in (title, text)]
     try:
-        held = tuple(titles) or loading.library.named(value)
+        matches = tuple(titles) or loading.library.named(value)
     except UserError as error:
         raise item.record.problem(error.what, "evidence", "the document's path in the folder") from None
-    if not held and loading.built is not None and (passage := loading.built.by_native_id(value)) is not None:
-        held = (passage,)
-    if not held:
+    if not matches and loading.built is not None and (passage := loading.built.by_native_id(value)) is not None:
+        matches = (passage,)
+    if not matches:
         return (_absent(value, loading),)
     loading.matched += 1
-    loading.of_documents += len(held) > 1 and not titles
-    return held
+    loading.of_documents += len(matches) > 1 and not titles
+    return matches
 
 
 def _spans(item: ParsedQuestion, loading: _Loading) -> Iterator[Span]:

@@ -256,7 +256,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
             f"the numbers in this file refer to lines of {lacking}, which does not exist",
             code="missing-line-file",
             where=str(folder),
-            try_this=f"put {lacking} beside {path.name}, as it comes with the data",
+            try_this=f"put {lacking} next to {path.name}; it is part of the data",
         )
     return tuple(results)
 
@@ -609,10 +609,10 @@ def _compiled(
 ) -> tuple[list[Question], Graphs, TripleCorpus]:
     """Load questions and graphs from the cache; convert the files first if needed."""
     hashes = [file_sha256(archive_of(path)[0] if archive_of(path) else path) for path in paths]  # type: ignore[index]
-    beside = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
+    companion_hashes = [file_sha256(path) for path in reader.layout.alongside(paths[0])]
     members = [str(archive_of(path)[1]) if archive_of(path) else "" for path in paths]  # type: ignore[index]
     chosen = [] if reader.only is None else [sorted(reader.only)]
-    key = fingerprint(_VERSION, identity, reader.split, reader.skip_bad, hashes, members, beside, *chosen)
+    key = fingerprint(_VERSION, identity, reader.split, reader.skip_bad, hashes, members, companion_hashes, *chosen)
     folder = cache_folder() / f"{identity[0]}-{reader.split}-{key}"
     _compile(reader, paths, folder)
     card = json.loads((folder / _CARD).read_text("utf-8"))

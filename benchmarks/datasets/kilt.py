@@ -138,7 +138,7 @@ def _question(record: Record, split: str, corpus: Corpus) -> Question:
     if not answers and split != "test":
         raise record.problem(f"there is no answer, as in a test file; this is asked for as {split}", "output", "a list with an answer")
     native = (corpus.by_native_id(page) for page in dict.fromkeys(page for wanted in pages for page in wanted))
-    evidence = tuple(held for held in native if held is not None)
+    evidence = tuple(known for known in native if known is not None)
     metadata: dict[str, Any] = {PAGES: tuple(filter(None, pages))} if any(pages) else {}
     identifier = str(value) if type(value) is int else record.text("id")
     return Question(identifier, record.nonblank("input"), tuple(answers), evidence=evidence, metadata=metadata)

@@ -38,7 +38,7 @@ LISTED = "listed"
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "answers_as_text": "{n} questions have a string instead of a list of answers: each is taken as one answer",
-    "blank_answers": "{n} blank answers beside others were left out of the gold",
+    "blank_answers": "{n} blank answers were dropped from the gold in favor of other answers",
     "questions_with_empty_normal_form": "{n} questions have gold answers that all normalize to nothing: under "
     "LongBench's rules no answer can score on them",
     "documents_of_one_context_id": "{n} documents share their context_id with a different text; each text is a document of its own",

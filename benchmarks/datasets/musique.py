@@ -206,9 +206,9 @@ def numbered_paragraphs(question: Question) -> Mapping[int, tuple[str, bool]] | 
 
     Returns None if the question has no paragraphs of its own.
     """
-    held: Mapping[int, tuple[str, bool]] | None = question.metadata.get(PARAGRAPHS)
-    if held is not None or question.candidates is None:
-        return held
+    numbered: Mapping[int, tuple[str, bool]] | None = question.metadata.get(PARAGRAPHS)
+    if numbered is not None or question.candidates is None:
+        return numbered
     evidence = set(question.evidence or question.metadata.get("partial_evidence", ()))
     return {number: (identifier, identifier in evidence) for number, identifier in enumerate(question.candidates)}
 

@@ -485,9 +485,9 @@ class _Resolve:
     def _find(self, identifier: str, native_id: str, title: str) -> str | None:
         if identifier in self._corpus:
             return identifier
-        held = self._corpus.by_native_id(native_id) if native_id else None
+        match = self._corpus.by_native_id(native_id) if native_id else None
         # Numbers alone would also fit a dump that counts differently.
-        if held is None or self._corpus.get([held])[0].title != title:
+        if match is None or self._corpus.get([match])[0].title != title:
             return None
         self._counts["positives_found_by_native_id"] += 1
-        return held
+        return match

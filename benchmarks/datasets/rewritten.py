@@ -241,5 +241,5 @@ class _Nearest:
         return sum(self._weight(word) * words[word] * (self.K1 + 1) / (words[word] + norm) for word in query_words if word in words)
 
     def _weight(self, word: str) -> float:
-        held = self._holding[word]
-        return math.log(1 + (len(self._ids) - held + 0.5) / (held + 0.5))
+        frequency = self._holding[word]
+        return math.log(1 + (len(self._ids) - frequency + 0.5) / (frequency + 0.5))

@@ -171,7 +171,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
             "the contexts of these queries are not there",
             code="missing-contexts",
             where=str(contexts),
-            try_this="put DOMAIN_unique_contexts.json beside DOMAIN_query.jsonl",
+            try_this="put DOMAIN_unique_contexts.json next to DOMAIN_query.jsonl",
         )
     skipped: list[SkippedRecord] = []
     records = read_records(path, _query, skip_bad=config.skip_bad, skipped=skipped)

@@ -239,12 +239,12 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
     if not names and not listing.whole:
         raise _not_cached(f"{' or '.join(patterns)} of {where}", repository)
     if not names:
-        held = ", ".join(sorted(listing.files)[:12])
+        available = ", ".join(sorted(listing.files)[:12])
         raise UserError(
             f"the repository {repository} has no file {' or '.join(patterns[:_NAMED])}{' …' if len(patterns) > _NAMED else ''}",
             code="unknown-repository-file",
             where=where,
-            try_this=f"it holds {held}" if held else "it is empty at this revision",
+            try_this=f"it holds {available}" if available else "it is empty at this revision",
         )
     missing = missing_shards(names)
     if missing and not listing.whole:

@@ -411,8 +411,8 @@ def _batch_rows(metadata: Any) -> int:
 
 def decoder_of(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
     """Return the function with which `datasets` decodes a stored row; None if no decoding is needed."""
-    stated = (schema.metadata or {}).get(b"huggingface")
-    if stated is None or _types(json.loads(stated)) <= _PLAIN:
+    metadata = (schema.metadata or {}).get(b"huggingface")
+    if metadata is None or _types(json.loads(metadata)) <= _PLAIN:
         return None
     try:
         from datasets import Features
@@ -422,13 +422,13 @@ def decoder_of(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None
     return decode
 
 
-def _types(stated: Any) -> set[str]:
+def _types(metadata: Any) -> set[str]:
     """Return all feature types named in a schema's metadata."""
-    if isinstance(stated, dict):
-        own = {stated["_type"]} if isinstance(stated.get("_type"), str) else set()
-        return own.union(*map(_types, stated.values()))
-    if isinstance(stated, list):
-        return set().union(*map(_types, stated))
+    if isinstance(metadata, dict):
+        own = {metadata["_type"]} if isinstance(metadata.get("_type"), str) else set()
+        return own.union(*map(_types, metadata.values()))
+    if isinstance(metadata, list):
+        return set().union(*map(_types, metadata))
     return set()
 
 

@@ -66,11 +66,11 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
     documents = [path for path in files if path.suffix.lower() in DOCUMENTS]
     ignored.update(path.suffix.lower() or path.name for path in files if path not in documents)
     if not documents:
-        held = ", ".join(f"{number} {ending}" for ending, number in ignored.most_common(5))
+        endings = ", ".join(f"{number} {ending}" for ending, number in ignored.most_common(5))
         raise UserError(
             "this folder contains no documents",
             code="no-documents",
-            where=f"{folder}, which holds {held or 'nothing'}",
+            where=f"{folder}, which holds {endings or 'nothing'}",
             try_this=f"documents are files that end in {', '.join((*PLAIN[:2], *CONVERTED))}",
         )
     for path in documents:
@@ -153,10 +153,10 @@ def _markdown(converter: Any, path: Path, raw: bytes) -> str:
 
 
 def _page(path: Path, raw: bytes) -> str:
-    stated = _CHARSET.search(raw[:4096])
+    declared = _CHARSET.search(raw[:4096])
     with suppress(LookupError, UnicodeDecodeError):
-        if stated:
-            return raw.decode(codecs.lookup(stated[1].decode("ascii")).name)
+        if declared:
+            return raw.decode(codecs.lookup(declared[1].decode("ascii")).name)
     try:
         return read_text(path, page=True)[0]
     except UserError as error:

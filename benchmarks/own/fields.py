@@ -159,33 +159,33 @@ class Fields:
 Given = Mapping[str, str | Sequence[str] | None]
 
 
-def question_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
+def question_fields(records: Sequence[Mapping[str, Any]], configured: Given, where: str) -> Fields:
     """Determine the field mapping for questions: the user's paths, and guesses for the remaining roles.
 
     Args:
         records: The first records of the file.
-        stated: The user's paths by role; None disables guessing for a role.
+        configured: The user's paths by role; None disables guessing for a role.
         where: Name of the file, for messages.
 
     Raises:
         UserError: A role is unknown, a path occurs in no record, or the question field cannot be guessed.
     """
-    fields = _mapping(records, stated, ROLES, _guessed(records, stated), where)
+    fields = _mapping(records, configured, ROLES, _guessed(records, configured), where)
     if "question" not in fields:
         raise _no_field("question", records, where, "fields: {question: NAME}")
     return fields
 
 
-def document_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
+def document_fields(records: Sequence[Mapping[str, Any]], configured: Given, where: str) -> Fields:
     """Determine the field mapping for documents, as `question_fields` does for questions."""
     keys = _keys(records)
-    used = {path for paths in stated.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)}
+    used = {path for paths in configured.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)}
     guesses: dict[str, tuple[str, ...]] = {}
     for role, names in _DOCUMENT_NAMES.items():
-        if role not in stated and (name := _first(keys, names, used)) is not None:
+        if role not in configured and (name := _first(keys, names, used)) is not None:
             used.add(name)
             guesses[role] = (name,)
-    fields = _mapping(records, stated, DOCUMENT_ROLES, guesses, where)
+    fields = _mapping(records, configured, DOCUMENT_ROLES, guesses, where)
     if "text" not in fields:
         raise _no_field("text", records, where, "document_fields: {text: NAME}")
     return fields
@@ -210,10 +210,10 @@ def _keys(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _mapping(
-    records: Sequence[Mapping[str, Any]], stated: Given, roles: Mapping[str, str], guesses: Mapping[str, tuple[str, ...]], where: str
+    records: Sequence[Mapping[str, Any]], configured: Given, roles: Mapping[str, str], guesses: Mapping[str, tuple[str, ...]], where: str
 ) -> Fields:
     paths: dict[str, tuple[str, ...]] = {}
-    for role, named in stated.items():
+    for role, named in configured.items():
         if role not in roles:
             raise unknown_name("role of a field", role, roles, where=where)
         if named is not None:
@@ -225,7 +225,7 @@ def _mapping(
                 error = unknown_name("field", path, keys, where=f"{where}, {role}: {path}")
                 error.also_try(f"the first records have {', '.join(keys)}; a field that only later records have ends in ?: {path}?")
                 raise error
-    guessed = {role: guess for role, guess in guesses.items() if role not in stated}
+    guessed = {role: guess for role, guess in guesses.items() if role not in configured}
     whole = {role: {**paths, **guessed}[role] for role in roles if role in paths or role in guessed}
     used = {path if path in keys else top(path) for named_paths in whole.values() for path in named_paths}
     return Fields(whole, frozenset(guessed), tuple(key for key in keys if key not in used))
@@ -240,21 +240,21 @@ def _first(keys: Iterable[str], names: Sequence[str], used: Iterable[str]) -> st
     return next((known[plain] for name in names if (plain := _plain(name)) in known), None)
 
 
-def _guessed(records: Sequence[Mapping[str, Any]], stated: Given) -> dict[str, tuple[str, ...]]:
+def _guessed(records: Sequence[Mapping[str, Any]], configured: Given) -> dict[str, tuple[str, ...]]:
     keys = _keys(records)
-    named = [path for paths in stated.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)]
+    named = [path for paths in configured.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)]
     used = {path if path in keys else top(path) for path in named}
     result: dict[str, tuple[str, ...]] = {}
     for role in ROLES:
-        if role in stated or role not in _NAMES:
+        if role in configured or role not in _NAMES:
             continue
         key = _first(keys, _NAMES[role], used)
-        if key is None or (role in ("start", "end") and not {"evidence"} & {*result, *stated}):
+        if key is None or (role in ("start", "end") and not {"evidence"} & {*result, *configured}):
             continue
         used.add(key)
         sample = next((record[key] for record in records if record.get(key) not in (None, "", [], {})), None)
         result.update(_inner(role, key, sample))
-    if "answers" in result and "answers" not in stated and (other := _first(keys, _ALIASES, used)) is not None:
+    if "answers" in result and "answers" not in configured and (other := _first(keys, _ALIASES, used)) is not None:
         result["answers"] = (*result["answers"], f"{other}?")
     return result
 

@@ -92,12 +92,12 @@ class Library:
         Raises:
             BadRecord: Another document has the same name.
         """
-        if (held := self._documents.get(name)) is not None:
-            if held.text == text:
+        if (known := self._documents.get(name)) is not None:
+            if known.text == text:
                 self.repeated += 1
                 return
             what = f"two documents with different texts have the id {name!r}"
-            raise BadRecord(what, code="duplicate-document", where=f"{held.where} and {where}", try_this=_REMEDY)
+            raise BadRecord(what, code="duplicate-document", where=f"{known.where} and {where}", try_this=_REMEDY)
         pieces, seen = [], dict[str, int]()
         for chunk in self.chunker.cut(text):
             part = text[chunk.start : chunk.end].strip()

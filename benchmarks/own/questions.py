@@ -131,7 +131,7 @@ class Reader:
 
     def _kept(self, record: Record) -> dict[str, Any]:
         named = [path.removesuffix("?") for path in self._fields.paths.get("metadata", ())]
-        return {path: held[0] for path in named if (held := values(record.fields, f"{path}?"))}
+        return {path: contents[0] for path in named if (contents := values(record.fields, f"{path}?"))}
 
     def _all(self, record: Record, role: str) -> list[Any]:
         try:
@@ -141,8 +141,8 @@ class Reader:
             raise record.problem(f"field {error.path!r} is missing", error.path, f"there ({error.path}? lets records lack it)") from error
 
     def _one(self, record: Record, role: str) -> str:
-        held = self._all(record, role)
-        return self._text(record, held[0], role) if held else ""
+        contents = self._all(record, role)
+        return self._text(record, contents[0], role) if contents else ""
 
     def _text(self, record: Record, value: Any, role: str) -> str:
         """Return a text, or a numeric id as text (1.0 becomes "1")."""
@@ -153,9 +153,9 @@ class Reader:
         return str(int(value)) if value == int(value) else repr(value)
 
     def _question(self, record: Record) -> str:
-        held = self._all(record, "question")
+        contents = self._all(record, "question")
         path = self._path("question")
-        text = record.expect(held[0] if held else None, path, str)
+        text = record.expect(contents[0] if contents else None, path, str)
         if not text.strip():
             raise record.problem(f"field {path!r} holds no word", path)
         if len(text) > QUESTION_CHARS:
@@ -211,11 +211,11 @@ class Reader:
         path = self._path("documents")
         parts: list[list[str | None]] = []
         for role in ("titles", "document_ids"):
-            held: list[str | None] = [self._text(record, value, role) for value in self._all(record, role)]
-            if held and len(held) != len(texts):
-                what = f"{len(texts)} passages have {len(held)} {role.replace('_', ' ')}"
+            contents: list[str | None] = [self._text(record, value, role) for value in self._all(record, role)]
+            if contents and len(contents) != len(texts):
+                what = f"{len(texts)} passages have {len(contents)} {role.replace('_', ' ')}"
                 raise record.problem(what, self._path(role), "one for each passage")
-            parts.append(held or [None] * len(texts))
+            parts.append(contents or [None] * len(texts))
         results = []
         for text, title, native in zip(texts, *parts, strict=True):
             joined = "".join(text) if isinstance(text, list) and all(isinstance(part, str) for part in text) else text
@@ -235,9 +235,9 @@ class Reader:
     def _spans(self, record: Record) -> Iterator[GoldSpan]:
         for value in self._all(record, "spans"):
             item = record.expect(value, self._path("spans"), dict)
-            held = {key: next((item[name] for name in names if item.get(name) is not None), None) for key, names in _SPAN.items()}
-            document = None if held["document"] is None else self._text(record, held["document"], "spans")
-            yield self._gold_span(record, document, held["start"], held["end"], held["text"], "spans")
+            contents = {key: next((item[name] for name in names if item.get(name) is not None), None) for key, names in _SPAN.items()}
+            document = None if contents["document"] is None else self._text(record, contents["document"], "spans")
+            yield self._gold_span(record, document, contents["start"], contents["end"], contents["text"], "spans")
         starts, ends = self._all(record, "start"), self._all(record, "end")
         names = [name for name in self._evidence(record) if isinstance(name, str)]
         if starts not in ([], [""]):

@@ -190,10 +190,10 @@ def _saved(folder: Path, split: str) -> tuple[Path, ...]:
     """
     listing, state = folder / "dataset_dict.json", folder / "state.json"
     if listing.is_file():
-        held = _json(listing).get("splits", [])
-        name = next((name for name in SPLITS.get(split, (split,)) if name in held), None)
+        names = _json(listing).get("splits", [])
+        name = next((name for name in SPLITS.get(split, (split,)) if name in names), None)
         if name is None:
-            raise unknown_name("split", split, held, where=str(folder))
+            raise unknown_name("split", split, names, where=str(folder))
         return _saved(folder / name, split)
     if not state.is_file():
         raise UserError(

@@ -279,7 +279,7 @@ def rewritten(benchmark: Benchmark, rewriter: Rewriter, styles: Iterable[str], *
     for question in benchmark.questions:
         for candidate in question.candidates or ():
             asking.setdefault(candidate, []).append(question.id)
-    passages = _held(benchmark, asking)
+    passages = _passages_of(benchmark, asking)
     return StylePairs(
         Rewriting(question, formal, style, outcome.passage, outcome.by, outcome.failed)
         for style in styles
@@ -308,7 +308,7 @@ class _Mixing:
 
     def formal(self, identifiers: Sequence[str]) -> list[Passage]:
         new = [identifier for identifier in identifiers if identifier not in self._formal]
-        self._formal.update(zip(new, _held(self._benchmark, new), strict=True))
+        self._formal.update(zip(new, _passages_of(self._benchmark, new), strict=True))
         return [self._formal[identifier] for identifier in identifiers]
 
     def question(self, question: Question) -> Question:
@@ -389,7 +389,7 @@ def _check(benchmark: Benchmark) -> None:
         )
 
 
-def _held(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
+def _passages_of(benchmark: Benchmark, identifiers: Iterable[str]) -> list[Passage]:
     try:
         return benchmark.corpus.get(identifiers)
     except KeyError as error:
@@ -410,10 +410,10 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
             facts.append(fact)
         elif passage in kept:
             facts.append(sentence_id(ids[passage], index))
-        # else: nobody knows any more which sentence of the new text says it
+        # else: the sentence of the new text that states it is unknown
     metadata = {key: _renamed(value, ids) for key, value in question.metadata.items()}
     if "has_answer" in metadata:
-        # What a file says of its own contexts does not hold for what they became.
+        # A file's facts about its contexts do not apply to the rewritten ones.
         texts_by_id = {passage.id: passage.text for old, passage in zip(formal, now, strict=True) if old.id != passage.id}
         metadata["has_answer"] = tuple(
             item for item in metadata["has_answer"] if item not in texts_by_id or has_answer(texts_by_id[item], question.golds)

@@ -36,7 +36,7 @@ def kept(make: Callable[[], T], *parts: Any) -> T:
     """
     folder = cache_home() / "worlds"
     path = folder / f"{fingerprint(_code(), *parts)}.pickle"
-    # Whatever is wrong with a file, its content can be generated.
+    # A damaged file is not an error, because its content can be generated.
     with suppress(Exception):
         made: T = pickle.loads(path.read_bytes())
         return made

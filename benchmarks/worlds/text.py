@@ -263,12 +263,12 @@ def _with_decoys(entity: Entity, groups: list[list[Fact]], world: World, renderi
     mixed: list[list[Fact | Relation]] = [list(group) for group in groups]
     relations = relations_of(entity.kind, world.config.unseen_relations)
     for group, items in zip(groups, mixed, strict=True):
-        stated = {fact.relation.id for fact in group}
+        known_relations = {fact.relation.id for fact in group}
         for _ in group:
             if draws.random() < rendering.decoys:
                 relation = draws.pick(relations)
-                if relation.decoys and relation.id not in stated:
-                    stated.add(relation.id)
+                if relation.decoys and relation.id not in known_relations:
+                    known_relations.add(relation.id)
                     items.insert(draws.below(len(items) + 1), relation)
     return mixed
 

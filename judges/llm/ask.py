@@ -66,9 +66,9 @@ class LLMJudgeConfig(AskingJudgeConfig):
     alongside: ClassVar[Mapping[str, Any]] = {**AskingJudgeConfig.alongside, "prompt": True}
 
     template: ClassVar[Shipped]
-    """The prompt that ships."""
+    """The shipped prompt."""
     keys: ClassVar[frozenset[str]] = frozenset()
-    """Keys of the JSON that it asks for, next to those of all judges."""
+    """Keys of the requested JSON, in addition to those of all judges."""
 
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
     max_answer_chars: int = Field(8_000, ge=1, description="maximum characters of a judged text; cuts are marked")
@@ -130,7 +130,7 @@ class Case:
 
 
 AGAIN = "This reply could not be read. Give it once more, as one JSON object and nothing else, with"
-"""First words of the message that asks for the verdict again."""
+"""Beginning of the message that requests the verdict again."""
 
 
 def asked_again(messages: Messages, reply: str, form: type[BaseModel]) -> Messages:
@@ -190,7 +190,7 @@ class Asker:
         return [replace(call, repetition=repetition) for call in calls]
 
     async def _draw(self, case: Case, messages: Messages, draw: int) -> tuple[list[JudgeCall], bool]:
-        """Make the calls of one draw, and return whether all of their replies were cached before this judge began."""
+        """Make the calls of one repetition; return whether all replies were cached before this judge started."""
         text, call, old = await self._ask(case.part, messages, case.shape, draw)
         form = case.strict or case.shape
         if text is None or form is None or call.read or refused(call.parsed):
@@ -199,7 +199,7 @@ class Asker:
         return [call, second], old and also
 
     async def _ask(self, part: str, messages: Messages, shape: type[BaseModel] | None, draw: int) -> tuple[str | None, JudgeCall, bool]:
-        """Return the reply's text, None if there is none; the call as it is stored; whether the reply was cached before."""
+        """Return the reply's text (None without a reply), the call in its stored form, and whether the reply was cached before."""
         reply = await self._model.ask(messages, shape=shape, repetition=draw, step=part)
         call = JudgeCall(
             part,
@@ -244,7 +244,7 @@ def _mean(calls: Sequence[JudgeCall], worth: Mapping[str, float | None]) -> Scor
 
 
 Golds = Literal["all", "first"]
-"""Every accepted wording, or only the first answer."""
+"""All accepted wordings, or only the first answer."""
 
 ONE = "The gold is the right answer."
 ANY = "The gold lists accepted answers, separated by |: one of them suffices."
@@ -319,7 +319,7 @@ class Worded(CaseJudge[C]):
 
     verdicts: ClassVar[Sequence[str]]
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Further wordings of the verdicts, as `read_word` takes them."""
+    """Further wordings of the verdicts, in the form that `read_word` expects."""
 
     def parse(self, part: str, reply: str) -> Parsed:
         return read_word(reply, self.verdicts, self.aliases)
@@ -331,6 +331,6 @@ class Worded(CaseJudge[C]):
 
 @lru_cache(maxsize=16)
 def _verdict_form(words: tuple[str, ...]) -> type[BaseModel]:
-    """Return the JSON that asks for one word of a few."""
+    """Return the JSON schema of one verdict word."""
     field: Any = (Literal[words], ...)
     return create_model("Verdict", verdict=field)

@@ -15,10 +15,10 @@ from methods.models.endpoint import Messages
 from methods.prompts import Prompt
 
 VERSION = 1
-"""Version of these rules; part of every judge's identity, because they change the text that the judge sees."""
+"""Version of these rules; part of every judge's identity, because they change the judge's input."""
 
 TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
-"""Tags that our templates use; those of one's own templates are added to them."""
+"""Tags of ragmeter's templates; custom templates add theirs."""
 _CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", "end_of_turn", "bos", "eos", "tool")
 _KEYS = r"faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning"
 _QUOTE = r"\\?[\"'`“”‘’]"
@@ -62,21 +62,21 @@ def cut(text: str, most: int) -> str:
 
 @lru_cache(maxsize=64)
 def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
-    """Return opening and closing tags, complete or not, of names that begin as ours do."""
+    """Return a pattern of opening and closing tags, complete or not, whose names begin like ragmeter's."""
     names = "|".join(re.escape(name.casefold()) for name in sorted({*TAGS, *_CHAT_TAGS, *further}))
     return re.compile(rf"(<)[\s/\\⁄∕]*(?:{names})(?:[^<>\n]{{0,80}}(>))?")
 
 
 @lru_cache(maxsize=64)
 def _key_patterns(further: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what looks like a key of our JSON, or like a line that states a verdict."""
+    """Return patterns of JSON keys like ragmeter's, and of lines that look like a verdict."""
     names = f"(?:{'|'.join([_KEYS, *sorted(further)])})"
     line = rf"^[^a-z0-9\n]{{0,20}}{names}[^a-z0-9\n:=‹]{{0,20}}([:=])"
     return re.compile(rf"{_QUOTE}\s*{names}\s*{_QUOTE}\s*(:)"), re.compile(line, re.MULTILINE)
 
 
 def _folded(text: str) -> tuple[str, range | list[int]]:
-    """Return a text as a lenient reader sees it, with the place in the text that each character comes from."""
+    """Normalize a text like a lenient reader; return each character's position in the original text."""
     if text.isascii():
         return text.lower(), range(len(text))
     pieces: list[str] = []
@@ -90,12 +90,12 @@ def _folded(text: str) -> tuple[str, range | list[int]]:
 
 @lru_cache(maxsize=1 << 16)
 def _seen(char: str) -> str:
-    """Return a character without case and width; nothing if it has no width."""
+    """Normalize a character's case and width; "" if it has no width."""
     return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
 
 
 EMPTY = "(empty)"
-"""Stands between the tags if there is nothing to judge."""
+"""Text between the tags if there is nothing to judge."""
 _TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
 
 

@@ -39,9 +39,9 @@ STATEMENTS, STATEMENT_VERDICTS = "statements", "statements supported"
 ANSWER_CLAIMS, ANSWER_VERDICTS = "answer claims", "answer claims supported"
 REFERENCE_CLAIMS, REFERENCE_VERDICTS = "reference claims", "reference claims supported"
 FOLLOWS = {STATEMENTS: STATEMENT_VERDICTS, ANSWER_CLAIMS: ANSWER_VERDICTS, REFERENCE_CLAIMS: REFERENCE_VERDICTS}
-"""Parts that take a text apart, each with the part that judges what was found."""
+"""Parts that split a text into claims, each with the part that judges those claims."""
 NOT_REQUESTED = "not_called"
-"""The part of an item for which no call is needed: the answer is empty, or there is nothing to hold it against."""
+"""Part of an item without a call: the answer is empty, or there is no text to check it against."""
 
 Mode = Literal["f1", "precision", "recall"]
 
@@ -182,7 +182,7 @@ def from_counts(answer: Sequence[int], reference: Sequence[int], mode: Mode) -> 
 
 
 def _verdicts(round_: Mapping[str, Parsed], part: str) -> list[int] | str:
-    """Return the verdicts on the claims that a part found, or why there are none."""
+    """Return the verdicts on a part's claims, or the reason why there are none."""
     result = _value(round_, part)
     if isinstance(result, str):
         return result
@@ -370,7 +370,7 @@ class Grounding:
         return Prompts(self.config.atomicity, self.config.coverage)
 
     async def _claims(self, item: Item, part: str, text: str, repetition: int) -> list[JudgeCall]:
-        """Return the call that splits a text into claims, and the one that judges them, if there are any."""
+        """Return the call that splits a text into claims, and the call that judges them, if there are any."""
         apart = await self._call(part, self._prompts.apart(part, item.question.text, text), repetition)
         (result,) = counting(apart)
         claims = result.parsed.value["claims"] if result.parsed.value else []

@@ -27,10 +27,10 @@ ALIASES = {f"{modifier} {verdict.lower()}": verdict for verdict, modifiers in _M
     "partial match": PARTIAL,
     "mis match": MISMATCH,
 }
-"""Wordings of the verdicts that models use next to the words themselves."""
+"""Synonyms of the verdict words in replies."""
 PART = "match"
 EM, NO_ANSWER, ABSTENTION = "em", "no answer", "abstention"
-"""Rules that reach a verdict without a call."""
+"""Rules that decide without a call."""
 
 MEASURES = (
     Measure("accuracy", "Share of verdicts that are Match; Partial and Mismatch are both wrong."),

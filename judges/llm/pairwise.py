@@ -18,19 +18,19 @@ from methods.models.llm import LLM, defaults
 from methods.prompts import Shipped
 
 REFERENCE_CHARS = 40_000
-"""Characters of the longest reference that is shown."""
+"""Maximum characters of the reference in the prompt."""
 CRITERIA = ("overall", "faithfulness", "conciseness")
 OPEN_CRITERIA = ("overall", "comprehensiveness", "diversity", "empowerment")
 ORDERS = (AS_GIVEN, SWAPPED)
 OFFERED = {"Answer 1": FIRST, "Answer 2": SECOND, "Tie": TIE, "None": NONE}
 """Verdicts in the words of the prompts."""
 DISQUALIFIED = "disqualification"
-"""Rule that reaches a verdict without a call."""
+"""Rule that decides without a call."""
 DECLINED = (
     "(The right answer is: {gold}. If this says that the question cannot be answered, an answer that says the same is right: "
     "it is not out, and it wins over one that names something.)"
 )
-"""Text that follows the reference if the gold answer abstains."""
+"""Text after the reference if the gold answer abstains."""
 _Choice = Literal["Answer 1", "Answer 2"]
 _Verdict = Literal["Answer 1", "Answer 2", "Tie", "None"]
 
@@ -93,9 +93,9 @@ class Comparing(CaseJudge[P]):
 
     criteria: ClassVar[Sequence[str]]
     shape: ClassVar[type[BaseModel]]
-    """The JSON that is asked for."""
+    """JSON schema of the reply."""
     offered: ClassVar[Sequence[str]]
-    """The verdicts that the prompt offers."""
+    """Verdicts that the prompt offers."""
 
     def parse(self, part: str, reply: str) -> Parsed:
         return read_criteria(reply, self.criteria, self.offered)

@@ -20,7 +20,7 @@ from methods.models.bounded import mended
 from methods.models.thoughts import split
 
 LONGEST = 20_000
-"""Characters of a reply that are read, from its end."""
+"""Characters at the end of a reply that are parsed."""
 REFUSAL = "refusal"
 """Prefix of the reason if the judge refuses to judge."""
 SEVERAL, QUALIFIED = "more than one verdict", "the verdict is qualified"
@@ -116,12 +116,12 @@ def read_word(reply: str, offered: Sequence[str], aliases: Mapping[str, str] | N
 
 
 def _folded(text: str) -> str:
-    """Return a text in lower case, character by character, so that places in it are those in the text."""
+    """Lower-case a text character by character, so that positions stay valid."""
     return text.lower() if text.isascii() else "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
 class _Words:
-    """The verdicts that are offered, as they are looked for.
+    """Verdicts that a prompt offers, in searchable form.
 
     Args:
         offered: The verdicts.
@@ -145,12 +145,12 @@ class _Words:
         }
 
     def phrase(self, text: str) -> str | None:
-        """Return the verdict that a text is, with nothing next to it."""
+        """Return the verdict that the whole text states."""
         match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", _folded(text))
         return self._verdict(match[1]) if match else None
 
     def leading_verdict(self, text: str) -> str | None:
-        """Return the verdict that a text begins with, unless what follows qualifies or contradicts it."""
+        """Return the verdict that a text begins with, unless the following words qualify or contradict it."""
         match = self._first.match(_folded(text))
         if match is None:
             return None
@@ -171,7 +171,7 @@ class _Words:
         return self._first.match(_folded(text)) is not None
 
     def sentence_verdict(self, clause: str) -> str | None:
-        """Return the verdict that a sentence states: "So this is a Match, since both name Lyon."."""
+        """Return the verdict of a sentence such as "So this is a Match, since both name Lyon."."""
         plain = _folded(clause)
         match = None if "?" in plain else self._mention.search(plain)
         if match is None:
@@ -180,7 +180,7 @@ class _Words:
         return self.leading_verdict(clause[match.start() :]) if _STATES.search(before) and not _UNSURE.search(before) else None
 
     def mentioned(self, text: str) -> bool:
-        """Return whether a text has one of the verdicts in it."""
+        """Return whether a text contains one of the verdicts."""
         return self._mention.search(_folded(text)) is not None
 
     def _verdict(self, result: str) -> str:
@@ -207,7 +207,7 @@ class _Statements:
 
     @property
     def verdicts(self) -> set[str | None]:
-        """Return all that it states, None among them for a statement that cannot be read; empty if it states nothing."""
+        """Return all stated verdicts, with None for an unreadable statement; empty if there is no statement."""
         objects = _objects(self._raw) if "{" in self._raw else []
         if self._text.startswith("{") and not objects:
             objects = list(_mended(self._raw))
@@ -226,7 +226,7 @@ class _Statements:
         return begins | (verdicts or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
 
     def _corrected(self) -> bool:
-        """Return whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts are on both sides."""
+        """Return whether a line corrects an earlier verdict: it begins with "Wait" or the like, and verdicts precede and follow it."""
         match = _CORRECTS.search(self._text)
         return match is not None and self._words.mentioned(self._text[: match.start()]) and self._words.mentioned(self._text[match.end() :])
 
@@ -239,7 +239,7 @@ class _Statements:
         return [clause for clause in _CLAUSE.split(self._text) if clause.strip()] or [""]
 
     def _of_object(self, result: Mapping[str, Any]) -> Iterator[str | None]:
-        """Return what one JSON object states; a field that holds an object is looked into."""
+        """Return the statements of one JSON object and of objects nested in it."""
         keyed = [value for key, value in result.items() if _KEY.fullmatch(_plain(str(key)))]
         for value in keyed or [value for value in result.values() if isinstance(value, dict) or self._value(value) is not None]:
             if isinstance(value, dict):
@@ -253,7 +253,7 @@ class _Statements:
         return self._words.leading_verdict(value) if isinstance(value, str) else None
 
     def _marked(self) -> Iterator[str | None]:
-        """Return what is in tags, boxes and after a label; a label without a word of a verdict is talk."""
+        """Return the contents of tags, of boxes and after labels; a label without a verdict word is ignored."""
         result = [match[2] for match in _TAGGED.finditer(self._raw)]
         result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
         result += [match[1] for match in _LABELED.finditer(self._text)]
@@ -262,7 +262,7 @@ class _Statements:
             yield self._words.leading_verdict(plain) or self._words.sentence_verdict(plain)
 
     def _labeled_lines(self) -> Iterator[str]:
-        """Return what lines say after a label in any language."""
+        """Return the text after labels in any language, line by line."""
         for line in self._lines:
             match = _LINE_LABEL.fullmatch(line)
             if match and not _UNSURE.search(_folded(line)) and not self._words.mentioned(line[: match.start(1)]):
@@ -292,7 +292,7 @@ _EQUAL = re.compile(
     re.DOTALL,
 )
 _LONGEST_VERDICT = 500
-"""Characters of a verdict in other words; a longer text is not a verdict."""
+"""Maximum characters of a paraphrased verdict; a longer text is not a verdict."""
 _NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
 
 
@@ -309,20 +309,20 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
     text, unfinished = without_thought(reply)
     if unfinished:
         return Parsed(None, unfinished)
-    stated = _by_criterion(_objects(text), criteria)
-    if stated.keys() != set(criteria):
-        stated = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
-    if stated.keys() != set(criteria):
+    statements = _by_criterion(_objects(text), criteria)
+    if statements.keys() != set(criteria):
+        statements = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
+    if statements.keys() != set(criteria):
         return unreadable(text, "no complete JSON object with " + ", ".join(criteria))
     after = text.rpartition("}")[2] if "{" in text else ""
     if (correction := _CORRECTS.search(after)) and _NAMES_VERDICT.search(after[correction.end() :].casefold()):
         return Parsed(None, f"{QUALIFIED}: {_short(text)}")
-    return _settled(text, stated, criteria, offered)
+    return _settled(text, statements, criteria, offered)
 
 
-def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
-    """Return one verdict for each criterion out of everything that is said by it."""
-    numbers = [value for values in stated.values() for value in values if _number(value) is not None]
+def _settled(text: str, statements: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
+    """Return one verdict per criterion from all statements about it."""
+    numbers = [value for values in statements.values() for value in values if _number(value) is not None]
     ambiguous = any(_number(value) not in (1, 2) for value in numbers)
     verdicts: dict[str, Any] = {}
     reasons: dict[str, str] = {}
@@ -331,7 +331,7 @@ def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[
             (None, f"not an offered verdict: {value} (numbers beside 1 and 2 are ambiguous)")
             if ambiguous and _number(value) is not None
             else _verdict(value, offered)
-            for value in stated[criterion]
+            for value in statements[criterion]
         ]
         known = {verdict for verdict, _ in read if verdict is not None}
         if len(known) > 1:
@@ -345,8 +345,8 @@ def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[
 
 
 def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str]) -> dict[str, list[Any]]:
-    """Return what JSON objects say by each criterion; an object around an object is looked through."""
-    stated: dict[str, list[Any]] = {}
+    """Return the statements of JSON objects by criterion; nested objects are included."""
+    statements: dict[str, list[Any]] = {}
     for result in objects:
         inner = [value for value in result.values() if isinstance(value, dict)]
         lists = [item for value in result.values() if isinstance(value, list) for item in value if isinstance(item, dict)]
@@ -357,21 +357,21 @@ def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str])
                 pairs = [(_plain(str(named["criterion"])), next((named[key] for key in ("", "verdict") if key in named), None))]
             for criterion, value in _unique(pairs).items():
                 if criterion in criteria:
-                    stated.setdefault(criterion, []).append(_bare(value))
-    return stated
+                    statements.setdefault(criterion, []).append(_bare(value))
+    return statements
 
 
 def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
-    """Return what lines, rows of a table and tags say by each criterion."""
+    """Return the statements of lines, table rows and tags by criterion."""
     plain = _MARKDOWN.sub("", unicodedata.normalize("NFKC", text))
-    stated: dict[str, list[Any]] = {}
+    statements: dict[str, list[Any]] = {}
     for criterion in criteria:
         label = rf"^[^\w\n<]*(?:\d+[.)]\s*)?{criterion}(?:[\s_-]*winner)?\s*(?:[:=|→]|[-=]+>|[–—-]|\bis\b)\s*(\S[^\n]*)$"
         result = [match[1].strip().strip("|").strip() for match in re.finditer(label, plain, re.IGNORECASE | re.MULTILINE)]
         result += [match[1] for match in re.finditer(rf"<{criterion}>(.*?)</{criterion}>", text, re.IGNORECASE | re.DOTALL)]
         if result:
-            stated[criterion] = list(result)
-    return stated
+            statements[criterion] = list(result)
+    return statements
 
 
 def _bare(value: Any) -> Any:
@@ -383,7 +383,7 @@ def _bare(value: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number, also as a text; None for anything else."""
+    """Return a number, possibly given as text; None for other values."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(?:\.\d+)?\s*", value):
         return float(value)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -409,7 +409,7 @@ def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _sentence(text: str) -> str | None:
-    """Return the winner that a text names: `Answer 1 is better`, `the first answer`, `It's a tie`."""
+    """Return the winner named in a sentence: `Answer 1 is better`, `the first answer`, `It's a tie`."""
     if "?" in text or len(text) > _LONGEST_VERDICT:
         return None
     if _EQUAL.fullmatch(text):
@@ -425,7 +425,7 @@ def _sentence(text: str) -> str | None:
 
 
 class _Recovered(list[Any]):
-    """Values of a field that occurs more than once with different values."""
+    """Values of a field that occurs several times with different values."""
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -436,7 +436,7 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """Complete JSON objects in order, outermost ones only."""
+    """Return complete outermost JSON objects in order."""
     decoder = json.JSONDecoder(object_pairs_hook=_unique)
     results = []
     at = text.find("{")
@@ -451,7 +451,7 @@ def _objects(text: str) -> list[dict[str, Any]]:
 
 
 def _mended(text: str) -> Iterator[dict[str, Any]]:
-    """Yield objects that are complete but not plain JSON (a comma too many, single quotes)."""
+    """Yield complete objects that are not strict JSON (an extra comma, single quotes)."""
     start, stop = text.find("{"), text.rfind("}")
     if not 0 <= start < stop:
         return

@@ -126,7 +126,7 @@ def match_verdicts(questions: Sequence[Question], predictions: Sequence[Predicti
 
 
 def _yes_no(question: Question) -> frozenset[str]:
-    """Return what the first word must be, where the golds are yes or no; else nothing."""
+    """Return the required first word if the golds are yes or no; else nothing."""
     golds = frozenset(" ".join(tokens(gold)) for gold in question.golds)
     return golds if golds <= _YES_NO else frozenset()
 

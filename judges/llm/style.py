@@ -14,13 +14,13 @@ from methods.prompts import Shipped
 
 KEPT, LOST, ALTERED = "Kept", "Lost", "Altered"
 SOURCE_CHARS = 40_000
-"""Characters of the longest source that is shown."""
+"""Maximum characters of the source in the prompt."""
 MARKS_PER_100_WORDS = 1.5
-"""Marks of informal writing from which a text is Informal."""
+"""Minimum number of informal marks per 100 words of an informal text."""
 CONTENT_VERDICTS = (KEPT, LOST, ALTERED)
 CONTENT_PART = "content"
 SAME, NOTHING = "same text", "no text"
-"""Rules that reach a verdict without a call."""
+"""Rules that decide without a call."""
 CONTENT_MEASURES = (
     Measure("kept", "Share of verdicts that are Kept: every fact of the source is there, unchanged.", ranks=False),
     Measure("lost", "Share of verdicts that are Lost: a fact is missing, none is changed.", higher_is_better=False, ranks=False),

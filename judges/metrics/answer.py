@@ -112,7 +112,7 @@ def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
 
 
 GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or only the first", quiet=True)
-"""`first` is how CLaRa's and ARK's released code reads several answers."""
+"""Accepted golds; CLaRa's and ARK's released code use only the `first`."""
 
 
 def accepted(question: Question, golds: str) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
 
 
 _COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "longbench_zh", "infinitebench_zh", "clara", "lenient", "strict")
-"""Whose scripts divide by all questions; MuSiQue's leaves out those that cannot be answered."""
+"""Rules whose scripts divide by all questions; MuSiQue's omits unanswerable ones."""
 
 F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "infinitebench_zh", "clara", "lenient")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
@@ -283,7 +283,7 @@ def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scor
 
 
 def _pairs(batch: Batch, rules: str, golds: str) -> AnswerPairs:
-    """Return the batch's answers and golds, normalized once for all rules that normalize alike."""
+    """Return the batch's answers and golds, normalized once for all rules with the same normalization."""
 
     def make() -> AnswerPairs:
         texts = [accepted(question, golds) for question in batch.questions]
@@ -306,7 +306,7 @@ SetScore = Callable[[Sequence[str], Sequence[Wordings]], float]
 
 
 def _scored(batch: Batch, rules: str, golds: str, values: Scores, set_score: SetScore) -> Scores:
-    """Return the values of ordinary questions, completed for sets of answers and for unanswerable and goldless questions."""
+    """Complete the values of ordinary questions with those of answer sets, unanswerable questions and questions without gold."""
     scores = np.where(_pairs(batch, rules, golds).scorable, values, np.nan)
     normal = rules_named(rules).normalize
     for row, question in enumerate(batch.questions):

@@ -43,7 +43,7 @@ def _infinitebench(answer: str, golds: Sequence[str]) -> bool:
     for prefix in _PREFIXES:
         at = text.find(prefix)
         if at >= 0:
-            # The script takes one character after the prefix for a blank, whatever it is.
+            # The script skips one character after the prefix, assuming a blank.
             return text[at + len(prefix) + 1 :].startswith(tuple(golds)) and len(text) > at + len(prefix)
     return next((word in golds for word in text.split() if word in "ABCD"), False)
 

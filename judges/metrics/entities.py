@@ -110,7 +110,7 @@ def _spacy(name: str) -> Any:
 
 _TOKEN = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]\.(?=\s+[^\W\d_])|[^\W_]+(?:['’.,&/-][^\W_]+)*")
 _GAP = re.compile(r"[^\S\n]+")
-"""A name does not continue in the next line, where lists put the next item."""
+"""Gap between words of a name; a line break ends a name, because lists put the next item there."""
 _POSSESSIVE = re.compile(r"['’]s$", re.IGNORECASE)
 _LINK_WORDS = "of de da di du del della la le van von der den bin ibn al"
 _LINKS = frozenset(_LINK_WORDS.split())
@@ -140,7 +140,7 @@ def _entities(sentence: str) -> list[str]:
 
 
 def _name(words: list[str]) -> str:
-    """Return the name that a run of words is, without small words at its end."""
+    """Return the name in a run of words, without function words at its end."""
     while words and words[-1] in _LINKS:
         words.pop()
     return _POSSESSIVE.sub("", " ".join(words))

@@ -21,7 +21,7 @@ from judges.metrics.answer import GOLDS, pairs
 from methods.models.weights import device_of, loading, locate
 
 MODELS = "RAGMETER_MODELS"
-"""Environment variable: a folder with models under their names (`bert-base-uncased/`, `BAAI/bge-m3/` …)."""
+"""Environment variable of a folder with models under their names (`bert-base-uncased/`, `BAAI/bge-m3/` …)."""
 
 
 def path_like(name: str) -> str | None:
@@ -59,9 +59,9 @@ _LAYER = Parameter(
 _RESCALE = Parameter("rescale", bool, False, (True, False), "by bert-score's English baseline of model and layer")
 
 SLICE = 4096
-"""Pairs per call of `bert-score`: it holds the vectors of all their tokens."""
+"""Pairs per call of `bert-score`, which keeps the vectors of all their tokens in memory."""
 UNBOUNDED = 100_000
-"""Lengths above this are what tokenizers state that know no limit."""
+"""Lengths above this are placeholders of tokenizers without a limit."""
 
 
 @register(
@@ -126,10 +126,10 @@ def bertscore_of_pairs(
 
 
 def _f1(precision: Scores, recall: Scores) -> Scores:
-    """Return the harmonic mean, 0 if the two differ in sign; float32 cosines exceed 1 by rounding, F1 does not."""
-    alike = precision * recall > 0
-    f1 = 2 * precision * recall / np.where(alike, precision + recall, 1)
-    return np.clip(np.where(alike, f1, 0.0), -1.0, 1.0)
+    """Return the harmonic mean; 0 if the signs differ. float32 cosines exceed 1 by rounding, F1 does not."""
+    same_sign = precision * recall > 0
+    f1 = 2 * precision * recall / np.where(same_sign, precision + recall, 1)
+    return np.clip(np.where(same_sign, f1, 0.0), -1.0, 1.0)
 
 
 def _visible(text: str) -> bool:
@@ -143,7 +143,7 @@ def _rescaled(raw: Scores, model: str, layer: int) -> Scores:
 
 @lru_cache
 def _baseline(model: str, layer: int) -> float:
-    """Return the F1 of unrelated sentences, as `bert-score` measured it."""
+    """Return the F1 of unrelated sentences that `bert-score` measured."""
     bert_score = _package()
     folder = Path(bert_score.__file__).parent / "rescale_baseline" / "en"
     path = folder / f"{model}.tsv"
@@ -302,7 +302,7 @@ _STEM = Parameter("stem", bool, True, (True, False), "Porter stems of words long
 
 _LETTERS = bytes(code if chr(code) in "abcdefghijklmnopqrstuvwxyz0123456789" else ord(" ") for code in range(256))
 _SHORT = 3
-"""Words of up to this many letters are their own stem."""
+"""Maximum letters of words that are not stemmed."""
 
 
 @register(
@@ -366,7 +366,7 @@ def _words(text: str, stem: bool) -> str:
 
 @cache
 def _stems() -> Callable[[str], str]:
-    """Return the stemmer that `rouge-score` uses, remembering what it has stemmed."""
+    """Return the stemmer of `rouge-score` with a cache."""
     try:
         from nltk.stem.porter import PorterStemmer
     except ImportError as error:
@@ -375,7 +375,7 @@ def _stems() -> Callable[[str], str]:
 
 
 def _f_measures(predictions: Sequence[str], references: Sequence[str], type: str) -> Scores:
-    """Return f-measures from words, in the very operations of `rouge_score.scoring.fmeasure`."""
+    """Compute F-measures of words with the exact operations of `rouge_score.scoring.fmeasure`."""
     if type not in TYPES:
         raise unknown_name("type of ROUGE", type, TYPES)
     count = _subsequence() if type == "rougeL" else _common_pairs if type == "rouge2" else _common_words

@@ -33,7 +33,7 @@ _WEBQSP = "WebQSP (Yih et al. 2016), eval.py"
 _STRICT = "ours, after SubgraphRAG's corrections of RoG's evaluator"
 
 Wanted = Sequence[Sequence[str]]
-"""The wanted answers, each with its accepted wordings."""
+"""Gold answers, each with its accepted wordings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +356,7 @@ def answer_entity_recall(batch: Batch, k: int) -> Scores:
 
 
 def _positions(batch: Batch) -> Positions:
-    """Return the rank at which each answer inside its graph first occurs, if it does."""
+    """Return the rank of the first occurrence of each answer in its graph, if any."""
     graphs = batch.graphs
     if graphs is None:
         raise UserError(
@@ -384,7 +384,7 @@ def _inside(batch: Batch, row: int, graphs: QuestionGraphs) -> set[str]:
 
 
 def _first_ranks(wanted: set[str], graphs: QuestionGraphs, ranking: list[str]) -> list[int]:
-    """Return where each name first is in a ranking, ascending; names that do not occur are left out."""
+    """Return the first positions of names in a ranking, ascending; missing names are omitted."""
     results: dict[str, int] = {}
     for rank, (head, _, tail) in enumerate(graphs.triples(ranking), start=1):
         for name in (head, tail):

@@ -105,7 +105,7 @@ def _overlap(answer: list[str], gold: list[str]) -> float:
 
 
 def _with_pages(batch: Batch, compare: Callable[[str, Sequence[str]], float]) -> Scores:
-    """Return an answer's score where the pages are right (without provenance they cannot be), else 0."""
+    """Return the answers' scores, set to 0 unless the pages are correct (without provenance they cannot be)."""
     right = r_precision(batch) == 1
     result = np.full(len(batch), np.nan)
     for row, (question, answer) in enumerate(zip(batch.questions, batch.answers, strict=True)):
@@ -117,17 +117,17 @@ def _with_pages(batch: Batch, compare: Callable[[str, Sequence[str]], float]) ->
 
 def _pairs(batch: Batch) -> list[tuple[list[list[str]], list[str]]]:
     """Return gold sets and ranked pages of every question."""
-    stated = [_stated(prediction) for prediction in batch.predictions]
+    predicted = [_predicted_pages(prediction) for prediction in batch.predictions]
     wanted = list(map(page_sets, batch.questions))
-    if any(pages is None and sets and ranking for pages, sets, ranking in zip(stated, wanted, batch.rankings, strict=True)):
+    if any(pages is None and sets and ranking for pages, sets, ranking in zip(predicted, wanted, batch.rankings, strict=True)):
         document = documents_of(batch)
         ranked = [list(dict.fromkeys(map(document, ranking))) for ranking in batch.rankings]
     else:
-        ranked = [[] for _ in stated]
-    return [(sets, own if pages is None else pages) for sets, pages, own in zip(wanted, stated, ranked, strict=True)]
+        ranked = [[] for _ in predicted]
+    return [(sets, own if pages is None else pages) for sets, pages, own in zip(wanted, predicted, ranked, strict=True)]
 
 
-def _stated(prediction: Prediction) -> list[str] | None:
+def _predicted_pages(prediction: Prediction) -> list[str] | None:
     pages = prediction.notes.get(PAGES)
     if pages is not None and not (isinstance(pages, list | tuple) and all(isinstance(page, str) for page in pages)):
         raise UserError(

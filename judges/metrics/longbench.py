@@ -22,15 +22,15 @@ from judges.metrics.answer import GOLDS, LINES, Pairs, pairs, shortened
 
 _WORDS = Parameter("words", str, "spaces", ("spaces", "jieba"), "what lies between white space, or Chinese words by jieba")
 _EPSILON = 1e-8
-"""Keeps the package's F from dividing by 0, and below 1."""
+"""Constant that keeps the package's F from dividing by 0, and below 1."""
 
 
 def _words_language(values: Mapping[str, Any]) -> str:
     return "zh" if values["words"] == "jieba" else "en"
 
 
-def _worded(text: str) -> bool:
-    """Return whether ROUGE-L finds anything in a text."""
+def _has_words(text: str) -> bool:
+    """Return whether a text has words for ROUGE-L."""
     return bool(text.replace(".", "").strip())
 
 
@@ -52,7 +52,7 @@ def longbench_rouge(batch: Batch, words: str, golds: str, lines: str) -> Scores:
     only full stops is left out; a question with none left is unscorable. If the package fails on two long sentences (recursion
     limit, which LongBench counts as 0), the correct value is computed.
     """
-    result = pairs(shortened(batch, lines), golds, _worded)
+    result = pairs(shortened(batch, lines), golds, _has_words)
     cut = lru_cache(maxsize=None)(_jieba if words == "jieba" else str)
     return _each(result, [rouge_l(cut(answer), cut(gold)) for answer, gold in zip(result.answers, result.references, strict=True)])
 
@@ -84,7 +84,7 @@ def _sentences(text: str) -> list[list[str]]:
 
 
 def _common(wanted: list[str], predicted: list[str]) -> set[str]:
-    """Return the words of the longest common subsequence that the package finds: of several, the same one."""
+    """Return the words of the same longest common subsequence that the package finds."""
     numbers = {word: number for number, word in enumerate(dict.fromkeys((*wanted, *predicted)))}
     columns = np.array([numbers[word] for word in predicted])
     lengths = np.zeros((len(wanted) + 1, len(predicted) + 1), dtype=np.int32)
@@ -105,7 +105,7 @@ def _common(wanted: list[str], predicted: list[str]) -> set[str]:
 
 
 CLASSES = "all_classes"
-"""Metadata key of a question that lists the classes to choose from."""
+"""Key of `Question.metadata` with the classes to choose from."""
 
 
 @register("longbench_class", source="LongBench classification_score", group="answer", needs=("answer",), parameters=(GOLDS,))

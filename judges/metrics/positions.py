@@ -43,7 +43,7 @@ class Positions:
 
     @cached_property
     def _total(self) -> Floats:
-        """Return number of positives as a divisor: NaN if there are none."""
+        """Return the number of positives as a divisor: NaN if there are none."""
         return np.where(self.positives > 0, self.positives, np.nan)
 
     def _scored(self, values: Floats) -> Floats:
@@ -119,7 +119,7 @@ class Positions:
 
     @cached_property
     def _ideal_ranking(self) -> tuple[Integers, Integers, Floats]:
-        """Return query, rank and discount of every positive where the best stand first."""
+        """Return query, rank and discount of every positive in an ideal ranking, best first."""
         rank = _count_up(self.positives)
         return np.repeat(np.arange(len(self.positives)), self.positives), rank, _discounts(rank)
 
@@ -163,7 +163,7 @@ class Positions:
 
 
 def _discounts(ranks: Integers) -> Floats:
-    """Return log2(rank + 1), by the C library: NumPy's own differs from trec_eval's in the last digit at some ranks."""
+    """Compute log2(rank + 1) with the C library: NumPy's result differs from trec_eval's in the last digit at some ranks."""
     table = np.fromiter(map(math.log2, range(1, int(ranks.max(initial=0)) + 2)), dtype=np.float64)
     return table[ranks]
 
@@ -213,11 +213,11 @@ def find_positives(
 
 
 _FEW = 8
-"""Maximum number of positives that are looked up one by one."""
+"""Maximum number of positives for individual lookups."""
 
 
 def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
-    """Return the 0-based place of each positive in its ranking, the ranking's length or more if it is missing."""
+    """Return the 0-based position of each positive in its ranking; at least the ranking's length if it is missing."""
     indices: list[int] = []
     for ranking, wanted in zip(rankings, positives, strict=True):
         if len(wanted) <= _FEW:

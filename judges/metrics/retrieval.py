@@ -244,11 +244,11 @@ def has_answer_reciprocal_rank(batch: Batch, k: int, searched: str) -> Scores:
 
 
 _KEPT_TEXTS = 100_000
-"""Normalized passages kept for the questions that share them: about 100 MB."""
+"""Cache size for normalized passages that questions share: about 100 MB."""
 
 
 def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
-    """Return rank of the first passage with an answer; infinity if none of the first k has one, NaN if unscorable."""
+    """Return the rank of the first passage with an answer; infinity if none of the first k has one, NaN if unscorable."""
     depth, ranks = batch.memo.get(("answer_ranks", searched), (0, None))
     if ranks is not None and depth >= k:
         return ranks

@@ -33,7 +33,7 @@ def span_recall(batch: Batch, k: int, words: int) -> Scores:
 
 
 def _within(batch: Batch, ranking: list[str], words: int) -> list[str]:
-    """Return the first passages that have at most this many words in all."""
+    """Return the first passages with at most this many words in total."""
     if batch.passage is None:
         raise UserError(
             "span_recall with words needs the passages",
@@ -50,7 +50,7 @@ def _within(batch: Batch, ranking: list[str], words: int) -> list[str]:
 
 
 def _covered(parts: list[tuple[int, int]]) -> int:
-    """Count the characters that at least one part of a span covers."""
+    """Count the characters of a span that at least one part covers."""
     total, reached = 0, 0
     for start, end in sorted(map(tuple, parts)):
         total += max(0, end - max(start, reached))

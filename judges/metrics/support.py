@@ -22,7 +22,7 @@ from judges.metrics.answer import answer_parts
 from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Prediction, support_claims
 
 Names = Sequence[Sequence[str]]
-"""Other names of a triple's head, and of its tail."""
+"""Alternative names of a triple's head, and of its tail."""
 Parts = tuple[Scores, Scores, Scores, Scores]
 """EM, precision, recall and F1, each of shape (questions,)."""
 
@@ -232,7 +232,7 @@ def _answerable(prediction: Prediction) -> bool | None:
 
 
 def _of_groups(batch: Batch, scores: Scores) -> Scores:
-    """Return the scores of answerable questions whose twin is there, 0 unless what both say is right; NaN everywhere else."""
+    """Return the scores of answerable questions with a twin, 0 unless both answers are correct; NaN for other questions."""
     right = _rightly_said(batch)
     twins = {question.group: row for row, question in enumerate(batch.questions) if not question.answerable}
     result = np.full(len(batch), np.nan)
@@ -248,7 +248,7 @@ def _set_parts(batch: Batch, claimed: list[set[str]], gold: list[set[str]]) -> P
 
 
 def _parts(batch: Batch, matched: list[int], claims: list[int], golds: list[int]) -> Parts:
-    """Return EM, precision, recall and F1 from counts; NaN without gold and for unanswerable questions."""
+    """Compute EM, precision, recall and F1 from counts; NaN without gold and for unanswerable questions."""
     same, claimed, wanted = (np.array(counts, dtype=np.float64) for counts in (matched, claims, golds))
     answerable = np.array([question.answerable for question in batch.questions], dtype=bool)
     wanted[(wanted == 0) | ~answerable] = np.nan
@@ -267,7 +267,7 @@ def harmonic(precision: Scores, recall: Scores) -> Scores:
 
 
 def _claims(prediction: Prediction) -> list[tuple[str, int | None]]:
-    """Return passages, and sentences of them, that are claimed to support the answer."""
+    """Return the passages, and sentences in them, that a prediction cites as support."""
     claims = support_claims(prediction.notes.get(SUPPORT) or ())
     if claims is None:
         raise _malformed(prediction, SUPPORT, "a list of ids of passages and of sentences [passage id, index]")
@@ -290,7 +290,7 @@ def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
 
 
 def _by_answer(triple: Triple, question: Question) -> Names:
-    """Return other names of head and tail, if one of them is the answer: without ids of entities, only these are known."""
+    """Return alternative names of head and tail if one of them is the answer; without entity ids no other names are known."""
     return question.aliases.get(triple[0], ()), question.aliases.get(triple[2], ())
 
 

@@ -61,7 +61,7 @@ class Scale:
         return text[1:] if float(text) == 0 else _minus(text)
 
     def _odd(self, number: float) -> bool:
-        """Return whether fixed decimals would show nothing of a plain number, or too many digits."""
+        """Return whether fixed decimals would round a plain number to zero or show too many digits."""
         return self.factor == 1 and number != 0 and not 0.05 <= abs(number) < 1e6
 
     def differences(self, low: float | None, high: float | None) -> str:
@@ -208,10 +208,10 @@ def published_tip(item: Comparison) -> str:
 
 
 ALL_RUNS = "*"
-"""Stands for "every run in the store" where an experiment can be chosen."""
+"""Choice of all runs in the store, where experiments can be chosen."""
 MAIN = "main"
 _MOST = 5
-"""Columns of the main family."""
+"""Maximum columns of the main family."""
 _FALLBACK = ("f1", "em", "recall@5", "ndcg@10")
 
 

@@ -20,7 +20,7 @@ SOURCES = {
     "verified": ("verified", "", "Sent in, and confirmed by a run made here"),
 }
 OUTCOMES = {"regressed": "failed", "inconclusive": "", "pass": "verified"}
-"""Style of an outcome; the worst first."""
+"""Style of each outcome, worst first."""
 
 
 def is_better(difference: float, p: float | None, *, higher_is_better: bool) -> bool | None:

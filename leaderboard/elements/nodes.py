@@ -22,7 +22,7 @@ from results.store.queries import NOT_STATED
 _LONGEST = 200
 _PLACE = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\s\"']+")
 _PARTS = 3
-"""Number of path components that pages show; readers of a board need not know the server's folders."""
+"""Number of path components on pages; readers of a board need not know the server's folders."""
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -44,7 +44,7 @@ def show_value(value: Any) -> str:
 
 
 def _placed(text: str) -> str:
-    """Return a path on this disk by its last parts."""
+    """Shorten a local path to its last components."""
     if not _PLACE.fullmatch(text):
         return text
     parts = [part for part in re.split(r"[/\\]", text) if part]

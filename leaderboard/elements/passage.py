@@ -9,11 +9,11 @@ from leaderboard.elements.nodes import Node, el
 from results.store import records
 
 WHOLE = 1500
-"""Characters that are shown at once; the rest of a longer text is folded."""
+"""Maximum characters shown at once; the rest of a longer text is folded."""
 MOST = 60_000
 """Characters of a passage that are sent to the browser and searched for answers."""
 _LEAD = 400
-"""Characters that are shown before the first mark of a folded text."""
+"""Characters shown before the first mark of a folded text."""
 _SNAP = 40
 """Maximum distance that a cut moves to a word boundary."""
 Span = tuple[int, int]
@@ -71,7 +71,7 @@ class PassageText:
         return start, size if size - end < _LEAD // 2 else end
 
     def _between(self, position: int, low: int, high: int) -> int:
-        """Return the end of the first white space at a place or a little after it, within bounds; the place itself without."""
+        """Return the end of the first white space at or slightly after a position, within bounds; else the position."""
         position = min(max(position, low), high)
         gap = next((at for at in range(position, min(position + _SNAP, high)) if self.text[at].isspace()), None)
         return position if gap is None or position == low else gap + 1

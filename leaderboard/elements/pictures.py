@@ -27,16 +27,16 @@ TAGS = frozenset({"svg", "g", "line", "circle", "path", "text", "title"})
 ATTRIBUTES = frozenset({"viewBox", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "class", "text-anchor", "role", "aria-label"})
 WIDTH = 860
 _NAME, _AXIS = 190, 60
-"""Pixels that the names of lines, and the numbers at the y axis, take."""
+"""Pixels for the names of lines, and for the numbers at the y axis."""
 _ROW, _LEAST_ROW = 30, 16
 _BOTTOM = 330.0
 _LONGEST = 172.0
-"""Pixels of the longest name."""
+"""Maximum pixels of a name."""
 _LETTER, _UPPER, _WIDE, _LETTERS_HIGH = 6.6, 8.6, 12.0, 14.0
-"""Pixels of a letter of a name, of a capital and of a wide one, generously, and of a line."""
+"""Estimated pixels of a letter, a capital and a wide letter of a name, and of a line's height."""
 _WIDE_LETTERS = "mwMW@%—"
 _LEGEND = 4
-"""Columns of a legend."""
+"""Number of columns of a legend."""
 _MARKED = 24
 """Approximate number of marked points on a long curve."""
 _GLYPHS = (
@@ -147,7 +147,7 @@ def ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """From values to places: linear, or logarithmic."""
+    """Linear or logarithmic mapping from values to positions."""
 
     low: float
     high: float
@@ -277,7 +277,7 @@ def plot(
 
 UP, ROUND, DOWN = _GLYPHS[3], _GLYPHS[0], _GLYPHS[5]
 _AREA = 40.0, 900.0
-"""Areas of a mark of one question, and of the mark of the most, relative to a plain one of 100."""
+"""Areas of the mark of one question and of the largest mark, relative to a plain mark of 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ def bubbles(
 
 
 def _grids(x: _Line, y: _Line, x_title: str, y_title: str) -> list[Drawing]:
-    """Return grid lines of both axes with their numbers and titles."""
+    """Draw the grid lines of both axes with numbers and titles."""
     parts = [_grid(x, 26, _BOTTOM, x_title), shape("text", y_title, cls="tick", x=0.0, y=12.0)]
     for tick in y.marks():
         parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
@@ -335,7 +335,7 @@ def _mark(
     high: tuple[float, float],
     across: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
 ) -> Drawing:
-    """Return a dot, its interval, and its hover text; runs other than plain methods have another shape than a circle."""
+    """Draw a dot, its interval and its hover text; runs other than plain methods have another shape than a circle."""
     ends = [*([] if math.isnan(point.low) else [(low, high)]), *across]
     interval = [shape("line", x1=first[0], x2=last[0], y1=first[1], y2=last[1]) for first, last in ends]
     series = "" if point.series in (point.name, METHOD) else f" ({point.series})"
@@ -348,9 +348,9 @@ def _dot(look: Look, x: float, y: float) -> Drawing:
 
 
 def _names(points: Sequence[tuple[str, float, float]]) -> list[Drawing]:
-    """Return names next to points (name, x, y), the highest first; those without room are left out.
+    """Draw names next to points (name, x, y), the highest first; names without room are omitted.
 
-    Every point says its name on hover, and is in the table.
+    Every point has its name in its hover text and in the table.
     """
     taken: list[tuple[float, float, float]] = []
     drawn = []
@@ -387,14 +387,14 @@ def shorten_name(text: str) -> str:
 
 
 def _width(letter: str) -> float:
-    """Return a generous estimate of a letter's pixels; fonts differ."""
+    """Return a generous estimate of a text's width in pixels, because fonts differ."""
     if letter in _WIDE_LETTERS or unicodedata.east_asian_width(letter) in "WF":
         return _WIDE
     return 0.0 if unicodedata.combining(letter) else _UPPER if letter.isupper() else _LETTER
 
 
 def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], label: str) -> Drawing:
-    """Return all parts with a legend below if there are several kinds of marks."""
+    """Combine all parts, with a legend below if there are several kinds of marks."""
     height = bottom + 46
     for number, (name, look) in enumerate(looks.items() if len(looks) > 1 else ()):
         x, y = 20.0 + number % _LEGEND * (WIDTH / _LEGEND), height + 14 + 18 * (number // _LEGEND)
@@ -441,5 +441,5 @@ def _attributes(attributes: dict[str, str]) -> str:
 
 
 def _allowed(text: str) -> str:
-    """Return text without the characters that XML cannot hold."""
+    """Remove the characters that XML cannot contain."""
     return re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)

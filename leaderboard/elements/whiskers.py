@@ -10,7 +10,7 @@ from leaderboard.elements.nodes import Node, el
 from results.boards.matrix import Matrix
 
 MEAN = "mean"
-"""The means' key among the axes of a matrix."""
+"""Key of the means among the axes of a matrix."""
 _DIGITS = 3
 """Digits of a position on an axis from 0 to 1; a thousandth of a column's width is invisible."""
 

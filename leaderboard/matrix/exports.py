@@ -37,7 +37,7 @@ CSV_COLUMNS = (
     "published_in", "gap", "published_status", "tokens_per_question", "seconds_per_question", "cost_usd", "parameters",
     "open_weights",
 )  # fmt: skip
-"""Columns of a matrix as CSV; values as they are stored, shares as fractions. Costs are of the run."""
+"""Columns of a matrix as CSV; values as stored, shares as fractions. Costs are those of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         tested = (paired.value, paired.low, paired.high, paired.n, paired.p, paired.corrected)
         compared = [shown.board.reference, *tested, shown.board.correction]
     known = shown.comparison(column, cell)
-    beside: list[Any] = [None] * 4
+    published: list[Any] = [None] * 4
     if known is not None:
-        beside = [known.figure.fraction, f"{known.figure.source}: {known.figure.setting}", known.gap, known.status]
+        published = [known.figure.fraction, f"{known.figure.source}: {known.figure.setting}", known.gap, known.status]
     spent = [None] * 3 if cost is None else [cost.tokens, cost.seconds, cost.cost_usd]
     return [
         run.dataset, run.dataset_fingerprint, run.setting, run.seed, shown.board.questions[column.key], row.name,
@@ -103,7 +103,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
         *([None] * 2 if cell.bounds is None else [cell.bounds.if_wrong, cell.bounds.if_right]),
         *([band.rank, band.low, band.high, str(band.standing)] if band else [None] * 4), cell.apart or None,
-        cell.contaminated, *compared, *beside, *spent, row.parameters, row.open_weights,
+        cell.contaminated, *compared, *published, *spent, row.parameters, row.open_weights,
     ]  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def markdown(export: Export) -> str:
 
 
 def _overall(shown: Shown) -> str:
-    """Return the methods' means over all benchmarks, as Markdown; empty if there are none."""
+    """Format the methods' means over all benchmarks as Markdown; empty if there are none."""
     if not (names := overall.heads(shown)):
         return ""
     table = to_markdown([markdown_text(name) for name in names], [[markdown_text(cell) for cell in row] for row in overall.rows(shown)])
@@ -130,7 +130,7 @@ def latex(export: Export) -> str:
 
 
 def _rows(export: Export) -> list[list[str]]:
-    """Return the texts of the table's tree, heads first; a control's name is followed by the word."""
+    """Return the texts of the table's tree, header first; names of controls are followed by "control"."""
     results = []
     for row, (name, *cells) in text_rows(export.tree):
         control = " (control)" if "control" in row.classes.split() else ""

@@ -80,7 +80,7 @@ def _line(shown: Shown, line: Overall, *, pooled: bool) -> Node:
 
 
 def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: bool) -> Node:
-    """Return a pooled difference with the mark and the interval that a cell of the matrix has."""
+    """Format a pooled difference with the mark and interval of a matrix cell."""
     if result is None:
         return el("td", NOTHING, cls="number")
     mark = significance(is_better(result.value, result.p_holm, higher_is_better=higher), f" than {reference}")

@@ -227,14 +227,14 @@ def _size_is(parameters: int | None, size: str) -> bool:
 
 
 def _weights_are(open_weights: bool | None, wanted: str) -> bool:
-    stated = {None: UNSTATED, True: "open", False: "closed"}[open_weights]
-    return wanted in (ANY, stated)
+    label = {None: UNSTATED, True: "open", False: "closed"}[open_weights]
+    return wanted in (ANY, label)
 
 
 def _trained(row: System, untrained: frozenset[str]) -> bool:
-    """Return whether it was trained on any of the data, or its training data is unknown.
+    """Return whether a row was trained on any of the data, or its training data is unknown.
 
-    Data go by several names: mixed styles hold the questions of their base, a reference without a split all splits.
+    Data have several names: mixed styles contain the questions of their base, a reference without a split contains all splits.
     """
     if ANY_DATA in untrained and (row.training or not row.declares):
         return True

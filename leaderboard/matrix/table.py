@@ -301,7 +301,7 @@ def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
 
 
 def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> Node:
-    """Return a benchmark's head: one button sorts by it, another opens its own board."""
+    """Draw a benchmark's header: one button sorts by it, another opens its own board."""
     name, below = shown.names[column.key]
     if column.metric is None:
         title = el("span", name, cls="name", tip="No metric of this family was scored here")
@@ -405,7 +405,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
 
 
 def _reason(cell: Cell) -> Node:
-    """Return a short reason why a cell is gray; its tip has all reasons."""
+    """Return a short reason why a cell is gray; its hover text has all reasons."""
     if cell.contaminated and cell.apart.startswith("contaminated"):
         return el("span", badge("contaminated", "failed"), cls="interval")
     return el("span", why_apart(cell), cls="interval")
@@ -439,7 +439,7 @@ def why_no_mean(board: Matrix, row: System) -> str:
 
 
 def _other_sources(row: System) -> bool:
-    """Return whether figures of a row come from elsewhere."""
+    """Return whether some figures of a row have another origin."""
     return tuple(row.origins) != (OURS,) or any(run.not_rescored for run in row.runs.values())
 
 

@@ -17,4 +17,4 @@ PAGES = (
     ("run", "Runs", "history", "runs"),
     ("submit", "Submit", "upload", "submit"),
 )
-"""File, title, icon and address of each page; the first is where a visit begins."""
+"""File, title, icon and address of each page; the first is the start page."""

@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _empty() -> set[str]:
-    """Return the files of pages that the store has nothing for: the navigation leaves them out, their URLs tell what fills them."""
+    """Return the pages without content in the store: the navigation omits them, and their URLs show how to fill them."""
     at, takes = read.source(), submit_command() is not None
     try:
         # Visitors can read the status of submissions.

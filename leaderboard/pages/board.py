@@ -57,7 +57,7 @@ def render() -> None:
 
 
 def _view(at: Source) -> str:
-    """Return which view the URL asks for; with one benchmark, or nothing to show, there is no choice."""
+    """Return the view in the URL; with one benchmark, or without content, there is no choice."""
     try:
         groups = read.run_groups(at, experiment_of(at)) if at.stamp else []
     except UserError:

@@ -32,7 +32,7 @@ def render() -> None:
         tell(
             "Choose two runs at least",
             "You can compare up to six runs of one board. Controls are left out because they see the gold.",
-            ("ragmeter run EXPERIMENT.yaml",) if len(_able(chosen)) < LEAST else (),
+            ("ragmeter run EXPERIMENT.yaml",) if len(_comparable(chosen)) < LEAST else (),
         )
         return
     result = read.compared(chosen.at, tuple(run.run for run in runs), metric, tuple(runs))
@@ -56,12 +56,12 @@ def render() -> None:
     permalink()
 
 
-def _able(chosen: Chosen) -> list[RunRow]:
+def _comparable(chosen: Chosen) -> list[RunRow]:
     return [run for run in chosen.runs if run.kind != "control"]
 
 
 def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
-    able = {run.run: run for run in _able(chosen)}
+    able = {run.run: run for run in _comparable(chosen)}
     labels = run_labels(list(able.values()))
     finished = [run for run in able if able[run].status == "finished"] or list(able)
     # A run that was chosen elsewhere is compared with the first of the others.

@@ -127,7 +127,7 @@ def _battles(at: Source, judge: str) -> None:
 
 
 def _placed(chosen: BattleBoard, others: Sequence[BattleBoard], criterion: str) -> None:
-    """Controls of the board in view, and below them those of the judge's other boards."""
+    """Draw the controls of the displayed board, and below them those of the judge's other boards."""
     show(el("h2", f"{_CONTROLS[:-1]}, by {criterion}?", cls="section"), "controls-title")
     here = battles.controls(chosen, criterion)
     there = battles.controls_on_other_boards([(f"{_on(board)} · seed {board.seed}", board) for board in others], criterion)

@@ -111,7 +111,7 @@ def _below(query: Request) -> None:
             show(line, "verdict")
         show(_summary(board, len(result.rows) - len(board.rows)), "summary")
         if filters.active and all(row.control for row in board.rows):
-            _nobody()
+            _explain_empty()
         elif not board.cells:
             text = "None of these benchmarks was scored on the chosen metrics. Choose others above."
             tell("No result of this kind", text)
@@ -162,7 +162,7 @@ def _order(board: Matrix) -> Order:
 
 
 def _keys(name: str) -> list[str]:
-    """Return keys of rows that the URL names; those that do not exist mean nothing."""
+    """Return the row keys in the URL; unknown ones are ignored."""
     return [key for key in state.settle(name, state.read(name)).split(",") if key]
 
 
@@ -187,8 +187,8 @@ def _summary(board: Matrix, left_out: int) -> Node:
     return line_of_facts(parts)
 
 
-def _nobody() -> None:
-    """Say that the filters leave no method, and how to be rid of them."""
+def _explain_empty() -> None:
+    """Explain that the filters exclude all methods, and offer to clear them."""
     text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
     clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(widgets.FILTERS))
     show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))

@@ -87,7 +87,7 @@ def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[st
 
 
 def _made_with(at: Source, own: list[Checkpoint]) -> dict[str, list[RunRow]]:
-    """Return by hash the runs that were made with each of these checkpoints."""
+    """Return the runs of each of these checkpoints, by hash."""
     every = {run.run: run for group in source.run_groups(at, None) for run in group}.values() if own else ()
     return {item.sha256: [run for run in every if checkpoints.made_with(run, item.sha256)] for item in own}
 
@@ -99,7 +99,7 @@ def _timelines(at: Source, _runs: list[RunRow], ids: tuple[str, ...]) -> dict[Li
 
 
 def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]) -> None:
-    """Show the scores of a method's runs in their order in time, with the gate's outcomes and the anchor."""
+    """Draw the scores of a method's runs over time, with the gate's outcomes and the anchor."""
     every = {run.run: run for run in [*runs, *(run for each in used.values() for run in each)]}
     lines = {" · ".join(line): points for line, points in _timelines(at, list(every.values()), tuple(every)).items()}
     metrics = source.metric_ids(at, tuple(every)) if lines else []
@@ -141,7 +141,7 @@ def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], use
 
 
 def _show_curves(own: list[Checkpoint]) -> None:
-    """Training curves from the checkpoints' registered folders; nothing if there are none."""
+    """Draw the training curves in the registered folders of the checkpoints; nothing if there are none."""
     read = {f"{item.stage} {item.sha256[:8]}": provenance.curve(item.path) for item in own[:_CURVES]}
     read = {name: figures for name, figures in read.items() if figures}
     if not read:

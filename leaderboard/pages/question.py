@@ -51,7 +51,7 @@ def render() -> None:
 
 
 def _runs(chosen: Chosen) -> list[RunRow]:
-    """Let methods be chosen; all of the board if none is."""
+    """Draw the choice of methods; the default is all of the board."""
     able = {run.run: run for run in chosen.runs}
     with bar("runs", 1)[0]:
         names = several("Methods", "runs", list(able), (), least=0, most=MOST, show=run_labels(chosen.runs).__getitem__)
@@ -59,7 +59,7 @@ def _runs(chosen: Chosen) -> list[RunRow]:
 
 
 def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow]) -> tuple[list[int], str]:
-    """Draw the filters; positions of the questions that pass, and the metric that they are seen by."""
+    """Draw the filters; return the positions of matching questions, and the chosen metric."""
     first, second = bar("filter", 3), bar("kinds", 4)
     with first[0]:
         words = state.search("Search", "search", placeholder="words of the question or its answer")
@@ -91,13 +91,13 @@ def _one_of(label: str, name: str, options: Sequence[str], names: Mapping[str, s
 
 
 def _style(chosen: Chosen) -> None:
-    """Let the same questions be seen with evidence in another style, if the experiment asks them so."""
+    """Offer the same questions with evidence in another style, if the experiment has them."""
     first = chosen.runs[0]
     boards = [runs[0] for runs in read.run_groups(chosen.at, chosen.experiment)]
-    alike = [run for run in boards if (run.styled.base, run.setting, run.seed) == (first.styled.base, first.setting, first.seed)]
-    if len(alike) < 2:
+    same_data = [run for run in boards if (run.styled.base, run.setting, run.seed) == (first.styled.base, first.setting, first.seed)]
+    if len(same_data) < 2:
         return
-    labels = {board_key(run): run.dataset for run in alike}
+    labels = {board_key(run): run.dataset for run in same_data}
     st.session_state["choose-style"] = board_key(first)
     st.selectbox(
         "Style",

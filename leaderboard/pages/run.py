@@ -34,7 +34,7 @@ NEAREST = 300
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _runs(at: Source, experiment: str | None) -> list[RunRow]:
-    """Return runs of an experiment, or of the store, each once, the newest first; shared, not to be changed."""
+    """Return the distinct runs of an experiment or of the store, newest first; shared, so not to be modified."""
     return sorted(read.executions(at, experiment), key=lambda run: run.started_at, reverse=True)
 
 
@@ -97,7 +97,7 @@ def _look(folder: str, active: bool) -> None:
 
 
 def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
-    """Draw the filters and the list; return the chosen run, None if no run passes."""
+    """Draw the filters and the list; return the chosen run, None if no run matches."""
     show(el("h2", "All runs", cls="section"), "list-title")
     left, right = bar("filter", 2)
     names = [row.name for row in read.experiments(at)]
@@ -173,7 +173,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:
-    """Return the other runs, those of the same board before those over the same data before the rest."""
+    """Return the other runs: first those of the same board, then those on the same data, then the rest."""
     position = (run.dataset_fingerprint, run.setting, run.seed)
     others = [item for item in every if item.run != run.run]
     return sorted(

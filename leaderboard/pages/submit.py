@@ -29,7 +29,7 @@ _OWNER, _REFUSED, _TURN = "submission-owner", "submission-refused", "submission-
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A submission that was checked and not stored: which uploads, the files, and what was found."""
+    """A submission that is checked but not stored: its uploads, files and findings."""
 
     uploads: tuple[str, ...]
     draft: Draft
@@ -38,7 +38,7 @@ class _Checked:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Files that are not submissions: which uploads, and why."""
+    """Rejected files: the uploads, and the reasons."""
 
     uploads: tuple[str, ...]
     error: UserError
@@ -71,7 +71,7 @@ def _submissions(at: Source) -> list[Submitted]:
 
 
 def _send(at: Source) -> None:
-    """Draw what a sender needs: the questions, the boxes for files, and what the check found."""
+    """Draw the sender's view: the questions, the upload boxes, and the findings of the check."""
     show(submission.how(held=intake.waits_for_approval()), "how")
     _template(at)
     uploads = _uploads()
@@ -97,7 +97,7 @@ def _boards(at: Source) -> list[tuple[Known, str, int]]:
 
 
 def _template(at: Source) -> None:
-    """Offer the questions of a board, with a card to fill in."""
+    """Offer the questions of a board with a card template."""
     boards = _boards(at)
     if not boards:
         return
@@ -124,7 +124,7 @@ def _template(at: Source) -> None:
 
 
 def _owner(at: Source, sent: list[Submitted]) -> None:
-    """Let the owner decide about a submission, once the token was entered."""
+    """Draw the owner's decision about a submission, after the token was entered."""
     with st.expander("For the owner of this board", icon=":material/key:", expanded=bool(st.session_state.get(_OWNER))):
         if not st.session_state.get(_OWNER):
             token = st.text_input("Owner's token", type="password", key="owner-token", max_chars=500)
@@ -164,7 +164,7 @@ def _decide(at: Source, run: str, action: str, reason: str) -> None:
 
 
 def _uploads() -> tuple[Any, Any]:
-    """Draw the boxes for files; return the uploads, None if there is none."""
+    """Draw the upload boxes; return the uploads, None if there are none."""
     left, right = st.columns(2)
     with left:
         predictions = st.file_uploader("Predictions (.jsonl) or bundle (.zip)", key="upload-predictions")
@@ -194,7 +194,7 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
 
 
 def _forget() -> None:
-    """Drop what was checked and not stored."""
+    """Discard the checked submission."""
     checked = st.session_state.pop(_CHECKED, None)
     if isinstance(checked, _Checked):
         checked.draft.discard()
@@ -211,16 +211,16 @@ def _result(at: Source, checked: _Checked) -> None:
     if not checked.verdict.ok:
         return
     metric = _preview(at, checked.verdict)
-    held = intake.waits_for_approval()
-    shown = "shown to everybody after the owner has accepted it" if held else "shown to everybody, marked as submitted"
+    waits = intake.waits_for_approval()
+    shown = "shown to everybody after the owner has accepted it" if waits else "shown to everybody, marked as submitted"
     note = f"The submission is {shown}, with its card. It cannot be changed: for other predictions, use a new version in the card."
     show(el("p", note, cls="note"), "store-note")
-    if st.button("Send it for approval" if held else "Store it on the board", key="store"):
+    if st.button("Send it for approval" if waits else "Store it on the board", key="store"):
         _store(at, checked, metric)
 
 
 def _preview(at: Source, verdict: Verdict) -> str | None:
-    """Draw the board with the submission on it; return the metric that it is ranked by, None if none was scored."""
+    """Draw the board with the submission on it; return the metric of its rank, None if none was scored."""
     if not verdict.preview:
         show(el("p", "No metric can be computed from it here, so there is no rank on the board to preview.", cls="note"), "preview-note")
         return None

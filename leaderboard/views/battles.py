@@ -120,7 +120,7 @@ def _name_method(name: str, controls: Collection[str]) -> Node:
 
 
 def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
-    """Return the verdicts about two methods, and how many questions the first one won and lost; None if they never met."""
+    """Return the verdicts about two methods, and how many questions the first one won and lost; None if there are none."""
     item = known.get((name, other))
     if item is not None:
         return item, item.rate.wins, item.rate.losses
@@ -207,7 +207,7 @@ def controls_on_other_boards(boards: Sequence[tuple[str, BattleBoard]], criterio
 
 
 def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
-    """Return a line for each method that ranks above one that it must not; `name`: of the board, if it is another one."""
+    """Return a line for each method that ranks above one that must rank above it; `name` is that of the board, if it is another one."""
     on = f", on {name}" if name else ""
     results = []
     for winner, losers in battles.misplaced(board, criterion).items():

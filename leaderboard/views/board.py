@@ -28,7 +28,7 @@ PLACES = (
     "is not the same as equal."
 )
 Place = tuple[int, Band | None]
-"""A rank, and what tests leave open of it, as far as that was asked for."""
+"""A rank, and the range of ranks that the tests leave open, if it was requested."""
 _PLAIN = {
     "questions": (
         "Questions",
@@ -40,7 +40,7 @@ _PLAIN = {
     "cost": ("Cost", "US$ total", "Price of all calls; local models cost nothing"),
     "indexing": ("Indexing", "tokens", "Tokens of models called to build the index: a one-time cost, whatever the number of questions"),
 }
-"""Name, unit and help of the columns that are not metrics; a time's unit depends on the times."""
+"""Name, unit and help of the columns that are not metrics; the unit of time depends on the values."""
 
 
 def sort_columns(board: Board) -> list[str]:
@@ -239,7 +239,7 @@ def _line(
 
 
 def _position(position: Place | None) -> Node:
-    """Return a rank, and below it the ranks that the tests leave open."""
+    """Draw a rank, and below it the ranks that the tests leave open."""
     if position is None:
         return el("td", formats.NOTHING, cls="narrow")
     rank, band = position
@@ -345,7 +345,7 @@ def _difference_cell(row: Row, board: Board, metric: str, definitions: Mapping[s
 
 
 def _mark(cell: Cell, board: Board, metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Node | None:
-    """Return ▲ or ▼ where the corrected test rejects; its words go to screen readers."""
+    """Draw ▲ or ▼ if the corrected test rejects, with words for screen readers."""
     if cell.difference is None:
         return None
     better = is_better(cell.difference.value, cell.p_holm, higher_is_better=higher_is_better(metric, definitions))

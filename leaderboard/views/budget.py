@@ -46,7 +46,7 @@ _CURVES = 14
 ALONE = "one budget alone"
 """Label of runs without a curve, if there are several."""
 _SPREAD = 30.0
-"""From this ratio of the largest to the smallest on, an axis is logarithmic."""
+"""Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
 
 def kind(item: UsageCost) -> str:
@@ -106,10 +106,10 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
     write = partial(write_cost, axis=axis, milliseconds=milliseconds)
     text = write(item.x)
-    stated = item.row.run.origin != OURS and not math.isnan(item.x)
+    declared = item.row.run.origin != OURS and not math.isnan(item.x)
     between = "" if math.isnan(item.low) else f"[{write(item.low)}, {write(item.high)}]"
     middle = formats.percentiles(item.row.cost, write) if axis == "seconds" else ""
-    return Cell(text, ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if stated else "")
+    return Cell(text, ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if declared else "")
 
 
 def _name_method(item: UsageCost) -> Node:

@@ -213,7 +213,7 @@ def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_
 OUTCOMES = ("won", "tied", "lost")
 _STATED = {"won": "first better", "tied": "equal", "lost": "second better"}
 _ROOM = 0.04
-"""Share of a bar from which on its count fits in."""
+"""Minimum share of a bar with room for its count."""
 SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
 """Color and shape of marks by their side of the diagonal."""
 _EXAMPLE = 200

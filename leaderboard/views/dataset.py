@@ -15,7 +15,7 @@ _HUB = "https://huggingface.co/datasets/"
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _REVISION = re.compile(r"[\w.-]+", re.ASCII)
 _LONGEST = 700
-"""Characters of a passage that are shown."""
+"""Maximum characters of a displayed passage."""
 
 
 def dataset_key(dataset: DatasetFacts) -> str:

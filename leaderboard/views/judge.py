@@ -223,7 +223,7 @@ CALL = "call"
 """Key of a stored conversation in a prediction's notes and in the URL."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 LONGEST = 20_000
-"""Characters of a message that are shown."""
+"""Maximum characters of a displayed message."""
 _HEADS = (
     Head("Judged"),
     Head("Shown", tip="The judge's prompt and, for two answers, their order in it"),
@@ -327,7 +327,7 @@ def _value(value: Any) -> str:
 
 
 def _reads(call: str | None, opened: str, key: str) -> Node:
-    """Return the button that shows a conversation, or puts it away."""
+    """Return the button that opens or closes a conversation."""
     if call is None:
         return el("span", "no model was asked", cls="aside")
     shown = call == opened

@@ -28,7 +28,7 @@ _ARXIV = re.compile(
     r"(?<![\w.-])(?:(?:https?://)?(?:www\.|export\.)?(?i:arxiv)\.org/(?:abs|pdf|html)/"
     rf"|(?:10\.48550/)?(?i:arxiv)[:.\s]\s?){_NUMBER}"
 )
-"""An address of a paper's page or file, its DOI, or "arXiv:" and its number."""
+"""Pattern of a paper on arXiv: address of its page or file, DOI, or "arXiv:" and its number."""
 
 
 def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = False) -> Node:
@@ -267,7 +267,7 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
 
 
 def _remembered(item: Decided, scale: formats.Scale) -> tuple[str, Cell | str]:
-    """Return which attempt a decision was, and the loss since the anchor; decisions of older versions have neither."""
+    """Return the number of a decision's attempt, and the loss since the anchor; decisions of older versions have neither."""
     since = item.details.get("anchor")
     if since is None:
         return str(item.details.get("attempt", formats.NOTHING)), formats.NOTHING

@@ -100,7 +100,7 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
 
 
 def _rank(answer: AnswerRow, passage: str) -> int | None:
-    """Return the first rank at which an answer's evidence names a passage."""
+    """Return the first rank of a passage in an answer's evidence."""
     return next((item.rank for item in answer.evidence if item.id == passage), None)
 
 
@@ -187,7 +187,7 @@ def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage
 
 
 def _missed(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], golds: tuple[str, ...]) -> Iterator[Node]:
-    """Yield the gold passages that are not among a run's evidence."""
+    """Yield the gold passages that are missing in a run's evidence."""
     ranked = {item.id for item in answer.evidence}
     for number, identifier in enumerate(row.evidence):
         if identifier in ranked:
@@ -227,7 +227,7 @@ def returned(answer: AnswerRow, question: str) -> Node:
 
 
 def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
-    """Return a text that a system showed its model."""
+    """Draw a text from the model's context."""
     name = item.get("id") or item.get("url") or " ".join(item["text"].split())[:_BEGINNING]
     head = [
         el("span", str(number), cls="rank"),
@@ -289,7 +289,7 @@ def _call(call: Call, number: int, key: str) -> Node:
 
 
 def _looked_through(row: QuestionRow, item: EvidenceRow, golds: tuple[str, ...]) -> PassageText:
-    """Return an item's text with its supporting sentences and the answers."""
+    """Draw an item's text with its supporting sentences and the answers marked."""
     return passage_text(item.text, item.sentences, golds, gold_sentences(row, item.id) if item.gold else ())
 
 

@@ -113,9 +113,9 @@ WINDOW = timedelta(minutes=2)
 """Time window for the speed; older answers don't describe the present speed."""
 _LEAST = timedelta(seconds=3)
 _ENOUGH = 5
-"""Writes come once a second: what was seen in a shorter time, or of fewer answers, is chance."""
+"""Minimum seconds and answers for a speed; writes come once a second, so less is chance."""
 _LONG = timedelta(seconds=30)
-"""After so long, what was seen counts whatever it was."""
+"""Seconds after which the observed speed is used even with few answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
 
 
 QUIET_S = 60.0
-"""After so long without an answer a page asks whether the run's process is still there."""
+"""Seconds without an answer after which a page checks the run's process."""
 _KINDS = {"running": "running", "failed": "failed", "incomplete": "failed"}
 
 

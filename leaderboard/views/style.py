@@ -60,8 +60,8 @@ def gaps(table: GapTable, *, higher_is_better: bool = True) -> Node:
         Head("Where it survived", f"{scale.difference_unit} [95 %]", "The style gap over the other questions only: the effect of "
             "style itself", number=True),
     ]  # fmt: skip
-    held = table.reference is not None
-    lines = [_gap_line(row, gap, scale, higher_is_better, held) for row in table.rows for gap in row.gaps]
+    compared = table.reference is not None
+    lines = [_gap_line(row, gap, scale, higher_is_better, compared) for row in table.rows for gap in row.gaps]
     return plain_table(f"Style gaps on {table.base}", heads, lines, "gaps-scroll")
 
 

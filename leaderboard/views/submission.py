@@ -39,7 +39,7 @@ from results.submission.review import Submitted
 from results.submission.storing import to_json
 
 _METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
-"""The fields of a card's `method` that are shown in words."""
+"""Fields of a card's `method` that are shown in words."""
 _SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}
 _NOT_STATED = "not stated"
 
@@ -112,12 +112,12 @@ def _training(item: Mapping[str, Any]) -> Node:
         f"{query:,} question{'s' * (query != 1)} of it" if query else "",
         str(item.get("note") or ""),
     ]
-    beside = "; ".join(filter(None, more))
-    return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {beside}", cls="aside") if beside else None)
+    remarks = "; ".join(filter(None, more))
+    return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {remarks}", cls="aside") if remarks else None)
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
-    """Return the findings of the check as sentences, each once for runs that share it."""
+    """Return the findings of the check as sentences, merged for runs that share them."""
     where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for run in runs:
         for item in _part(run, "submission").get("findings") or ():
@@ -130,8 +130,8 @@ def _findings(runs: Sequence[RunRow]) -> Node | str:
 def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
     severity, count = str(item.get("severity") or ""), item.get("count") or 0
     details = [str(position.get("detail") or "") for position in item.get("places") or () if isinstance(position, Mapping)]
-    beside = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
-    details_text = "; ".join(filter(None, beside))
+    remarks = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
+    details_text = "; ".join(filter(None, remarks))
     return el(
         "li",
         el("span", str(item.get("what") or "")),
@@ -183,7 +183,7 @@ def how(*, held: bool = False) -> Node:
 
 
 _MOST = 100
-"""Submissions that the page lists."""
+"""Maximum number of listed submissions."""
 _STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "withdrawn": ""}
 """Style of a status."""
 
@@ -296,7 +296,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A line before it is placed; `key` is the value that ranks it, None for what has no place."""
+    """A line before it is ranked; `key` is the ranking value, None without a rank."""
 
     name: Node
     key: float | None

@@ -70,7 +70,7 @@ def table(points: Sequence[Point], values: Values, metric: str, definitions: Def
 
 
 def _gate(point: Point, metric: str) -> Node | str:
-    """Return the outcome on the metric; if the gate decided on other metrics only, theirs with the metric's name."""
+    """Return the outcome on the metric; if the gate used only other metrics, their outcome with the metric's name."""
     decided = outcome_of(point.decided, metric)
     shown = [decided] if decided else [*{item.metric: item for item in reversed(point.decided)}.values()]
     if not shown:

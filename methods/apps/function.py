@@ -53,7 +53,7 @@ def resolve(call: str) -> Callable[..., Any]:
         raise ValueError(f"{error.what} ({error.where})") from None
     except ModuleNotFoundError as error:
         if error.name == place.partition(".")[0]:
-            raise ValueError(f"there is no module {place!r} (plugins: [{place}.py] loads a file beside the experiment)") from None
+            raise ValueError(f"there is no module {place!r} (plugins: [{place}.py] loads a file next to the experiment)") from None
         raise ValueError(f"{place} cannot be imported: {error}") from None
     except Exception as error:
         raise ValueError(f"{place} cannot be imported: {type(error).__name__}: {error}") from None

@@ -144,11 +144,11 @@ def _find(document: Any, place: str) -> list[Any]:
     try:
         return Path.of(place).find(document)
     except Missing as error:
-        stated = _stated(document)
-        raise BadReply(f"{error}{stated or ' (a path that ends with ? may be missing)'}") from None
+        message = _error_message(document)
+        raise BadReply(f"{error}{message or ' (a path that ends with ? may be missing)'}") from None
 
 
-def _stated(document: Any) -> str:
+def _error_message(document: Any) -> str:
     """Return the error message in a reply, or ""."""
     error = document.get("error", document.get("detail")) if isinstance(document, Mapping) else None
     if not error:
@@ -174,7 +174,7 @@ def _rows(document: Any, paths: Mapping[str, str | None]) -> list[dict[str, Any]
                 rows.append(row)
         return rows if matches else None
     except Missing as error:
-        raise BadReply(f"{error}{_stated(document) or ' (a path that ends with ? may be missing)'}") from None
+        raise BadReply(f"{error}{_error_message(document) or ' (a path that ends with ? may be missing)'}") from None
 
 
 def _listed(path: Path, value: Any) -> Sequence[Any]:

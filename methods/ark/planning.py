@@ -133,10 +133,10 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     row, micro = batch / train.batch_size, train.micro_batch * longest
     # Rows that share no candidates are parted until they are held; else, or if a row alone is too long, texts are encoded twice.
     cached = (batch if shares else row) > train.held_tokens
-    held = micro if cached else min(batch, train.held_tokens)
+    batch_tokens = micro if cached else min(batch, train.held_tokens)
 
     def learned(texts: float, length: float) -> Work:
-        return learn(config.encoder, texts, length, train.precision, held=held, checkpointed=train.recompute)
+        return learn(config.encoder, texts, length, train.precision, held=batch_tokens, checkpointed=train.recompute)
 
     work = learned(rows * (1 + negatives), longest) + learned(rows, lengths.question)
     work = work * (GRADIENT_CACHING if cached else 1.0)

@@ -174,11 +174,11 @@ class CandidateWords:
         """
         documents = self._documents(rows.tolist())
         lengths = np.fromiter(map(len, documents), np.int64, len(documents))
-        held = np.concatenate(documents)
+        words_of_all = np.concatenate(documents)
         owners = np.repeat(np.arange(len(documents)), lengths)
-        present = set(np.unique(held).tolist())
+        present = set(np.unique(words_of_all).tolist())
         repeated = Counter(number for word in words if (number := self._vocabulary.get(word)) in present)
-        frequencies = [np.bincount(owners[held == number], minlength=len(documents)) for number in repeated]
+        frequencies = [np.bincount(owners[words_of_all == number], minlength=len(documents)) for number in repeated]
         counts = np.array(list(repeated.values()), np.int64)
         terms = np.array(frequencies, np.int64).reshape(len(counts), len(documents))
         return lucene_scores(terms, lengths, counts, self._config.k1, self._config.b)

@@ -201,12 +201,12 @@ def _count(batches: Iterator[list[str]], tokenize: Callable[[list[str]], Tokeniz
         numbers = np.empty(len(own), np.int32)
         numbers[np.fromiter(tokens.vocab.values(), np.int64, len(own))] = own
         sizes = np.fromiter(map(len, tokens.ids), np.int64, len(tokens.ids))
-        held = numbers[np.fromiter(chain.from_iterable(tokens.ids), np.int64, int(sizes.sum()))]
+        term_numbers = numbers[np.fromiter(chain.from_iterable(tokens.ids), np.int64, int(sizes.sum()))]
         rows = np.repeat(np.arange(len(lengths), len(lengths) + len(batch)), sizes)
-        unique, frequencies = np.unique(held.astype(np.int64) << 32 | rows, return_counts=True)
+        unique, frequencies = np.unique(term_numbers.astype(np.int64) << 32 | rows, return_counts=True)
         counted.append(np.stack([unique >> 32, unique & 0xFFFFFFFF, frequencies]).astype(np.int32))
         lengths += sizes.tolist()
-        words += len(held)
+        words += len(term_numbers)
         if words >= WORDS:
             break
     terms, rows, frequencies = np.concatenate(counted, axis=1)
@@ -257,8 +257,8 @@ def _merge(runs: Sequence[_Run], k1: float, b: float, folder: Path) -> None:
                 rows_out.write(rows.data)
                 scores_out.write(scores.data)
             start = end
-    stated = {"k1": k1, "b": b, **_STATED, "num_docs": passages}
-    (folder / PARAMETERS).write_text(json.dumps(stated, indent=4))
+    parameters = {"k1": k1, "b": b, **_STATED, "num_docs": passages}
+    (folder / PARAMETERS).write_text(json.dumps(parameters, indent=4))
 
 
 def _write_header(file: IO[bytes], dtype: Any, size: int) -> None:

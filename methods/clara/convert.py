@@ -36,9 +36,9 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
         UserError: The checkpoint has another layout, or does not fit its base model.
     """
     rank = source.number("lora_r", 16)
-    stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}, "joined": True}
+    settings = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}, "joined": True}
     sizes = {"max_length": source.number("doc_max_length"), "rate": source.number("compr_rate")}
-    config = ClaraConfig.model_validate({**stated, **sizes, **options})
+    config = ClaraConfig.model_validate({**settings, **sizes, **options})
     adapters, ends = pickled(source.folder / PUBLISHED), pickled(source.folder / ENDS)
     clara = Clara.open(config, device=device)
     own = {name: item for adapter in ADAPTERS for name, item in clara.adapters.of(adapter).items()}

@@ -366,9 +366,9 @@ def _answer(question: Question, evidence: Sequence[str]) -> str:
     """Return the target: the first answer (or all required ones), in the evidence's wording if possible."""
     if question.answer_set:
         return ", ".join(question.wanted)
-    stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
+    found_golds = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
     first = question.answers[0]
-    return first if any(first in text for text in evidence) else next(stated, first)
+    return first if any(first in text for text in evidence) else next(found_golds, first)
 
 
 def ranked_documents(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, services: Services) -> dict[str, tuple[str, ...]]:

@@ -425,10 +425,10 @@ class Joint:
 
         A question with fewer than k candidates uses all of them, without affecting other questions.
         """
-        alike: dict[int, list[JointRow]] = {}
+        by_k: dict[int, list[JointRow]] = {}
         for row in rows:
-            alike.setdefault(min(self._k, len(row.documents)), []).append(row)
-        parts = [self._of(some, k, whole) for k, some in alike.items()]
+            by_k.setdefault(min(self._k, len(row.documents)), []).append(row)
+        parts = [self._of(some, k, whole) for k, some in by_k.items()]
         sums: dict[str, float] = {}
         for _, figures in parts:
             for name, value in figures.items():

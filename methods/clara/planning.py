@@ -29,9 +29,9 @@ def work_of(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Estimate the work of each stage: passes that encode documents to memory, and passes over replies."""
     from methods.clara.checkpoint import trained_model
 
-    held = config.validation
-    for item in (*held.scp, *held.instruction, *held.joint):
-        of(item, held.options)
+    validation = config.validation
+    for item in (*validation.scp, *validation.instruction, *validation.joint):
+        of(item, validation.options)
     stages = []
     for stage in config.planned:
         data = [(resolve(item)[0].name, of(item, config.data.options)) for item in config.references(stage)]
@@ -79,9 +79,9 @@ def _pass(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, lengths
     base, micro = Checkpoint(clara.base, clara.revision), getattr(config, stage).train.micro_batch
 
     def read(texts: float, length: float) -> Work:
-        held = micro * length * texts / rows if rows else 0.0
+        batch_tokens = micro * length * texts / rows if rows else 0.0
         computes = _computes(config, clara)
-        return learn(base, texts, length, computes, causal=True, adapted=True, held=held, checkpointed=config.recompute)
+        return learn(base, texts, length, computes, causal=True, adapted=True, held=batch_tokens, checkpointed=config.recompute)
 
     question = read(rows, lengths.question + clara.memory_tokens)
     if stage == "supervised":

@@ -200,7 +200,7 @@ class Passages(Sequence[Document]):
         self._corpus, self._rows = corpus, rows
 
     @classmethod
-    def drawn(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
+    def sampled(cls, corpus: Corpus, count: int | None, seed: int) -> Passages:
         """Draw `count` random passages (None: all) in corpus order; a larger sample with the same seed contains the smaller."""
         rows: Sequence[int] = range(len(corpus))
         return cls(corpus, rows if count is None or count >= len(rows) else sorted(Draws("clara documents", seed).sample(rows, count)))
@@ -292,7 +292,7 @@ class Synthesis:
         by: set[str] = set()
 
         async def ask(prompt: str, turn: int, **values: str) -> Any:
-            """Return a reply that cannot be read is asked for again as another draw; each round has draws of its own."""
+            """Send a prompt; if the reply cannot be parsed, send it again with another seed. Each round has its own seeds."""
             messages, shape = self.prompts.messages(prompt, document=document.text, **values), REPLIES[prompt]
             for draw in range(turn * self.config.tries, (turn + 1) * self.config.tries):
                 reply = await self.model.ask(messages, shape=shape, repetition=draw, step=prompt)

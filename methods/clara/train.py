@@ -77,13 +77,13 @@ class ClaraTraining:
 
 def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
     """Fill in the model options from the start checkpoint, if they are not set."""
-    stated = config.model.model_fields_set if "model" in config.model_fields_set else set()
-    if config.start is None or stated - {"base"}:
+    given_names = config.model.model_fields_set if "model" in config.model_fields_set else set()
+    if config.start is None or given_names - {"base"}:
         return config
     from methods.clara.checkpoint import read_config, require_checkpoint
 
     result, _ = read_config(require_checkpoint(config.start, where="start"))
-    if stated and result.base != config.model.base:
+    if given_names and result.base != config.model.base:
         raise UserError(
             f"the checkpoint is of the base {result.base!r}, and {config.model.base!r} is asked for",
             code="checkpoint-of-other-base",

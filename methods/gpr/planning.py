@@ -29,9 +29,9 @@ def work_of(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
     shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
     rows, size = masked, graphs[0].size(config.encoder.model, config.revision)
-    held = train.micro_batch * length
-    work = learn(config.encoder, train.epochs * rows, length, train.precision, held=held)
-    work += learn(config.encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * held)
+    batch_tokens = train.micro_batch * length
+    work = learn(config.encoder, train.epochs * rows, length, train.precision, held=batch_tokens)
+    work += learn(config.encoder, train.epochs * rows * TEXTS, length, train.precision, held=TEXTS * batch_tokens)
     taken = steps(rows, train.batch_size, train.epochs)
     learned = whole_stage(STAGE, work, size, config.base, rows=rows, taken=taken, towers=2)
     return [StageWork(DATA, Work(once=(shared,)), masked), learned]

@@ -145,7 +145,7 @@ def _tiktoken(name: str) -> Callable[[str], Sequence[Span]]:
         raise MissingPackage("tiktoken", "llm", f"the tokenizer {TIKTOKEN}{name}") from error
     try:
         encoding = tiktoken.get_encoding(name)
-    except Exception as error:  # unknown names and failed downloads alike
+    except Exception as error:  # unknown names as well as failed downloads
         reason = "it is fetched once from the net, which cannot be reached" if isinstance(error, OSError) else error
         raise UserError(
             f"the tokenizer {name!r} cannot be read: {reason}",

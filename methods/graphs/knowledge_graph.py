@@ -410,12 +410,12 @@ class GraphBuilder:
         edges = [
             Edge(
                 *ends,
-                sum(sorted(strength for strength, *_ in stated)),  # sorted: the last digit depends on the order
-                _distinct(text for _, text, _, _ in stated),
-                tuple(sorted({chunk for _, _, chunk, _ in stated})),
-                keywords=_distinct(word.strip() for *_, keywords in stated for word in keywords.split(",")),
+                sum(sorted(strength for strength, *_ in records)),  # sorted: the last digit depends on the order
+                _distinct(text for _, text, _, _ in records),
+                tuple(sorted({chunk for _, _, chunk, _ in records})),
+                keywords=_distinct(word.strip() for *_, keywords in records for word in keywords.split(",")),
             )
-            for ends, stated in sorted(self._relations.items())
+            for ends, records in sorted(self._relations.items())
         ]
         descriptions, chunks = defaultdict(set, self._descriptions), defaultdict(set, self._chunks)
         unknown = {name for ends in self._relations for name in ends if name not in self._types}
@@ -554,9 +554,9 @@ def similar_pairs(
     for top in range(0, len(unit), block):
         for left in range(top, len(unit), block):
             cosines = unit[top : top + block] @ unit[left : left + block].T
-            alike = cosines >= threshold if inclusive else cosines > threshold
-            alike &= something[top : top + block, None] & something[left : left + block]
-            rows, columns = np.nonzero(np.triu(alike, 1) if left == top else alike)
+            close = cosines >= threshold if inclusive else cosines > threshold
+            close &= something[top : top + block, None] & something[left : left + block]
+            rows, columns = np.nonzero(np.triu(close, 1) if left == top else close)
             # Rounding may put a cosine a little beyond 1.
             result = np.clip(cosines[rows, columns], -1, 1)
             yield from zip((rows + top).tolist(), (columns + left).tolist(), result.tolist(), strict=True)

@@ -40,7 +40,7 @@ class _Pattern(NamedTuple):
     states: bool
 
 
-class _Stated(NamedTuple):
+class _Fact(NamedTuple):
     """A stated fact; head and tail as in the text, with pronouns and epithets resolved."""
 
     chunk: int
@@ -73,10 +73,10 @@ class WorldsExtractor:
     @staticmethod
     def _records(chunks: Sequence[Chunk]) -> tuple[dict[int, Records], int]:
         kinds = _kinds(sentence for chunk in chunks for sentence in sentences(chunk.text))
-        stated, lost = _read(chunks, kinds)
-        names = _Names(stated, kinds)
-        by_chunk: dict[int, list[_Stated]] = defaultdict(list)
-        for fact in stated:
+        read_facts, lost = _read(chunks, kinds)
+        names = _Names(read_facts, kinds)
+        by_chunk: dict[int, list[_Fact]] = defaultdict(list)
+        for fact in read_facts:
             by_chunk[fact.chunk].append(fact)
         return {chunk: _records(facts, names) for chunk, facts in by_chunk.items()}, lost
 
@@ -84,9 +84,9 @@ class WorldsExtractor:
 class _Names:
     """Full names of the entities in a document."""
 
-    def __init__(self, stated: Iterable[_Stated], kinds: Mapping[str, Counter[str]]) -> None:
+    def __init__(self, facts: Iterable[_Fact], kinds: Mapping[str, Counter[str]]) -> None:
         self._kinds = kinds
-        mentioned = Counter(name for fact in stated for name in _entities(fact))
+        mentioned = Counter(name for fact in facts for name in _entities(fact))
         self._articles = {_bare(name) for name in mentioned if name.startswith("the ")}
         self._by_word: dict[str, set[str]] = defaultdict(set)
         for name in {_bare(name) for name in mentioned}:
@@ -132,9 +132,9 @@ def _kinds(texts: Iterable[str]) -> dict[str, Counter[str]]:
     return results
 
 
-def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Stated], int]:
+def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[list[_Fact], int]:
     """Return the facts stated in each chunk, and the number of facts about entities without a name."""
-    stated: list[_Stated] = []
+    facts: list[_Fact] = []
     epithets: dict[str, str] = {}
     subject: str | None = None
     lost = 0
@@ -153,8 +153,8 @@ def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[l
             if pattern.states and subject is None:
                 lost += 1
             elif pattern.states and subject is not None:
-                stated.append(_Stated(chunk.index, pattern, subject, tail))
-    return stated, lost
+                facts.append(_Fact(chunk.index, pattern, subject, tail))
+    return facts, lost
 
 
 def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[str]]) -> tuple[int, int, int]:
@@ -207,9 +207,9 @@ def _tail(relation: Relation) -> str:
     return "|".join(map(re.escape, VALUES[relation.tail]))
 
 
-def _records(facts: Iterable[_Stated], names: _Names) -> Records:
+def _records(facts: Iterable[_Fact], names: _Names) -> Records:
     entities: list[EntityRecord] = []
-    stated: list[RelationRecord] = []
+    records: list[RelationRecord] = []
     for fact in facts:
         relation = fact.pattern.relation
         head = names.full(fact.head, relation.head)
@@ -220,11 +220,11 @@ def _records(facts: Iterable[_Stated], names: _Names) -> Records:
             continue
         kinds = relation.head.upper(), relation.tail.upper()
         entities += [EntityRecord(name, kind, text) for name, kind in zip(ends, kinds, strict=True)]
-        stated.append(RelationRecord(*ends, text, STRENGTH))
-    return Records(tuple(entities), tuple(stated))
+        records.append(RelationRecord(*ends, text, STRENGTH))
+    return Records(tuple(entities), tuple(records))
 
 
-def _entities(fact: _Stated) -> list[str]:
+def _entities(fact: _Fact) -> list[str]:
     return [fact.head, fact.tail] if fact.pattern.relation.to_entity else [fact.head]
 
 

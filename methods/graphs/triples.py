@@ -91,7 +91,7 @@ def _renamed(relations: Sequence[str], config: LinearizeConfig) -> pa.Array:
 
 
 UNNAMED = r"^[mg]\.[0-9a-z_]+$"
-"""Pattern of Freebase ids that stand for entities without a name."""
+"""Pattern of Freebase ids, which serve as placeholders for missing names."""
 
 
 @dataclass(frozen=True)

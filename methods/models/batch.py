@@ -243,7 +243,7 @@ class Pool:
             return
         self._followed.pop(record.name, None)
         lost = {name for name in record.requests if name not in lines or not _answers(lines[name])}
-        # A retry must not find a failure again, and nobody paid for it.
+        # A retry must not find a failure again, and failures are not billed.
         await self._forget(lost)
         taken = set()
         for name in record.requests:
@@ -361,10 +361,10 @@ def marked_waiting() -> Iterator[None]:
 
 def _why(batch: Any) -> str:
     """Return the reason why a batch has no reply to a request."""
-    stated = [item.message for item in (batch.errors.data if batch.errors and batch.errors.data else ()) if item.message]
+    messages = [item.message for item in (batch.errors.data if batch.errors and batch.errors.data else ()) if item.message]
     if batch.status == "completed":
         return f"batch {batch.id} is completed, and its files have no line for this request"
-    return " ".join(f"batch {batch.id} is {batch.status}: {stated[0] if stated else 'this request was not answered'}".split())[:300]
+    return " ".join(f"batch {batch.id} is {batch.status}: {messages[0] if messages else 'this request was not answered'}".split())[:300]
 
 
 def chunks(requests: Mapping[str, _Request]) -> Iterator[list[str]]:
@@ -426,12 +426,12 @@ class BatchEndpoint(Endpoint):
     def _lost(self, response: Mapping[str, Any], error: Any) -> Fault:
         """Return the fault behind a line without a completion."""
         body = response.get("body")
-        stated = (body.get("error") if isinstance(body, dict) else None) or error or {}
-        stated = stated if isinstance(stated, dict) else {"message": str(stated)}
+        details = (body.get("error") if isinstance(body, dict) else None) or error or {}
+        details = details if isinstance(details, dict) else {"message": str(details)}
         status = response.get("status_code")
-        reason = self.clean(str(stated.get("message") or stated.get("code") or "the batch has no reply to this request"))
+        reason = self.clean(str(details.get("message") or details.get("code") or "the batch has no reply to this request"))
         reason = f"HTTP {status}: {reason}" if status else reason
-        return Fault(reason, "fail", status=status if isinstance(status, int) else None, parameter=str(stated.get("param") or ""))
+        return Fault(reason, "fail", status=status if isinstance(status, int) else None, parameter=str(details.get("param") or ""))
 
     async def error(self, fault: Fault) -> Broke:
         """Convert a permanent fault to an error for the user."""

@@ -150,8 +150,8 @@ def _own_options(folder: Path | None) -> dict[str, Any]:
     }
     pooling = _json(folder / "1_Pooling" / "config.json")
     kinds = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
-    stated = [name for name, key in kinds.items() if pooling.get(f"pooling_mode_{key}")] or [str(pooling.get("pooling_mode"))]
-    return own | ({"pooling": stated[0]} if stated[0] in kinds else {})
+    modes = [name for name, key in kinds.items() if pooling.get(f"pooling_mode_{key}")] or [str(pooling.get("pooling_mode"))]
+    return own | ({"pooling": modes[0]} if modes[0] in kinds else {})
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -180,12 +180,12 @@ def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: 
     room = limit - int(tokenizer.num_special_tokens_to_add())
     # A token covers at least one byte, so most short texts need no tokenizer.
     long = [text for text in texts if len(f"{prefix}{text}".encode("utf-8", "replace")) > room]
-    cut = [lost for text in long if (lost := _lost(tokenizer, prefix + text, room)) > 0]
+    cut = [lost for text in long if (lost := _cut_characters(tokenizer, prefix + text, room)) > 0]
     share = sum(cut) / max(1, sum(map(len, texts)))
     return {"limit": int(limit), "passages": len(texts), "truncated": len(cut), "share": round(share, 6)}
 
 
-def _lost(tokenizer: Any, text: str, room: int) -> float:
+def _cut_characters(tokenizer: Any, text: str, room: int) -> float:
     """Return the number of characters after a text's first `room` tokens."""
     encoded = tokenizer(text, add_special_tokens=False, truncation=False, return_offsets_mapping=tokenizer.is_fast, verbose=False)
     count = len(encoded["input_ids"])

@@ -112,7 +112,7 @@ class EmbeddingCache:
             raise ValueError(f"{len(texts)} texts need vectors of shape {(len(texts), self.dimension)}")
         positions = {text_hash(text): position for position, text in enumerate(texts)}
         with self._index() as index:
-            # The lock makes the next free row ours; whatever a killed writer left beyond it is overwritten.
+            # The lock reserves the next free row; remains of a killed writer after it are overwritten.
             index.execute("BEGIN IMMEDIATE")
             there = self._find_rows(index, list(positions))
             new = [key for key in positions if key not in there]

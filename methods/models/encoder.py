@@ -284,21 +284,21 @@ class Encoder:
                 where=f"model {config.model!r}",
             )
         self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
-        self._lacking = missing_preset(config)
-        if self._lacking is not None:
-            preset, options = self._lacking
+        self._missing_preset = missing_preset(config)
+        if self._missing_preset is not None:
+            preset, options = self._missing_preset
             warnings.warn(
                 f"{config.model!r} looks like an encoder of the preset {preset}, and is used without {options}; "
-                f"set preset: {preset} beside model, or set these options",
+                f"set preset: {preset} in addition to model, or set these options",
                 stacklevel=2,
             )
 
     @property
     def notes(self) -> dict[str, Any]:
         """Return the encoder's notes for a run: `preset`, the preset of its family, if the options lack settings of it."""
-        if self._lacking is None:
+        if self._missing_preset is None:
             return {}
-        return {"preset": {"name": self._lacking[0], "options": self._lacking[1], "model": self.config.model}}
+        return {"preset": {"name": self._missing_preset[0], "options": self._missing_preset[1], "model": self.config.model}}
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
         """Count the cut text of passages, like `checks.truncation`."""

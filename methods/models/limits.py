@@ -226,7 +226,7 @@ class RateLimiter:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.leave()  # the slot had been handed over already
+                self.leave()  # the slot was already passed on
             else:
                 with suppress(ValueError):
                     self._waiting.remove(waiter)

@@ -266,17 +266,17 @@ def smallest_concurrency(options: Any) -> Iterator[list[str]]:
     Yields:
         A line about each endpoint with different values.
     """
-    stated: dict[Address, set[int]] = defaultdict(set)
+    limits: dict[Address, set[int]] = defaultdict(set)
     for config in chats(options):
-        stated[config.address].add(config.concurrency)
+        limits[config.address].add(config.concurrency)
     with ExitStack() as stack:
-        for address, values in stated.items():
+        for address, values in limits.items():
             limiter = limiters(address)
             stack.callback(limiter.part, limiter.join(min(values)))
         yield [
             f"{address.model} at {address.url}: `concurrency` is stated as {' and '.join(map(str, sorted(values)))}; "
             f"{min(values)} counts for all parts"
-            for address, values in stated.items()
+            for address, values in limits.items()
             if len(values) > 1
         ]
 

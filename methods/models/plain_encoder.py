@@ -77,10 +77,10 @@ def layout(folder: Path) -> Layout | None:
         and prompts.get("default_prompt_name") is None
         and prompts.get("model_type", "SentenceTransformer") == "SentenceTransformer"
     )
-    stated = prompts.get("prompts") or {}
-    if not known or mode is None or not isinstance(stated, dict) or not (length is None or isinstance(length, int)):
+    by_name = prompts.get("prompts") or {}
+    if not known or mode is None or not isinstance(by_name, dict) or not (length is None or isinstance(length, int)):
         return None
-    return Layout(mode, len(modules) == 3, length, {side: stated.get(side) or "" for side in ("query", "document")})
+    return Layout(mode, len(modules) == 3, length, {side: by_name.get(side) or "" for side in ("query", "document")})
 
 
 def _pooling(config: dict[str, Any]) -> str | None:
@@ -120,8 +120,8 @@ class PlainEncoder:
         from transformers import AutoModel, AutoTokenizer
 
         model = AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device).eval()
-        stated = {} if settings.max_length is None else {"model_max_length": settings.max_length}
-        tokenizer = AutoTokenizer.from_pretrained(folder, **stated)
+        lengths = {} if settings.max_length is None else {"model_max_length": settings.max_length}
+        tokenizer = AutoTokenizer.from_pretrained(folder, **lengths)
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest_input(model) or tokenizer.model_max_length)
         return cls(model, tokenizer, settings)
 

@@ -64,16 +64,16 @@ class Logprobs:
     last: Mapping[str, float]
 
     @classmethod
-    def of(cls, stated: Any) -> Logprobs | None:
+    def of(cls, logprobs: Any) -> Logprobs | None:
         """Parse the field `logprobs` of a text completion; None if absent.
 
         Raises:
             ValueError: The field is malformed.
         """
-        if not isinstance(stated, dict) or "tokens" not in stated:
+        if not isinstance(logprobs, dict) or "tokens" not in logprobs:
             return None
-        tops = stated.get("top_logprobs") or [{}]
-        tokens, values, last = stated["tokens"], stated.get("token_logprobs"), tops[-1] if isinstance(tops, list) else None
+        tops = logprobs.get("top_logprobs") or [{}]
+        tokens, values, last = logprobs["tokens"], logprobs.get("token_logprobs"), tops[-1] if isinstance(tops, list) else None
         shaped = isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and isinstance(last or {}, dict)
         numbers = [value for value in (*(values or ()), *(last or {}).values()) if value is not None] if shaped else []
         if not shaped or not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
@@ -124,10 +124,10 @@ class Completion:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object with every field that is cached."""
-        stated = {name: value for name in STATED if (value := getattr(self, name))}
-        stated |= {name: value for name in SPENT if (value := getattr(self, name)) is not None and (value or name == "cost_usd")}
+        optional = {name: value for name in STATED if (value := getattr(self, name))}
+        optional |= {name: value for name in SPENT if (value := getattr(self, name)) is not None and (value or name == "cost_usd")}
         further = {"logprobs": asdict(self.logprobs)} if self.logprobs is not None else {}
-        return {name: getattr(self, name) for name in CACHED} | stated | further
+        return {name: getattr(self, name) for name in CACHED} | optional | further
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Completion:
@@ -255,8 +255,8 @@ def completion_of(value: Any) -> Completion:
     if reason.lower() in BROKEN:
         raise LookupError(f"the endpoint broke the reply off (finish reason: {reason})")
     text, thought, refusal, tool = _parts(message.get("content"))
-    stated = item.get("usage")
-    usage: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
+    reported = item.get("usage")
+    usage: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
     cached = _cached(usage)
     prompt = _count(usage.get("prompt_tokens"))
     return Completion(
@@ -278,20 +278,20 @@ def completion_of(value: Any) -> Completion:
 def _cached(usage: Mapping[str, Any]) -> int:
     """Return the prompt tokens that came from the endpoint's cache: OpenAI's field, Anthropic's or DeepSeek's."""
     details = usage.get("prompt_tokens_details")
-    stated = (
+    counts = (
         details.get("cached_tokens") if isinstance(details, dict) else None,
         usage.get("cache_read_input_tokens"),
         usage.get("prompt_cache_hit_tokens"),
     )
-    return max(0, next((count for value in stated if (count := _count(value))), 0))
+    return max(0, next((count for value in counts if (count := _count(value))), 0))
 
 
 def _cost(usage: Mapping[str, Any]) -> float | None:
     """Return the cost in dollars in a usage: OpenRouter's, including the cost of the user's own key, or Perplexity's total."""
-    stated = usage.get("cost")
-    if isinstance(stated, dict):
-        return dollars(stated.get("total_cost"))
-    cost, details = dollars(stated), usage.get("cost_details")
+    reported = usage.get("cost")
+    if isinstance(reported, dict):
+        return dollars(reported.get("total_cost"))
+    cost, details = dollars(reported), usage.get("cost_details")
     if cost is not None and usage.get("is_byok") is True and isinstance(details, dict):
         cost += dollars(details.get("upstream_inference_cost")) or 0.0
     return cost

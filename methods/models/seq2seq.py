@@ -80,8 +80,8 @@ class Seq2SeqModel:
     def _stated_length(self) -> int:
         """Return the maximum prompt length in the checkpoint's configuration."""
         text_config = self.model.config
-        stated = (getattr(text_config, name, None) for name in ("max_position_embeddings", "n_positions"))
-        length = next((int(value) for value in stated if value), None)
+        lengths = (getattr(text_config, name, None) for name in ("max_position_embeddings", "n_positions"))
+        length = next((int(value) for value in lengths if value), None)
         if length is None and self.tokenizer.model_max_length < 1 << 20:
             length = int(self.tokenizer.model_max_length)
         return length or FALLBACK_LENGTH

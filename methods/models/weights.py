@@ -472,8 +472,8 @@ def context_length(model: str, revision: str | None) -> int | None:
     Raises:
         UserError: It cannot be read.
     """
-    stated = getattr(_configuration(model, revision).get_text_config(), "max_position_embeddings", None)
-    return int(stated) if stated else None
+    length = getattr(_configuration(model, revision).get_text_config(), "max_position_embeddings", None)
+    return int(length) if length else None
 
 
 def _configuration(model: str, revision: str | None) -> Any:

@@ -170,7 +170,7 @@ class ColbertIndex:
             return self._filled[:0]
         scores = np.concatenate([self._rounded(query, rows) for rows in self._blocks()])
         k = min(k, len(scores))
-        # Each inner product of unit vectors is off by at most d · ε, in whatever order it was summed.
+        # Each inner product of unit vectors is off by at most d · ε, in any order of summation.
         slack = 2.1 * query.size * EPSILON
         return self._filled[scores >= np.partition(scores, len(scores) - k)[len(scores) - k] - slack]
 

@@ -417,7 +417,7 @@ def _tokens(reply: Any) -> int:
         return 0
     usage, meta = reply.get("usage"), reply.get("meta")
     units = meta.get("billed_units") if isinstance(meta, Mapping) else None
-    stated = [
+    counts = [
         part.get(name) for part in (usage, units) if isinstance(part, Mapping) for name in ("total_tokens", "prompt_tokens", "input_tokens")
     ]
-    return next((int(number) for number in stated if isinstance(number, int | float) and number >= 0), 0)
+    return next((int(number) for number in counts if isinstance(number, int | float) and number >= 0), 0)

@@ -124,7 +124,7 @@ class TripleScope:
 
 
 # A question only needs the triples of its own graph, so a few questions of a large corpus cost a few blocks. Blocks are the
-# same rows in whatever order questions come, and a vector depends on its block alone; that is why they are encoded whole.
+# same rows in any order of questions, and a vector depends on its block alone; that is why they are encoded whole.
 
 
 BLOCK = 1024

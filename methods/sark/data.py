@@ -199,12 +199,12 @@ def training_benchmarks(
         UserError: A benchmark must not be trained on, or a question is also in `unseen`. Shared passages are allowed.
     """
     results = load_data(references, options)
-    held = {_plain(question): str(other.reference) for other in unseen for question in other.questions}
+    test_questions = {_plain(question): str(other.reference) for other in unseen for question in other.questions}
     for benchmark in results:
         for question in benchmark.questions:
-            if _plain(question) in held:
+            if _plain(question) in test_questions:
                 raise UserError(
-                    f"{benchmark.reference} and {held[_plain(question)]} share the question {question.text!r}: what is "
+                    f"{benchmark.reference} and {test_questions[_plain(question)]} share the question {question.text!r}: what is "
                     "evaluated must not be trained on",
                     code="trained-on-question",
                     where="data",

@@ -51,8 +51,8 @@ def work_of(config: SarkTrainingConfig, of: LengthsOf) -> list[StageWork]:
     styles.
     """
     data = [(item, _used(config, of(item, config.data_options))) for item in config.data]
-    held = [(item, _used(config.held_out, of(item, config.validation_options))) for item in config.validation]
-    rows_of = [*((config, *item) for item in data), *((config.held_out, *item) for item in held)]
+    validation = [(item, _used(config.held_out, of(item, config.validation_options))) for item in config.validation]
+    rows_of = [*((config, *item) for item in data), *((config.held_out, *item) for item in validation)]
     prepared = total(_made_by(part, name, lengths) for part, name, lengths in rows_of)
     rows = sum(_labeled(config, lengths) for _, lengths in data)
     train, size = config.train, data[0][1].size(config.base, config.revision)

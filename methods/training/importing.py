@@ -102,8 +102,8 @@ class Conversion:
 
 def work(config: ReleasedConfig, of: LengthsOf) -> list[StageWork]:
     """Estimate the disk space of the converted checkpoint."""
-    held = config.kind in config.whole
-    return [StageWork(STAGE, unknown(f"disk of the model that {config.source} holds") if held else Work(bytes=BYTES))]
+    whole = config.kind in config.whole
+    return [StageWork(STAGE, unknown(f"disk of the model that {config.source} holds") if whole else Work(bytes=BYTES))]
 
 
 def needs(config: ReleasedConfig) -> Needs:

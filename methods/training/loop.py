@@ -411,10 +411,10 @@ def loop_options(train: Any, epoch: int, **more: Any) -> LoopOptions:
         epoch: Steps per epoch.
         more: Loop options that take precedence.
     """
-    stated = {name: getattr(train, name) for name in ("weight_decay", "max_grad_norm", "save_every") if hasattr(train, name)}
+    options = {name: getattr(train, name) for name in ("weight_decay", "max_grad_norm", "save_every") if hasattr(train, name)}
     shape: Any = getattr(train, "schedule", "linear")
     schedule = Schedule(train.learning_rate, getattr(train, "warm_up", 0.0), shape, floor=getattr(train, "floor", 0.0))
-    return LoopOptions(**{"steps": train.epochs * epoch, "epoch": epoch, "schedule": schedule, **stated, **more})
+    return LoopOptions(**{"steps": train.epochs * epoch, "epoch": epoch, "schedule": schedule, **options, **more})
 
 
 def loop_over_rows(

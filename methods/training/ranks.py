@@ -61,17 +61,15 @@ def timeout() -> timedelta | None:
     Raises:
         UserError: The variable is not a number of seconds above 0.
     """
-    stated = os.environ.get(TIMEOUT)
-    if not stated:
+    value = os.environ.get(TIMEOUT)
+    if not value:
         return None
     try:
-        seconds = float(stated)
+        seconds = float(value)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= UNLIMITED.total_seconds():
-        raise UserError(
-            f"{stated!r} is not a number of seconds", code="bad-group-timeout", where=TIMEOUT, try_this=f"export {TIMEOUT}=1800"
-        )
+        raise UserError(f"{value!r} is not a number of seconds", code="bad-group-timeout", where=TIMEOUT, try_this=f"export {TIMEOUT}=1800")
     return timedelta(seconds=seconds)
 
 

@@ -26,7 +26,7 @@ ADAPTERS, ENDS, CONVERTER = "adapters.pth", "decoder_first_last_layers.pth", "me
 ADAPTER = "adapter_config.json"
 """File that marks a checkpoint as a PEFT adapter, instead of `config.json`."""
 TRIMMED = "mistral_trimmed"
-"""OSCAR's name for an encoder made of a base model's first layers, whatever the base."""
+"""OSCAR's name for an encoder made of the first layers of a base model, for every base."""
 _WANTED = ("*.json", "model*.py", "*.pth", "*.bin", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
 

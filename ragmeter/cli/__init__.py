@@ -21,7 +21,7 @@ from ragmeter.cli.options import Commands
 
 GROUPS: dict[str, dict[str, str]] = {
     "Measure": {
-        "demo": "Measure the four approaches beside their baselines, as they ship or trained small.",
+        "demo": "Compare the four approaches with their baselines, as shipped or trained small.",
         "init": "Write an experiment for your documents, questions, app or model.",
         "run": "Run, continue (--resume) or plan (--dry-run) an experiment.",
     },
@@ -45,12 +45,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "doctor": "Show what is installed, what is missing and how to fix it.",
     },
 }
-"""The page `ragmeter --help`: by section, the module of each name in this folder and what it is for."""
+"""Sections of `ragmeter --help`: for each command name its module in this folder and its help text."""
 NAMES = tuple(name for groups in GROUPS.values() for name in groups)
 
 
 class _Root(Commands):
-    """The groups, imported one by one as they are asked for."""
+    """Group that imports commands when they are used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return names in the order of the help page."""
@@ -70,7 +70,7 @@ class _Root(Commands):
                 formatter.write_dl([*groups.items()], col_max=14)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete names by the lines of the help page: none of them is imported for that."""
+        """Complete names from the lines of the help page, without importing commands."""
         lines = [TyperCommand(name, help=line) for groups in GROUPS.values() for name, line in groups.items()]
         page = TyperGroup(name=self.name, commands=lines, params=self.params)
         return page.shell_complete(typer.Context(page), incomplete)
@@ -111,7 +111,7 @@ def ragmeter(
 
 def main() -> None:
     """Run the command line; the only place where errors are printed."""
-    # Threads that spin while they wait starve whatever else runs on the machine.
+    # Threads that spin while they wait slow down other processes of the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Imports leave hardly any garbage, and a short command makes fewer than 200,000 objects: collecting took a tenth of its time.

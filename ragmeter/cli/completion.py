@@ -39,7 +39,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _quietly(complete: Complete) -> Complete:
-    """Offer nothing if a completion breaks: a traceback in the middle of a command line does not help."""
+    """Return no suggestions if a completion raises, because a traceback within a command line does not help."""
 
     @wraps(complete)
     def offered(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -51,7 +51,7 @@ def _quietly(complete: Complete) -> Complete:
 
 
 def _offer(source: Callable[[typer.Context], Iterable[str]]) -> Complete:
-    """Complete one of the names of a source."""
+    """Complete the names of a source."""
     return _quietly(lambda ctx, incomplete: _beginning(incomplete, source(ctx)))
 
 
@@ -123,7 +123,7 @@ def _splits(entry: Any, whole: str) -> list[str]:
 
 
 def _before(ctx: typer.Context, argument: str) -> str:
-    """Return the first argument of the command; an option still without its value keeps the parser from taking it."""
+    """Return the first argument of the command; an option without a value keeps the parser from finding it."""
     return str(ctx.params.get(argument) or ctx.args[0])
 
 
@@ -154,7 +154,7 @@ profiles = _offer(_profiles)
 
 
 def _stored(ctx: typer.Context, query: str) -> list[Any]:
-    """Return rows of the store that the command line names; none if there is no store, or it is constantly being written to."""
+    """Return rows of the store in the command line; none if there is no store, or it is constantly being written to."""
     import duckdb
 
     from results.store.database import FILE, WANTED, busy

@@ -102,7 +102,7 @@ def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[s
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    """Return the config classes of a type such as `Model | Other`; none if it can be something else than a config."""
+    """Return the config classes of a type such as `Model | Other`; none if it may be something other than a config."""
     if isinstance(annotation, type):
         return [annotation] if issubclass(annotation, BaseModel) else []
     if hasattr(annotation, "__metadata__"):

@@ -146,7 +146,7 @@ def download(
         for item, (part, entry) in zip(files, fetched, strict=True):
             out.print(Text(str(part), style="bold") + Text(f"  {entry.repository} at {entry.revision}"))
             for file in item["files"]:
-                # As sha256sum writes it, in one piece whatever the width.
+                # In the format of sha256sum, without line breaks at any width.
                 line = Text(f"{file['sha256']}  {file['name']}") + Text(f"  {file['bytes']:,} bytes", style="dim")
                 out.print(line, soft_wrap=True)
             if not item["pinned"]:
@@ -342,7 +342,7 @@ def pretraining_rows(
     types, services = MIXES[wanted_mix], common.services(seed=seed)
     with Journal(output.with_suffix(".states.jsonl")) as states:
         synthesis = Synthesis(model, states, services)
-        documents = Passages.drawn(corpus, count, seed)
+        documents = Passages.sampled(corpus, count, seed)
         wanted = outlook(synthesis, documents, types)
         if dry_run:
             common.emit({"file": str(output), "outlook": asdict(wanted)}, lambda: out.print(Text(str(wanted))))
@@ -360,7 +360,7 @@ def pretraining_rows(
 @app.command("instruction-rows", offline=True)
 def instruction_rows(
     data: Annotated[str, argument("Data reference: questions with candidates, or with a corpus.", completion.references)],
-    output: Annotated[Path, option("File of rows, OUT.jsonl; OUT.states.jsonl next to it stores the progress.", "--output", "-o")],
+    output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl next to it stores the progress.", "--output", "-o")],
     common: Common,
     limit: options.LimitOption = None,
     seed: options.SeedOption = 0,
@@ -425,7 +425,7 @@ def instruction_rows(
 
 
 def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put_aside: Mapping[str, int], common: Common) -> int:
-    """Report the result of a synthesis, and store it next to the rows; return 1 if there is none, or something is unfinished."""
+    """Report the result of a synthesis, and store it next to the rows; return 1 if there is none, or it is incomplete."""
     from methods.training.stages import write_json
 
     types = {kind: item.to_json() for kind, item in made.items()}

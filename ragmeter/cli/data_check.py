@@ -81,7 +81,7 @@ def check(
 
 
 def _positions(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Availability], list[str]]:
-    """Return the splits to check, and those that are not checked with the reason."""
+    """Return the splits to check, and the skipped ones with the reason."""
     from benchmarks import sources
     from benchmarks.registry import DATASETS
     from benchmarks.sources import ABSENT, MADE, OWN

@@ -102,7 +102,7 @@ def overlap(
 
 
 def _read(folder: Path, benchmarks: Sequence[Benchmark]) -> list[dict[str, Any]]:
-    """Compare the record in a folder of weights with benchmarks."""
+    """Compare the recorded questions in a folder of weights with benchmarks."""
     from benchmarks.read_questions import read_record
 
     read = read_record(folder)

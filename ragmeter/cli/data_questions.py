@@ -128,7 +128,7 @@ def questions(
 
 
 def _writer(model: str | None, base_url: str | None, of_model: Mapping[str, Any], common: Common, seed: int) -> Writer | None:
-    """Return the model that writes; None if none is named."""
+    """Return the model that writes questions, or None."""
     from methods.questions.writing import Writer, WritingConfig
     from ragmeter.runner.rewriting import options_of
 
@@ -152,7 +152,7 @@ def _show_outlook(number: int, outlook: Mapping[str, float]) -> None:
 
 
 def _report(whole: Sequence[Written], kept: Mapping[str, int], documents: Path, notes: Sequence[str], common: Common) -> int:
-    """Say what was written and removed; returns 1 if nothing is left or something is unfinished."""
+    """Report written and removed questions; returns 1 if none is left or the work is incomplete."""
     from methods.questions.writing import KEPT, REASONS
 
     kinds = list(dict.fromkeys(item.kind for item in whole))

@@ -31,7 +31,7 @@ _SENTIMENTS = ("lexicon", "textblob")
 
 
 def _free(path: Path, overwrite: bool) -> None:
-    """Check that a file may be written: that nothing is in the way, and its folder is there."""
+    """Check that a file can be written: it does not exist, and its folder does."""
     if path.is_dir() or (path.exists() and not overwrite):
         what = "folder" if path.is_dir() else "file"
         raise UserError(f"output {what} already exists", code="output-exists", where=str(path), try_this="another --output, or --overwrite")
@@ -372,7 +372,7 @@ def style_quality(
 
 
 def _estimated(item: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
-    """Return rows of measures with intervals; pairs of one passage stand together, for they are one text."""
+    """Return rows of measures with intervals; the pairs of one passage form a cluster."""
     import numpy as np
 
     from results.boards.tables import plain

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.show.gains import Against, Gain
 
-app = App(help="Measure the four approaches beside their baselines, as they ship or trained small.")
+app = App(help="Compare the four approaches with their baselines, as shipped or trained small.")
 
 REAL_SAMPLES = "demo-real"
 PARTS: Mapping[str, Sequence[str]] = {
@@ -33,9 +33,9 @@ PARTS: Mapping[str, Sequence[str]] = {
 }
 """The experiments, in their order, and the metrics of each that are shown."""
 RIVALS = {"demo-compression": ("the best whole passages at equal tokens", "Whole passages, as many tokens")}
-"""Rows next to the base and the strongest baseline, and what they are."""
+"""Rows besides the base and the strongest baseline, with their description."""
 LONGEST_FIRST = ("demo", "demo-graph", REAL_SAMPLES, "demo-styles", "demo-compression")
-"""The order in which they begin, side by side: what begins last must not be what everyone waits for."""
+"""Start order of the parallel parts, the longest first."""
 
 
 @app.command(offline=True)
@@ -65,7 +65,7 @@ def demo(
         except UserError as error:
             if part.name != REAL_SAMPLES:
                 raise
-            # Files of others may be at fault; what was measured before them is shown all the same.
+            # External files may be damaged; earlier results are shown anyway.
             complain(error, common.json)
             codes.append(error.exit_code)
             continue
@@ -83,7 +83,8 @@ def demo(
 
 
 def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | None, device: str | None) -> set[str]:
-    """Return the parts, each in a process of its own, as many as there are cores: two of one thread do more than one of two.
+    """Measure each part in a process of its own, as many at a time as there are cores: two processes with one thread do more than one with
+    two.
 
     Returns:
         Names of those that were measured whole; of others what went wrong is said where they are run again.
@@ -115,7 +116,7 @@ def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> 
 
 
 def _here(experiment: Experiment, talk: bool) -> Experiment:
-    """Return of the real samples those whose data are on this machine: a demo downloads nothing."""
+    """Return the real samples with local data, because a demo downloads nothing."""
     from benchmarks.sources import absences
 
     if experiment.name != REAL_SAMPLES:
@@ -140,8 +141,8 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     out.print(Text("What the approaches gain", style="bold") + Text(f"  {how}; on questions that were not used for any choice\n"))
     for gain in first:
         others = (item for item in results if item.approach == gain.approach and item.metric == gain.metric and item is not gain)
-        behind = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
-        lost = "".join(f"; but {what}" for what in behind)
+        worse = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
+        lost = "".join(f"; but {what}" for what in worse)
         out.print(
             Text(f"{gain.approach}  ", style="bold green" if gain.significant and not lost else "bold") + Text(gain.sentence() + lost)
         )
@@ -177,7 +178,7 @@ def print_gains(results: Sequence[Gain]) -> None:
 
 
 def _difference(item: Against | None) -> Text:
-    """Return `+6.5 ± 3.9 **`, and below it to what."""
+    """Format a difference as `+6.5 ± 3.9 **`, with its reference below."""
     from ragmeter.show.gains import AHEAD, BEHIND
     from results.boards.tables import mark
 

@@ -52,7 +52,7 @@ def doctor(common: Common) -> int:
 
 
 def _packages() -> list[Finding]:
-    """Return our top-level packages have common names: another distribution in the same folder writes over our files."""
+    """Check ragmeter's top-level packages, which have common names: another distribution in the same folder may overwrite their files."""
     from ragmeter.runner.provenance import installed
 
     owners, findings = packages_distributions(), []
@@ -69,7 +69,7 @@ def _packages() -> list[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    """Yield a package of each extra, by which it is seen whether the extra is installed."""
+    """Yield one package per extra, which shows whether the extra is installed."""
     from methods.registry import PROBES
 
     others = {"hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit", "ann": "faiss", "umap": "umap"}

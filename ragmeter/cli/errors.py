@@ -21,7 +21,10 @@ import typer
 from benchmarks.core.errors import Broke, UserError, message_of, nearest, refused
 
 FINE, BROKE, WRONG, INTERRUPTED, UNREAD, HUNG_UP, TERMINATED = 0, 1, 2, 130, 141, 129, 143
-"""Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
+"""Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive).
+
+The last is what shells return for a broken pipe.
+"""
 
 _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
 """Exception class of typer's parser; newer typers define it, older ones take it from click."""
@@ -106,7 +109,7 @@ def _run(app: Any) -> int:
 
 
 def _to_nowhere() -> None:
-    """Send what is still in standard output's buffer nowhere: Python would complain of it at its end."""
+    """Redirect the rest of standard output's buffer to the null device, since Python would complain at exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -138,7 +141,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
     if {"--verbose", "-v"} & set(sys.argv):
         raise error
     if isinstance(error, OSError) and error.filename is not None:
-        # A place that no command looked at before; whatever it is, the system says no, and not ragmeter.
+        # A path that no command checked before: the error comes from the system, not from ragmeter.
         response = refused(error, what="this file or folder cannot be used", try_this="--verbose shows its purpose")
         _say(response, as_json)
         return response.exit_code
@@ -163,7 +166,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
 
 
 def _command(app: Any) -> str:
-    """Return the command that this process was started with, as far as its words name one: "ragmeter cache prune"."""
+    """Return the command that started this process, as far as its words name one: "ragmeter cache prune"."""
     path: str = "ragmeter"
     group: Any = typer.main.get_command(app) if isinstance(app, typer.Typer) else app
     for word in sys.argv[1:]:
@@ -181,7 +184,7 @@ def wrong_usage(error: Any, app: Any) -> UserError:
         error: A ClickException.
         app: The command line, for errors that do not name their command.
     """
-    message = " ".join(_worded(error).split())
+    message = " ".join(_parser_message(error).split())
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else _command(app)
     remedy = f"{path} --help"
@@ -194,8 +197,8 @@ def wrong_usage(error: Any, app: Any) -> UserError:
     return UserError(message[:1].lower() + message[1:].rstrip("."), code="wrong-usage", where=path, try_this=remedy)
 
 
-def _worded(error: Any) -> str:
-    """Return what the parser says; of a value that is not a number, or none that can be, in our words and not pydantic's."""
+def _parser_message(error: Any) -> str:
+    """Return the parser's message; for values that are invalid or not numbers, ragmeter's wording instead of pydantic's."""
     response: str = error.format_message()
     cause = error.__cause__
     if not hasattr(cause, "errors"):
@@ -219,7 +222,7 @@ def _known(context: Any, kind: str) -> list[str]:
 
 
 def _stopped(what: str, as_json: bool) -> None:
-    """Report that the command was stopped: as an error in JSON, as a plain line to people."""
+    """Report that the command was stopped: as an error in JSON, or as a plain line."""
     if as_json:
         _say(UserError(what, code="failed-command"), as_json)
     else:

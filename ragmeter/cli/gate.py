@@ -114,7 +114,7 @@ def gate(
 
 
 def _set_anchor(common: Common, baseline: str | None, file: Path | None, useless: list[str]) -> int:
-    """Pin the runs that the baseline means at present, and print those that were not the anchor before."""
+    """Pin the present runs of the baseline, and print those that are new in the anchor."""
     from ragmeter.cli.gate_file import load, sides_of
     from ragmeter.cli.gate_runs import runs_of
     from results.gate.memory import set_anchors
@@ -147,7 +147,7 @@ def _set_anchor(common: Common, baseline: str | None, file: Path | None, useless
 def _decide_named(
     store: Store, baseline: str, candidate: str, metric: list[str], margin: list[str], **how: Any
 ) -> tuple[Callable[[], Gate | ManyGates], dict[str, Any]]:
-    """Return how to decide on the two that the options name: one gate, or a cell per metric if they have several benchmarks."""
+    """Return the decisions for the options: one gate, or a cell per metric if they have several benchmarks."""
     from ragmeter.cli.gate_runs import pairs_of, side_of
     from results.gate.decision import ask
     from results.gate.many import ask_pairs
@@ -167,7 +167,7 @@ def _decide_named(
 
 
 def _address(text: str) -> str:
-    """Return the address of a leaderboard without a slash at its end."""
+    """Return a leaderboard's address without a trailing slash."""
     try:
         parts = urlsplit(text)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)

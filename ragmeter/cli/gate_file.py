@@ -187,7 +187,7 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
     """Return the run of one side on a cell's benchmark; for a checkpoint or a tag, the newest finished one."""
     newest_first = True
     if (meant := _tagged_run(store, text)) is not None:
-        rows = [meant, *(run for run in _newest(every) if _alike(run, meant) and benchmark(run) != benchmark(meant))]
+        rows = [meant, *(run for run in _newest(every) if _same_description(run, meant) and benchmark(run) != benchmark(meant))]
     elif made_with := checkpoints.matching(store, text) or _tagged_checkpoint(store, text):
         rows = [run for run in checkpoints.runs_with(store, made_with[0]) if run.kind != "control" and run.status == FINISHED]
     else:
@@ -226,11 +226,11 @@ def _tagged_checkpoint(store: Store, text: str) -> list[Checkpoint]:
 
 
 def _newest(every: list[RunRow]) -> list[RunRow]:
-    """Return finished runs before others, and newer ones before older ones."""
+    """Order runs: finished before others, newer before older."""
     return sorted(every, key=lambda run: (run.status == FINISHED, run.started_at), reverse=True)
 
 
-def _alike(run: RunRow, meant: RunRow) -> bool:
+def _same_description(run: RunRow, meant: RunRow) -> bool:
     """Return whether two runs have the same description; instructions for readers belong to the benchmark."""
     first, second = ({name: value for name, value in each.description.items() if name != "reading"} for each in (run, meant))
     return first == second

@@ -93,7 +93,7 @@ def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow
 
 
 def _on(store: Store, side: Side, like: RunRow | None) -> RunRow:
-    """Return the run of a side on the benchmark of another run."""
+    """Return the run of a side on another run's benchmark."""
     if not isinstance(side, Rows):
         return checkpoints.run_of(store, side, like)
     assert like is not None, "two sides with several benchmarks are paired one by one"

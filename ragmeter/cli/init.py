@@ -33,7 +33,7 @@ app = App(help="Write an experiment for your documents, questions, app or model.
 
 @dataclass
 class _Written:
-    """List what the command did.
+    """Record of the command's work.
 
     Attributes:
         folder: Where it writes.
@@ -65,7 +65,7 @@ class _Written:
                 )
 
     def write(self, name: str, text: str, *, keep: bool = False) -> None:
-        """Write a file; with `keep`, one that is there stays unless files are replaced."""
+        """Write a file; with `keep`, an existing one stays unless files are replaced."""
         path = self.folder / name
         if keep and path.exists() and not self.force:
             self.kept.append(path)
@@ -133,7 +133,7 @@ def _model(name: str | None, base_url: str | None) -> Model | None:
 
 
 def _planned(written: _Written, questions: Path | None, url: str | None, model: Model | None, skip_bad: bool, common: Common) -> Plan:
-    """Look at the folder, load its data and ask the app; questions are written by rule if there are none."""
+    """Inspect the folder, load its data and query the app; questions are written by rule if there are none."""
     from ragmeter.cli.init_experiment import FILE, Plan, slug
     from ragmeter.cli.init_look import look
     from ragmeter.cli.init_schema import SCHEMA
@@ -207,7 +207,7 @@ def _better(written: _Written, seen: Found, model: Model | None) -> str:
 
 
 def _data(written: _Written, seen: Found, skip_bad: bool) -> dict[str, Any]:
-    """Return the options of the dataset, with paths relative to the folder in which the experiment is run."""
+    """Return the options of the dataset, with paths relative to the experiment's working directory."""
     assert seen.fields is not None
     paths = seen.fields.paths
     if seen.documents is None and "documents" not in paths:
@@ -228,7 +228,7 @@ def _data(written: _Written, seen: Found, skip_bad: bool) -> dict[str, Any]:
 
 
 def _load(written: _Written, data: dict[str, Any]) -> Benchmark:
-    """Load the data as the experiment will; gold that was guessed and matches nothing is left out."""
+    """Load the data like the experiment will; guessed gold that matches nothing is dropped."""
     from benchmarks.registry import load
 
     def loaded() -> Benchmark:
@@ -261,7 +261,7 @@ def _trial(url: str, benchmark: Benchmark) -> Trial:
 
 
 def _remarks(seen: Found, benchmark: Benchmark, by_rule: bool, written: _Written) -> list[str]:
-    """Return the comments on the data."""
+    """Return remarks about the data."""
     remarks = [f"{counted(len(benchmark.questions), 'question')}, {counted(len(benchmark.corpus), 'passage')}"]
     if seen.kinds:
         remarks[0] += " of " + ", ".join(f"{number} {ending}" for ending, number in seen.kinds.most_common())
@@ -289,14 +289,14 @@ def _experiment(written: _Written, plan: Plan, common: Common) -> int:
 
 
 def _ignore(written: _Written, name: str, lines: tuple[str, ...]) -> None:
-    """Write `.gitignore`; one that is there keeps its lines, and with --force gets those that it lacks."""
+    """Write `.gitignore`; an existing one keeps its lines, and with --force gets missing ones."""
     path = written.folder / name
-    held = path.read_text("utf-8", "replace") if path.exists() else ""
-    lacking = [line for line in lines if line not in held.split() and line.rstrip("/") not in held.split()]
-    if not held:
+    existing = path.read_text("utf-8", "replace") if path.exists() else ""
+    lacking = [line for line in lines if line not in existing.split() and line.rstrip("/") not in existing.split()]
+    if not existing:
         written.write(name, "\n".join(lines) + "\n")
     elif lacking and written.force:
-        written.write(name, f"{held.rstrip()}\n" + "\n".join(lacking) + "\n")
+        written.write(name, f"{existing.rstrip()}\n" + "\n".join(lacking) + "\n")
     else:
         written.kept.append(path)
         if lacking:
@@ -326,7 +326,7 @@ def _report(written: _Written, steps: list[str], more: Mapping[str, Any], common
 
 
 def _show_data(plan: Plan) -> None:
-    """Show what was guessed: a question as it was read, which field is what, and the app's reply."""
+    """Show the guesses: a question as loaded, the role of each field, and the app's reply."""
     from ragmeter.show.run_text import show_prediction
 
     question = plan.benchmark.questions[0]

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 FILE, WORKFLOW, IGNORE = "experiment.yaml", ".github/workflows/gate.yml", ".gitignore"
 IGNORED = ("ragmeter-store/", ".env", "*.states.jsonl", "gate.md", "gate.xml")
-"""Patterns of files that stay out of commits: the store with its cache of replies, secrets, prompts of written questions, reports."""
+"""Patterns of files to keep out of commits: the store with its cache of replies, secrets, prompts of written questions, reports."""
 APP = "app"
-"""The name of the app's row."""
+"""Name of the app's row."""
 _PLAIN = re.compile(r"[A-Za-z_./][\w./@-]*")
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 

@@ -64,7 +64,7 @@ def look(folder: Path, questions: Path | None) -> Found:
 
 
 def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield files, those of the folder first; hidden ones, environments, stores and build results are passed over."""
+    """Yield files, those of the top folder first; hidden ones, environments, stores and build results are skipped."""
     try:
         items = sorted(os.scandir(folder), key=lambda item: (item.is_dir(), item.name))
     except OSError:

@@ -12,7 +12,7 @@ from benchmarks.core.plugins import load_file
 
 SCHEMA = "experiment.schema.json"
 _FILLED = {"type": "string", "pattern": r"\$"}
-"""A text that a grid fills in, which may become any value."""
+"""Schema of a grid placeholder, which may become any value."""
 
 
 def schema_text(folder: Path) -> str:
@@ -76,7 +76,7 @@ def _or_filled(kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one_of(names: Iterable[str], more: str = "") -> dict[str, Any]:
-    """Return the schema of one of several names, which editors offer, perhaps with more behind it."""
+    """Return the schema of several names that editors offer, possibly with a suffix."""
     known = sorted(names)
     choices: list[dict[str, Any]] = [{"enum": known}]
     if more:
@@ -94,6 +94,6 @@ def _only(kind: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _list(kind: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a schema that is about a list."""
+    """Return the part of a schema for a list."""
     part: dict[str, Any] = next(item for item in (kind, *kind.get("anyOf", ())) if item.get("type") == "array")
     return part

@@ -129,7 +129,7 @@ def run(
 
 
 def _end(store: Store, work: Sequence[judging.Judging]) -> None:
-    """End with 3 if too many verdicts are missing."""
+    """Exit with 3 if too many verdicts are missing."""
     from ragmeter.runner import judging
 
     if lacking := judging.incomplete(store, work):
@@ -288,9 +288,9 @@ def score(
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
         passages |= dict.fromkeys(item for question in questions for item in question.evidence)
-        held = queries.passages(store, list(passages))
+        known = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
-            scores = scoring.score(questions, predictions, wanted, held.__getitem__, faults=faults)
+            scores = scoring.score(questions, predictions, wanted, known.__getitem__, faults=faults)
         store.put_scores(row.run, [question.id for question in questions], scores)
         add_columns(store, row.run, list(scores))
         rows += _summaries(store, row, list(scores)) if scores else []
@@ -302,7 +302,7 @@ def score(
 
 
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, version: str, common: Common) -> None:
-    """Print trec_eval's measures of a run: over the questions that it has documents for, and over all that are judged."""
+    """Print trec_eval's measures of a run: over its questions with documents, and over all judged questions."""
     from benchmarks.datasets.beir import qrels_of
     from benchmarks.io.files import is_zip
     from results.boards.tables import plain
@@ -334,7 +334,7 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, version: st
 
 
 def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what a judge's measures are worth for a run, with the bounds that missing verdicts leave."""
+    """Return the values of a judge's measures for a run, with bounds for missing verdicts."""
     from results.boards.board import board
     from results.boards.tables import plain
 
@@ -358,7 +358,7 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
-    """Return the runs that were named, or those of an experiment with its reference."""
+    """Return the named runs, or those of an experiment with its reference."""
     from results.store import checkpoints, queries
 
     if names and experiment is not None:
@@ -491,7 +491,7 @@ def import_labels(
 
 
 def _show_style_labels(pairs: Path, imported: Mapping[str, int], common: Common) -> None:
-    """Show what people say of style pairs; after an import also how many labels came in."""
+    """Show human labels of style pairs; after an import also the number of new labels."""
     from benchmarks.styles.pairs import load_pairs
     from ragmeter.show.board_text import shown_share
     from results.boards.tables import plain

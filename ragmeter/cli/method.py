@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = App(default="list", help="check, index, explain NAME QUESTION --benchmark DATA.")
 KINDS = ("retriever", "reranker", "compressor", "reader", "method", "control")
 INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag")
-"""Methods whose index `ragmeter method index` builds; the others build theirs within `ragmeter run`."""
+"""Methods with an index for `ragmeter method index`; others build theirs within `ragmeter run`."""
 
 
 @app.command("list")

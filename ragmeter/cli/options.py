@@ -69,7 +69,7 @@ def set_option(what: str) -> Any:
 
 SetOption = Annotated[list[str] | None, set_option("Option; nested ones with dots (train.epochs=2)")]
 DatasetSetOption = Annotated[list[str] | None, set_option("Dataset option, such as path=FILE or skip_bad=true")]
-"""Option of commands about a dataset. Commands about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
+"""Option of commands about a dataset. Commands about a model accept the dataset's options as data.KEY=VALUE (`data_apart`)."""
 SkipBadOption = Annotated[bool, option("Skip unreadable records; every table states how many.", "--skip-bad")]
 OutputOption = Annotated[Path | None, option("File to write.", "--output", "-o")]
 DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best available)")]
@@ -91,7 +91,7 @@ class Commands(TyperGroup):
 
     @property
     def _takes(self) -> Any:
-        """Return the first argument of the default command; None if it takes none."""
+        """Return the first argument of the default command; None if it has none."""
         params = self.commands[self.default].params if self.default else ()
         return next((param for param in params if param.param_type_name == "argument"), None)
 
@@ -105,7 +105,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def _misspelled(self, ctx: Any, word: str) -> bool:
-        """Return whether a word was meant as a command's name: no file's name is, nor what the default command takes (`restyle`)."""
+        """Return whether a word looks like a misspelled command: only letters, and not an argument of the default command (`restyle`)."""
         close = word.replace("-", "").isalpha() and get_close_matches(word, list(self.commands), cutoff=0.7)
         return bool(close) and not (self._takes and word in {item.value for item in self._takes.shell_complete(ctx, word)})
 

@@ -37,7 +37,7 @@ FILE_WIDTH = 160
 
 
 def _write(path: Path, text: str) -> str:
-    """Write a file; returns its path, and whether another was there."""
+    """Write a file; returns its path, and whether an existing file was replaced."""
     replaced = " (replaced)" if path.exists() else ""
     try:
         path.write_text(text, "utf-8", newline="")
@@ -156,7 +156,7 @@ def _export_tables(
     *,
     questions: bool,
 ) -> None:
-    """Write tables or the questions' scores in a format of `results.formats.table_files`."""
+    """Export tables or question scores in a format of `results.formats.table_files`."""
     from results.boards.tables import CSV_COLUMNS, tidy, to_csv
     from results.formats import table_files
     from results.store import queries
@@ -181,7 +181,7 @@ def _export_tables(
 
 
 def _show_overall(store: Store, experiment: str) -> None:
-    """Below the tables of several benchmarks: what methods come to over all of them."""
+    """Print the methods' results over all benchmarks below the tables of several benchmarks."""
     from leaderboard.matrix import overall
     from leaderboard.matrix.exports import still_matrix
 
@@ -530,7 +530,7 @@ def export(
 
 
 def _new(path: Path) -> TextIO:
-    """Return a new text file; nothing that is there is overwritten."""
+    """Open a new text file; an existing one is never overwritten."""
     try:
         return open(path, "x", encoding="ascii", newline="\n")
     except FileExistsError:

@@ -157,7 +157,7 @@ def sensitivity(
 
 
 def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile: str | None, folder: Path) -> dict[str, Component]:
-    """Return rerankers by name: those named, and those of an experiment's methods, each once."""
+    """Return rerankers by name: the named ones, and those of an experiment's methods, each once."""
     from ragmeter import experiment as experiments
 
     if value and (len(names) != 1 or not isinstance(value, Mapping)):

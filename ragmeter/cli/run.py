@@ -111,7 +111,7 @@ def run(
     from ragmeter.runner.experiment import How, limited
     from results.store import queries
 
-    stated = revisions.read_revisions(revision or [])
+    declared = revisions.read_revisions(revision or [])
     limits = Limits.from_options(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
 
     # A file that is run again resumes where it was.
@@ -131,12 +131,12 @@ def run(
         source, limit = row.path or f"{row.name} (stored)", row.limit
         common.read_env(source)
         chosen = experiments.parse(row.source, source, path=row.path, profile=row.profile, store=common.folder)
-        stated = revisions.begun_with(common.store, chosen) | stated
+        declared = revisions.begun_with(common.store, chosen) | declared
     else:
         source = str(experiment)
         common.read_env(source)
         chosen = experiments.load(source, profile=profile, store=common.folder, settings=path_settings(settings))
-    chosen = revisions.with_revisions(chosen, stated)
+    chosen = revisions.with_revisions(chosen, declared)
     chosen = experiments.skipping_bad(chosen) if skip_bad else chosen
     if dry_run:
         from ragmeter.plan.plan import plan_of
@@ -183,8 +183,8 @@ def _timeout(plan: TrainingPlan, store: Store) -> float:
     return group_timeout(plan, store)
 
 
-def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] | None:
-    """Return which part of the tasks to run; None: all."""
+def _part(index: int | None, count: int | None, restart: bool) -> tuple[int, int] | None:
+    """Return the part of the tasks to run; None for all."""
     if index is None and count is None:
         return None
     if index is None or count is None or index >= count:
@@ -194,7 +194,7 @@ def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] |
             where="--task-index",
             try_this="--task-index I --task-count N with I from 0 to N - 1",
         )
-    if anew:
+    if restart:
         raise UserError(
             "a part of an experiment cannot begin new runs: the parts would not merge",
             code="task-index-with-new-runs",

@@ -66,7 +66,7 @@ def check_split(
 
 
 def _contract(benchmark: Benchmark, *, generated: bool) -> Iterator[Finding]:
-    """Yield the conformance checks; settings that a file lacks something for are notes, as long as one applies."""
+    """Yield the conformance checks; settings that the file does not support are notes, as long as one applies."""
     from ragmeter import conformance  # it imports methods and judges
 
     for item in conformance.check_benchmark(benchmark):

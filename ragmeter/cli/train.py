@@ -112,7 +112,7 @@ def run(
 
 
 def _show_prepared(prepared: Prepared | None, common: Common) -> int:
-    """Show what a preparation came to."""
+    """Show the results of a preparation."""
     value = None if prepared is None else {"stage": prepared.stage, "figures": dict(prepared.figures)}
 
     def show() -> None:
@@ -187,11 +187,11 @@ _EXAMPLES = {
     "graph": "--graph REF, such as webqsp:train",
     "base": "--base FOLDER, or a model's id on the hub",
 }
-"""Examples for options that have flags of their own."""
+"""Examples for options with flags of their own."""
 
 
 def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:
-    """Return the options of a training, checked."""
+    """Return the validated options of a training."""
     from pydantic import ValidationError
 
     from ragmeter import yaml_source

@@ -36,13 +36,13 @@ class Gpu:
 GPUS = (Gpu("RTX 4090", 24, 165.2e12, 82.6e12, 1.008e12), Gpu("H100", 80, 989e12, 67e12, 3.35e12), Gpu("H200", 141, 989e12, 67e12, 4.8e12))
 COUNTS = (1, 8)
 UTILIZATION, BANDWIDTH = 0.4, 0.6
-"""Shares of the peak and of the bandwidth that large models reach in a tuned loop."""
+"""Fractions of peak performance and bandwidth that large models reach in a tuned loop."""
 TRAFFIC = {"read": 100.0, "learned": 450.0}
-"""Bytes per token, layer and number of the width in a pass: without gradients, and in a pass of mixed-precision training."""
+"""Bytes per token, layer and unit of width in a pass: without gradients, and in mixed-precision training."""
 LAUNCH = 8e-4
-"""Seconds of a layer in which a processor starts its work for one token of a reply."""
+"""Seconds per layer for launching the kernels of one generated token."""
 ACTIVATION = 96.0
-"""Bytes per token, layer and number of the width that a training keeps for its backward pass."""
+"""Bytes per token, layer and unit of width that training keeps for the backward pass."""
 _BYTES: dict[str | None, int] = {"float32": 4}
 Hours = dict[tuple[Gpu, int], float | None]
 """Hours by GPU and number of GPUs; None: the models do not fit."""
@@ -88,5 +88,5 @@ def activations(use: Use, size: ModelSize) -> float:
 
 
 def _kept(size: ModelSize, length: float) -> float:
-    """Return how many numbers the keys and values of a text have."""
+    """Return how many numbers the KV cache of a text has."""
     return 2.0 * (size.layers or 0) * (size.kv_width or 0) * length

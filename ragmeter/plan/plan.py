@@ -127,7 +127,7 @@ class Plan:
 
 
 def _read(made_of: Composition, lengths: Lengths) -> Lengths:
-    """Return what the reader gets: behind what the method tells of its own, the passages."""
+    """Return the reader's input: the passages after the method's own text."""
     number = made_of.context_tokens
     if not number:
         return lengths
@@ -138,7 +138,7 @@ def _read(made_of: Composition, lengths: Lengths) -> Lengths:
 Rows = Sequence[PlannedWork]
 NEW, WAITING = "new", "after training"
 ROW, RANKED, ORDERS = 1_200, 45, 2
-"""Bytes of a prediction in the store and of each ranked passage with it; orders in which a pair judge sees two answers."""
+"""Bytes of a prediction in the store and per ranked passage; displayed orders per item of a pair judge."""
 ORIGINS = ("", "counted", "sampled", "stated", "unknown")
 
 
@@ -154,7 +154,7 @@ def plan_training(plan: TrainingPlan, store: Store, utilization: float | None = 
 
 
 class _Planner:
-    """One plan in the making."""
+    """Builder of one plan."""
 
     def __init__(self, trainings: Sequence[TrainingPlan], store: Store, utilization: float | None) -> None:
         if utilization is not None and not 0 < utilization <= 1:
@@ -184,7 +184,7 @@ class _Planner:
         return size_of(model, revision) if first is None else self.size(first.model, first.revision)
 
     def lengths(self, shape: Shape, questions: float | None = None, **further: Any) -> Lengths:
-        """Return what parts know of data."""
+        """Return the known statistics of data."""
 
         def judging(judge: tuple[str, Mapping[str, Any]], number: float, answer: float) -> Work:
             return JUDGES.get(judge[0]).config.model_validate(judge[1]).work(shape.lengths(), number, answer)
@@ -192,7 +192,7 @@ class _Planner:
         return shape.lengths(questions, size=self.size, training=self._config, judging=judging, **further)
 
     def settled(self, work: Work) -> Work:
-        """Return work with what is done only once, unless an earlier row does it."""
+        """Return work without what an earlier row already does once."""
         results = [replace(work, once=())]
         for item in work.once:
             if item.key not in self._done:
@@ -200,8 +200,8 @@ class _Planner:
                 results.append(self.settled(item.work))
         return total(results)
 
-    def row(self, key: Mapping[str, Any], parts: Mapping[str, Work], stated: float = 0.0, **further: Any) -> PlannedWork:
-        """Return a row with its hours, and with `stated` GB of memory if its models' sizes say less."""
+    def row(self, key: Mapping[str, Any], parts: Mapping[str, Work], least_gb: float = 0.0, **further: Any) -> PlannedWork:
+        """Return a row with its hours, and with `least_gb` GB of memory if its models' sizes give less."""
         every: dict[str, tuple[bool, float]] = {}
         hours: dict[tuple[Gpu, int], float] = {(gpu, n): 0.0 for gpu in GPUS for n in COUNTS}
         named: dict[str, Work] = {}
@@ -217,7 +217,7 @@ class _Planner:
                     hours[gpu, number] += seconds(use * (1 / number), size, gpu, self.utilization) / 3600
             named[name] = work
         # Local models are loaded together; behind an endpoint each has its own GPU.
-        here = max(sum(size for own, size in every.values() if own), stated * 1e9)
+        here = max(sum(size for own, size in every.values() if own), least_gb * 1e9)
         most = max([here, *(size for own, size in every.values() if not own)])
         fitting = {key: None if most > key[0].gigabytes * 1e9 else value for key, value in hours.items()}
         shown = {name: work for name, work in named.items() if work != Work()}
@@ -248,8 +248,8 @@ class _Planner:
             key = {"training": plan.name, "id": plan.entry.id, "seed": plan.config.seed, "stage": item.stage, "trained": trained}
             key |= {"rows": item.rows and round(item.rows), "steps": item.steps and round(item.steps)}
             parts = {} if trained else {item.stage: self.settled(item.work) + unclear}
-            stated = (needs and needs.train_gpu_gb) or 0.0
-            yield self.row(key, parts, stated, origin=origin, scratch=0.0 if trained else item.scratch)
+            least_gb = (needs and needs.train_gpu_gb) or 0.0
+            yield self.row(key, parts, least_gb, origin=origin, scratch=0.0 if trained else item.scratch)
 
     def experiment(self, experiment: Experiment) -> Plan:
         """Plan an experiment."""
@@ -277,9 +277,9 @@ class _Planner:
         key = {"method": method.name, "dataset": str(shape.reference), "setting": str(benchmark.setting), "seed": experiment.seed}
         key |= {"variant": variant, "questions": shape.questions, "done": done, "left": left, "status": status, "run": run}
         parts = {"unclear": unknown(shape.unclear)} if shape.unclear else self._parts(method, benchmark, shape, left) if left else {}
-        stated = sum((part.needs or Needs()).gpu_gb or 0.0 for part in method.components)
+        least_gb = sum((part.needs or Needs()).gpu_gb or 0.0 for part in method.components)
         each = None if waits or not left else self._measured(method, benchmark, shape)
-        return self.row(key, parts, stated, origin=shape.origin, measured_hours=None if each is None else each * (left or 0) / 3600)
+        return self.row(key, parts, least_gb, origin=shape.origin, measured_hours=None if each is None else each * (left or 0) / 3600)
 
     def _measured(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> float | None:
         """Return the seconds per question of the newest run of a method on the same data.
@@ -291,15 +291,15 @@ class _Planner:
         if not runs:
             return None
         described = json.loads(json.dumps(method.composition.describe(shape.reading)))
-        alike = max((row for row in runs if row.description == described), key=lambda row: row.updated_at, default=None)
-        if alike is None:
+        latest = max((row for row in runs if row.description == described), key=lambda row: row.updated_at, default=None)
+        if latest is None:
             return None
-        own = queries.costs(self.store, [alike.run])[alike.run].seconds
-        wall = (alike.updated_at - alike.started_at).total_seconds() / alike.done
-        return min(own, wall) if alike.status == FINISHED else own
+        own = queries.costs(self.store, [latest.run])[latest.run].seconds
+        wall = (latest.updated_at - latest.started_at).total_seconds() / latest.done
+        return min(own, wall) if latest.status == FINISHED else own
 
     def _run(self, experiment: Experiment, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape) -> str | None:
-        """Return the fingerprint of a task, if everything that decides it is here."""
+        """Return the fingerprint of a task, if all of its inputs are available."""
         if shape.benchmark is None:
             return None
         metrics = experiment.metrics or default_metrics(shape.benchmark)
@@ -314,7 +314,7 @@ class _Planner:
         return None
 
     def _parts(self, method: MethodPlan, benchmark: BenchmarkPlan, shape: Shape, left: float) -> dict[str, Work]:
-        """Return what each step takes for the questions that are left."""
+        """Return the work of each step for the remaining questions."""
         made_of = method.composition
         lengths = self.lengths(shape, left, k=made_of.handed_on, depth=made_of.kept, compressed=made_of.compressor is not None)
         works: dict[str, Work] = {}
@@ -333,7 +333,7 @@ class _Planner:
         return {**results, "store": Work(bytes=left * (ROW + RANKED * lengths.ranked()))}
 
     def _built(self, part: Any, shape: Shape) -> bool:
-        """Return whether the store holds a part's index."""
+        """Return whether the store has a part's index."""
         if part is None or shape.indexed is None or shape.origin != "counted":
             return False
         with suppress(UserError):
@@ -342,7 +342,7 @@ class _Planner:
         return False
 
     def _judge(self, plan: JudgePlan, experiment: Experiment, shapes: Sequence[Shape], longest: float) -> PlannedWork:
-        """Return an upper bound of judgments: those that are stored, or need no opinion, are counted too."""
+        """Return an upper bound of judgments, including stored ones and those that need no call."""
         methods, point = len(experiment.methods), plan.judge.entry.kind == "point"
         pairs = methods * (methods - 1) // 2 if plan.everyone else methods - 1
         each = (methods if point else ORDERS * pairs) * int(getattr(plan.judge.config, "repetitions", 1))
@@ -353,7 +353,7 @@ class _Planner:
     def plan(
         self, name: str, stages: Rows, tasks: Rows, judges: Rows, shapes: Sequence[Shape], experiment: Experiment | None = None
     ) -> Plan:
-        """Return the rows with what they need."""
+        """Return the rows with their requirements."""
         needs = list(needs_of(experiment, self._to_train))
         endpoints: dict[tuple[str, str], tuple[str, ...]] = {}
         for who, need in needs:
@@ -379,8 +379,8 @@ def variants(plans: Sequence[BenchmarkPlan]) -> list[str]:
     limits = [{} if plan.limit is None else {"limit": plan.limit} for plan in plans]
     options = [plan.config.model_dump(mode="json", exclude_unset=True) for plan in plans]
     flat = [dict(_flat(values | limit)) for values, limit in zip(options, limits, strict=True)]
-    alike = [[other for other, its in zip(flat, names, strict=True) if its == name] for name in names]
-    differing = [[key for key in own if any(o.get(key) != own[key] for o in others)] for own, others in zip(flat, alike, strict=True)]
+    same_name = [[other for other, its in zip(flat, names, strict=True) if its == name] for name in names]
+    differing = [[key for key in own if any(o.get(key) != own[key] for o in others)] for own, others in zip(flat, same_name, strict=True)]
     return [", ".join(f"{key}={own[key]}" for key in keys) for own, keys in zip(flat, differing, strict=True)]
 
 

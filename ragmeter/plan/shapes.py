@@ -27,7 +27,7 @@ from methods.api import Reading
 from methods.work import CHARACTERS, Lengths, Sample, mean, tokens
 
 SEARCHED = 100
-"""Passages shown of a corpus that has no candidates, and triples of a graph."""
+"""Passages shown of a corpus without candidates, and triples of a graph."""
 Origin = Literal["counted", "sampled", "stated", "unknown"]
 
 
@@ -106,7 +106,7 @@ def estimated(
 
 
 def _typical_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bool]:
-    """Return how many passages a question may use, and whether these are all of a corpus."""
+    """Return how many passages a question may use, and whether these are the whole corpus."""
     if setting is None:
         return (usual.candidates or SEARCHED), usual.candidates == 0
     if setting.name == "closed_book":
@@ -125,18 +125,18 @@ def _typical_candidates(usual: Typical, setting: Setting | None) -> tuple[int, b
 
 def expected_questions(reference: DataReference) -> int | None:
     """Return the number of questions of all splits according to the card, else a typical number."""
-    stated = registry.resolve(reference)[1].card.splits_of(reference.subset)
-    known = [stated.get(split) for split in (reference.split or "").split("+")]
+    splits = registry.resolve(reference)[1].card.splits_of(reference.subset)
+    known = [splits.get(split) for split in (reference.split or "").split("+")]
     usual = typical(reference)
     return getattr(usual, "questions", None) if None in known else sum(filter(None, known))
 
 
 NEARLY_ALL = 0.9
-"""A file that holds so large a share of what is stated is not a sample: versions of data differ by a few records."""
+"""Minimum share of the stated size for a file that is not a sample; versions of data differ by a few records."""
 
 
-def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
-    """Return the size of the full dataset if a local file with `held` records is only a sample of it; else None."""
+def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, counted: int) -> int | None:
+    """Return the size of the full dataset if a local file with `counted` records is only a sample of it; else None."""
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
     source, value = base_of(reference, config) or (reference, config)
@@ -146,12 +146,12 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     if all(position.state != LOCAL for position in positions):
         return None
     # A layout of the file may have a number of its own.
-    stated = benchmark.extra["expected"] if "expected" in benchmark.extra else expected_questions(source)
-    return stated if stated is not None and held < NEARLY_ALL * stated else None
+    expected = benchmark.extra["expected"] if "expected" in benchmark.extra else expected_questions(source)
+    return expected if expected is not None and counted < NEARLY_ALL * expected else None
 
 
 SAMPLED, GENERATED, ROWS = 20, 6, 500
-"""Questions that lengths are taken from; questions made of generated data; rows read of a file of training rows."""
+"""Maximum questions for measuring lengths; generated questions; rows read of a file of training rows."""
 
 
 def shape_of(
@@ -183,13 +183,13 @@ def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting 
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
     whole = registry.load(reference, config)
     result = _of(whole.limited(limit), setting)
-    held = len(whole.questions) + len(whole.skipped)
-    number = whole_of(reference, config, whole, held) if limit is None or held < limit else None
+    counted = len(whole.questions) + len(whole.skipped)
+    number = whole_of(reference, config, whole, counted) if limit is None or counted < limit else None
     return replace(result, whole_number=number)
 
 
 def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
-    """Read a few questions of generated data, the first ones of a file of training rows, and all of anything else."""
+    """Load a few questions of generated data, the first ones of a file of training rows, and all of other data."""
     shrunk = _shrunk(reference, config)
     if shrunk is not None:
         few, share, questions = shrunk
@@ -209,7 +209,7 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
 
 
 def _first_rows(reference: DataReference, config: DatasetConfig) -> Shape:
-    """Read the first rows of a file of training rows; a row may be several questions, whose answers are one target."""
+    """Load the first rows of a file of training rows; a row may have several questions, whose answers are one target."""
     benchmark = registry.load(reference, config.model_copy(update={"first": ROWS}))
     rows: dict[Any, list[Question]] = {}
     for question in benchmark.questions:
@@ -233,7 +233,7 @@ def _row(questions: Sequence[Question], benchmark: Benchmark) -> Sample:
 
 
 def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
-    """Return the shape of data that are here."""
+    """Return the shape of available data."""
     reading = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
     shown = [_request(item, benchmark, setting) for item in first]
@@ -260,7 +260,7 @@ def _request(question: Question, benchmark: Benchmark, setting: Setting | None) 
 
 
 def _candidates(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sequence[str] | None:
-    """Return the ids that a question may use; None for the whole corpus."""
+    """Return the passage ids that a question may use; None for the whole corpus."""
     if setting is None or setting.name in ("distractor", "graph"):
         own = question.candidates
         if own is None and question.document_id is not None:
@@ -281,7 +281,7 @@ def _candidates(question: Question, benchmark: Benchmark, setting: Setting | Non
 
 
 def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetConfig, float, int] | None:
-    """Return options for a few generated questions, their share of the whole, and how many there are; None for files."""
+    """Return options for a few generated questions, their share of the whole, and the total; None for files."""
     base = base_of(reference, config)
     if base is not None:
         inner = _shrunk(*base)
@@ -302,7 +302,7 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
         return None
     worlds = getattr(config, "worlds", None) or (2 if reference.subset == "long" else 1)
     few = config.model_copy(update={"questions": min(number, GENERATED), "worlds": 1})
-    # Documents of long worlds are there whatever is asked, and graphs of a few questions have nearly all triples of
+    # Documents of long worlds are complete for any questions, and graphs of a few questions have nearly all triples of
     # their world; other passages come with their questions.
     share = 1 / worlds if reference.subset in ("long", "graph") else min(number, GENERATED) / number
     return few, share, number * len((reference.split or "").split("+"))
@@ -310,7 +310,7 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
 
 @lru_cache(maxsize=128)
 def _made(reference: str, value: str) -> Benchmark:
-    """Return generated data; equal options give equal data."""
+    """Generate data, cached by options."""
     return registry.load(reference, json.loads(value))
 
 

@@ -18,7 +18,7 @@ from ragmeter.runner.spending import compared
 from ragmeter.show.console import listing, out
 
 LINES, SHOWN = 10, 3
-"""Lines on the one screen, and missing things among them."""
+"""Maximum lines of the one-screen summary, and missing requirements among them."""
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
 
 
 def _facts(plan: Plan, store: str, verbose: bool) -> list[tuple[str, str]]:
-    """Return what a plan takes, the most important lines first, each with its style."""
+    """Return the plan's figures, the most important lines first, each with its style."""
     waiting = sum(row.key["status"] == WAITING for row in plan.tasks)
     questions = sum(row.key["left"] or 0 for row in plan.tasks)
     tasks = (
@@ -84,7 +84,7 @@ def _facts(plan: Plan, store: str, verbose: bool) -> list[tuple[str, str]]:
 
 
 def _wall_time(plan: Plan) -> str:
-    """Return the wall time that is expected on this machine, as far as earlier runs here tell it."""
+    """Return the expected wall time on this machine, based on earlier runs here."""
     left = [row for row in plan.tasks if row.key["left"]]
     known = [row for row in left if row.measured_hours is not None]
     if not known:
@@ -100,13 +100,13 @@ def _wall_time(plan: Plan) -> str:
 
 
 def _missing(plan: Plan, verbose: bool) -> list[tuple[str, str]]:
-    """Return what is missing before a plan can run, each with its remedy."""
+    """Return the missing requirements of a plan, each with its remedy."""
     if not plan.missing:
         return []
     kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(item.kind for item in plan.missing).items())
     hint = "" if verbose or len(plan.missing) <= SHOWN else "; --verbose shows all"
     lines = [(f"before it can run ({kinds}{hint}):", "bold")]
-    for item in plan.missing if verbose else _foremost(plan.missing):
+    for item in plan.missing if verbose else _first_of_each_kind(plan.missing):
         where = f" ({item.where})" if verbose and item.where and item.kind != "key" else ""
         who = ", ".join(item.needed_by[:3]) + (" …" if len(item.needed_by) > 3 else "")
         lines.append((f"- {item.what}{where}; for {who}" + (f"; try: {item.remedy}" if item.remedy else ""), ""))
@@ -118,7 +118,7 @@ def _print(text: str, style: str = "") -> None:
     out.print(Text(text, style=style), soft_wrap=True)
 
 
-def _foremost(missing: Sequence[Missing]) -> list[Missing]:
+def _first_of_each_kind(missing: Sequence[Missing]) -> list[Missing]:
     """Return the first of each kind, then others, up to the number to show."""
     first = list({item.kind: item for item in reversed(missing)}.values())[::-1]
     return [*first, *(item for item in missing if item not in first)][:SHOWN]
@@ -156,7 +156,7 @@ COSTS: Sequence[tuple[str, Callable[[Work], float], Callable[[float], str]]] = (
 
 
 def _tables(plan: Plan) -> None:
-    """Print every row, and what the numbers rest on."""
+    """Print every row, and the assumptions of the figures."""
     timed = [f"h {gpu.gigabytes}GB" for gpu in GPUS] if any(row.hours for row in plan.rows) else []
     costs = [cost for cost in COSTS if any(cost[1](row.work) for row in plan.rows)]
     heads = [*(name for name, _, _ in costs), *timed, ""]

@@ -7,7 +7,7 @@ from ragmeter.trainings import TrainingPlan
 from results.store.store import Store
 
 STEPS = 20.0
-"""They wait as long as so many steps take on the slowest GPU of the plan."""
+"""Time-out in steps on the slowest GPU of the plan."""
 
 
 def group_timeout(plan: TrainingPlan, store: Store) -> float:

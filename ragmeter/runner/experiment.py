@@ -190,7 +190,7 @@ def estimates(results: list[TaskState]) -> dict[str, Estimate]:
 
 
 def _tasks(experiment: Experiment, resolved: Callable[[], Experiment]) -> list[Task]:
-    """Return the experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
+    """Load all data and return the experiment's tasks; errors in data name the line of the experiment."""
     prepared: list[str] = []
     try:
         return tasks_of(experiment, prepared.append, resolved)
@@ -201,7 +201,7 @@ def _tasks(experiment: Experiment, resolved: Callable[[], Experiment]) -> list[T
 
 
 def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> None:
-    """Train what methods of the experiment need and is not there; then everything can be checked."""
+    """Train missing checkpoints of the experiment's methods; then everything can be checked."""
     left = to_train(experiment.trainings, store)
     if not any(plan in left for method in experiment.methods for plan in method.needs):
         return
@@ -220,7 +220,7 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
 
 
 def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) -> None:
-    """Enter the experiment and its runs before they begin, so that a killed run is found again."""
+    """Record the experiment and its runs before they start, so that a killed run can be found."""
     shown = [Shown(task.run.run, task.method.name, _columns(task, experiment), task.run.cluster) for task in tasks]
     with store.database.reading():
         shown += _of_other_seeds(store, experiment, tasks)
@@ -255,7 +255,7 @@ class Shown(NamedTuple):
 
 
 def _of_other_seeds(store: Store, experiment: Experiment, tasks: Sequence[Task]) -> list[Shown]:
-    """Return the runs that the experiment had with another seed and the same method, options and data: they stay its repeats."""
+    """Return the runs of the experiment with another seed and the same method, options and data, which stay its repeats."""
     here = {task.run.run for task in tasks}
     if here.issuperset(store.runs_of(experiment.name)):
         return []
@@ -269,7 +269,7 @@ def _of_other_seeds(store: Store, experiment: Experiment, tasks: Sequence[Task])
 
 
 def _columns(task: Task, experiment: Experiment) -> list[str]:
-    """Return metric ids that the experiment shows of a task: its metrics, then what its judges measure."""
+    """Return the metric ids that the experiment shows for a task: its metrics, then the measures of its judges."""
     judged = (metric for plan in experiment.judges for metric in plan.judge.metrics.values())
     return [*(str(metric) for metric in task.loaded.metrics), *judged]
 
@@ -285,7 +285,7 @@ def _announce(experiment: Experiment, results: list[TaskState], store: Store) ->
 
 
 def _own_runs(store: Store, experiment: Experiment) -> list[RunRow]:
-    """Return the experiment's runs; what others submitted is only judged when asked for (`ragmeter judge run`)."""
+    """Return the experiment's runs; submissions of others are only judged on request (`ragmeter judge run`)."""
     return [row for row in queries.runs(store, experiment.name) if row.origin == queries.OURS]
 
 
@@ -300,7 +300,7 @@ def unread_judgings(experiment: Experiment, store: Store) -> list[str]:
 
 
 def _judge(experiment: Experiment, store: Store, services: Services, retry: bool, *, quiet: bool) -> None:
-    """Let the experiment's judges judge what was answered."""
+    """Judge the answers with the experiment's judges."""
     if not experiment.judges:
         return
     from ragmeter.runner import judging

@@ -92,7 +92,7 @@ def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str 
 
 
 def _pairs_of_repeats(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[RunRow, RunRow]]:
-    """Pair the runs of each repeat; if the reference has fewer repeats than others, with its first one."""
+    """Pair the runs of each repeat; if the reference has fewer repeats than others, use its first one."""
     for repeat in dict.fromkeys(repeat_of(run.method) for run in group):
         members = [run for run in group if repeat_of(run.method) == repeat]
         name = reference and repeated_name(reference, repeat)
@@ -145,7 +145,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
 
 
 class _Joint:
-    """Progress of several judgings as that of one."""
+    """Combined progress of several judgings."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._lock = progress, threading.Lock()
@@ -163,7 +163,7 @@ class _Joint:
 
 
 def _judge_together(work: Sequence[tuple[Judging, Any]], store: Store, progress: Progress, retry: bool) -> None:
-    """Judge in a thread for each judging: all of them mostly wait."""
+    """Judge in one thread per judging, because they mostly wait."""
     with ThreadPoolExecutor(len(work), thread_name_prefix="judging") as threads:
         begun = [threads.submit(copy_context().run, _judge, item, judge, store, progress, retry) for item, judge in work]
         try:
@@ -199,7 +199,7 @@ def _items(store: Store, entry: Judging) -> Sequence[Any]:
 
 
 def _put(store: Store, entry: Judging, judge: Any, items: Sequence[Any], made: Sequence[list[JudgeCall]]) -> None:
-    """Write the calls made about items (or pairs), and what the judge makes of them."""
+    """Write the calls about items (or pairs), and the judge's results."""
     names, about = [item.question.id for item in items], entry.about
     if isinstance(about, str):
         scores = [scores_of(judge, entry.judge.entry, item, calls) for item, calls in zip(items, made, strict=True)]
@@ -271,7 +271,7 @@ def incomplete(store: Store, work: Sequence[Judging]) -> list[str]:
 
 
 def _incomplete(store: Store, judging: Judging) -> str:
-    """Return why a judging is incomplete; empty if it is not."""
+    """Return why a judging is incomplete; empty if it is complete."""
     runs = [run.run for run in judging.runs]
     experiments = {run.experiment for run in judging.runs}
     if isinstance(judging.about, Match):
@@ -355,7 +355,7 @@ def replay(store: Store, old: str, judge: Judge, services: Services, runs: Seque
 
 
 def _judged(store: Store, old: str, judge: Judge) -> list[tuple[str, ...]]:
-    """Return the runs, or pairs of runs, about which a judge has said something."""
+    """Return the runs, or pairs of runs, with stored calls of a judge."""
     if judge.entry.kind == "point":
         return [(run,) for run in judgments.judged_runs(store, old)]
     return [(match.one, match.other) for _, match in judgments.matches(store, old)]
@@ -366,16 +366,16 @@ Replies = Callable[[Sequence[str]], Mapping[str, str]]
 
 
 class _Reader:
-    """Reads calls again.
+    """Parser of stored calls.
 
     Args:
-        judge: Built; rules judge again, since that takes no call.
+        judge: The judge; rules judge again, since that takes no call.
         kept: Raw replies.
-        rule: Whether it is rules that judge.
-        same: Whether the judge is the one that made the calls: what it once read counts as long as it is stored.
+        rule: Whether the judge is a rule.
+        same: Whether the judge made the calls itself, so that its stored parsing results count.
 
     Attributes:
-        lost: Calls that gave something to read, of which no reply is kept.
+        lost: Number of calls whose parsed reply is no longer cached.
     """
 
     def __init__(self, judge: Any, kept: Replies, *, rule: bool, same: bool) -> None:
@@ -386,7 +386,7 @@ class _Reader:
         self._same = same
 
     def again(self, queries: Sequence[Any], calls: Sequence[Sequence[JudgeCall]]) -> list[list[JudgeCall]]:
-        """Return the calls about items (or pairs) with what the judge reads out of their replies now."""
+        """Return the calls about items (or pairs), with their replies parsed by the judge's present rules."""
         if self._rule:
             return each(self.judge, "ask", queries)
         replies = self._kept([call.key for made in calls for call in made if call.key is not None])

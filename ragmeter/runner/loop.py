@@ -52,7 +52,7 @@ class Interrupted(Exception):
     """
 
     exit_code = 130
-    """Exit code of shells for a command that Ctrl-C ended."""
+    """Shell exit code of a command that Ctrl-C ended."""
 
     def __init__(self, how: str = "`ragmeter run --resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
@@ -152,7 +152,7 @@ def execute(
 
 @dataclass(frozen=True)
 class _How:
-    """Choose how tasks are executed; see `execute`."""
+    """Options of the execution of tasks; see `execute`."""
 
     executor: Executor
     retry_failed: bool
@@ -176,7 +176,7 @@ class _Running:
         self._ended.set()
 
     def advance(self) -> None:
-        """Work on it as long as nothing else can begin; the rest continues in a thread."""
+        """Continue the task as long as no other one can start; the rest continues in a thread."""
         try:
             next(self._steps)
         except StopIteration as done:
@@ -201,12 +201,12 @@ class _Running:
             self._ended.set()
 
     def end(self) -> None:
-        """Wait for what continues in its thread."""
+        """Wait for the work in the task's thread."""
         while not self._ended.wait(NOTICE_S):
             pass
 
     def result(self) -> Outcome:
-        """Return how it ended; waits for that, and raises what it raised."""
+        """Wait for the task, and return its outcome or raise its error."""
         self.end()
         if self._error is not None:
             raise self._error
@@ -227,13 +227,13 @@ class Stopped(Incomplete):
 
 
 def _dead(entry: _Running) -> frozenset[str]:
-    """Return endpoints that stopped answering a task which has ended."""
+    """Return endpoints that stopped answering a finished task."""
     error = entry.outcome.error if entry.outcome is not None else None
     return error.endpoints if isinstance(error, Stopped) else frozenset()
 
 
 HEAVY = {"models": ("torch", "transformers")}
-"""Packages that take seconds to import, per extra."""
+"""Packages per extra that take seconds to import."""
 
 
 def import_heavy(states: Sequence[TaskState]) -> None:
@@ -370,7 +370,7 @@ def _asked(
 ) -> Generator[None, None, tuple[int, float]]:
     run = task.run.run
     progress.stage(task, "build")
-    with execution():  # whatever asks one model spends from one budget
+    with execution():  # all users of one model share its budget
         method = executor.build(task, services)
         stack.callback(executor.release, method)
         control = task.method.kind == "control"
@@ -411,7 +411,7 @@ def _asked(
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
         predictions = list(map(matcher.place, questions, predictions))
-        # Answers are kept whatever a metric does, and if it is interrupted: `_score_missing` scores what is missing.
+        # Answers are kept even if a metric fails or is interrupted: `_score_missing` scores the rest.
         scores: Mapping[str, Scores] = {}
         try:
             scores = score(questions, predictions, metrics, reading(benchmark.corpus, predictions), graphs, faults={})
@@ -457,7 +457,7 @@ def _broken(task: Task, what: str) -> Broke:
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:
-    """Return the task's metrics, those that people added, and those of other experiments: their columns stay whole too."""
+    """Return the task's metrics, added metrics, and those of other experiments, so that their columns stay complete."""
     wanted = {str(metric): metric for metric in task.loaded.metrics}
     added = [column.metric for column in added_columns(store, [task.run.run])]
     for name in (*store.scored(task.run.run), *added):
@@ -499,7 +499,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
 
 
 class _Settings:
-    """Benchmarks put into their settings, each once."""
+    """Benchmarks with applied settings, cached."""
 
     def __init__(self, store: Store, services: Services) -> None:
         self._services = services

@@ -36,9 +36,9 @@ _WIDE = 110
 _NARROW = 72
 """Minimum number of terminal columns for the bar of a task that shows its pace."""
 _PACE = 25
-"""Columns that speed, failures and cost take, with the gap before them."""
+"""Columns for speed, failures and cost, with the gap before them."""
 _BESIDE = 1 + 13 + 7 + 7 + 5
-"""Columns that spinner, count (of a million), both times and the gaps take."""
+"""Columns for spinner, count (up to a million), both times and the gaps."""
 
 
 def _bar(width: int, pace: bool) -> int:
@@ -47,9 +47,9 @@ def _bar(width: int, pace: bool) -> int:
 
 
 def _described(width: int, pace: bool) -> Column:
-    """Return the description has what the others leave of the line: it is cut before any of them."""
-    beside = _BESIDE + _bar(width, pace) + (_PACE if pace else 0) - (8 if pace and width < _WIDE else 0)
-    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - beside))
+    """Return the maximum width of the description, which is cut before any other column."""
+    taken = _BESIDE + _bar(width, pace) + (_PACE if pace else 0) - (8 if pace and width < _WIDE else 0)
+    return Column(no_wrap=True, overflow="ellipsis", max_width=max(8, width - taken))
 
 
 class _Pace(ProgressColumn):
@@ -60,7 +60,7 @@ class _Pace(ProgressColumn):
 
 
 def _pace(task: BarTask) -> str:
-    """Describe the progress, for example `3.1/s, 2 failed, $0.012`; empty of a bar that counts something else."""
+    """Describe the progress, for example `3.1/s, 2 failed, $0.012`; empty for a bar that counts something else."""
     if "failed" not in task.fields:
         return ""
     failed, dollars = task.fields["failed"], task.fields["dollars"]
@@ -112,7 +112,7 @@ class _Display:
 
 
 def _rest(task: BarTask) -> str:
-    """Return pace and time left of a task, for a line of a file."""
+    """Return pace and remaining time of a task, for a line of a file."""
     left = task.time_remaining
     pace = _pace(task)
     return "".join(f", {text}" for text in (pace, f"{timedelta(seconds=round(left))} left" if pace and left else "") if text)

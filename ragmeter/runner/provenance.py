@@ -32,7 +32,7 @@ from ragmeter.runner.sizes import models_of
 _ELSEWHERE = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 _MOST_BYTES = 2**20
 _SECONDS = 10
-"""Seconds that git may take; after that the state is recorded as unknown."""
+"""Time-out of git in seconds; after that the state is recorded as unknown."""
 PACKAGES = (
     "ragmeter",
     "numpy",
@@ -188,9 +188,7 @@ def forget_checkouts() -> None:
 
 
 def _changes(folder: Path, paths: tuple[str, ...], top: Path, listed: str, commit: str | None) -> str:
-    """Return hash of what differs from the commit: tracked files by their difference, new ones by their content, large ones by
-    their size.
-    """
+    """Hash the differences from the commit: tracked files by their diff, new ones by their content, large ones by their size."""
     digest = hashlib.blake2b(digest_size=LENGTH // 2)
     if commit is not None:
         difference = _git(folder, "diff", "HEAD", "--no-ext-diff", "--no-textconv", "--", *paths) or ""
@@ -204,7 +202,7 @@ def _changes(folder: Path, paths: tuple[str, ...], top: Path, listed: str, commi
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what git says; None if it fails, takes too long or is not installed. It writes nothing into the repository."""
+    """Return the output of git; None if it fails, times out or is not installed. It writes nothing into the repository."""
     # Within a hook, git's own variables lead to the repository that is being committed to.
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE} | {"GIT_OPTIONAL_LOCKS": "0"}
     try:

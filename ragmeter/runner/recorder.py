@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 FLUSH_S = 1.0
-"""Seconds that finished results may wait in memory (plus one write)."""
+"""Maximum seconds that finished results wait in memory (plus one write)."""
 
 
 class Recorder(Generic[T]):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from methods.models.deployments import Deployment
 
 _AUTOMATIC = "created "
-"""Prefix of the keys of endpoints that report no revision."""
+"""Prefix of the keys of endpoints without a reported revision."""
 
 
 def begin(experiment: Experiment, store: Store, *, talk: bool = True, entering: bool = True) -> Callable[[], Experiment]:
@@ -131,14 +131,14 @@ def begun_with(store: Store, experiment: Experiment) -> dict[str, str]:
 
 
 class _Asking:
-    """Probes and endpoints of one command."""
+    """Probes and endpoint requests of one command."""
 
     def __init__(self, store: Store, *, automatic: bool = True) -> None:
         self._store, self._automatic = store, automatic
         self._asked: dict[str, tuple[Future[str | Deployment], str]] = {}
 
     def add(self, what: ChatConfig | Probe | None, where: str) -> None:
-        """Ask, unless there is nothing to ask or it is asked already."""
+        """Start a probe, unless there is none or it is running already."""
         job = self._job(what)
         if job is not None and (key := _key(what)) not in self._asked:
             self._asked[key] = (_started(job), where)
@@ -158,7 +158,7 @@ class _Asking:
         return partial(identify, what, shared(self._store.cache))
 
     def finish(self, *, talk: bool) -> None:
-        """Wait for what is asked.
+        """Wait for all probes.
 
         Raises:
             UserError: Something could not be had: the first in the order in which it was added.
@@ -175,7 +175,7 @@ class _Asking:
                 err.print(Text(line, style="yellow"), soft_wrap=True)
 
     def text(self, what: ChatConfig | Probe) -> str | None:
-        """Return the revision that was found, or None."""
+        """Return the observed revision, or None."""
         future, _ = self._asked.get(_key(what), (None, ""))
         if future is None or future.exception() is not None:
             return None

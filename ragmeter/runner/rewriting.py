@@ -187,7 +187,7 @@ def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: 
 
 
 def _validated(judge: Judge, passages: Mapping[str, Sequence[Passage]]) -> list[Sequence[Passage]]:
-    """Return the passages whose rewritings a judge is shown: a judge of style those that are to be informal."""
+    """Return the passages whose rewritings a judge checks: for a judge of style only those that should be informal."""
     by_style = MEASURES["style"] in {measure.name for measure in judge.entry.measures}
     return [some for style, some in passages.items() if not by_style or style == MEASURES["style"]]
 

@@ -21,9 +21,9 @@ from ragmeter.trainings import TrainingPlan
 from results.store.store import Store
 
 PROCESS, LEARNED = 4e9, 16
-"""Bytes that a training takes besides its models, and bytes per parameter: weight, gradient and two means of AdamW."""
+"""Bytes that a training takes besides its models, and bytes per parameter: weight, gradient and AdamW's two moments."""
 Train = Callable[[str, str, Mapping[str, Any], Path, str | None], None]
-"""Function that trains: arguments are the module that registers the training, its id, its options, the store and the device."""
+"""Function that trains; its arguments are the module that registers the training, its id, its options, the store and the device."""
 
 
 def memory(device: str | None) -> float:

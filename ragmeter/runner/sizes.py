@@ -44,8 +44,9 @@ def _published() -> Iterator[tuple[str, Published]]:
 
 
 PUBLISHED: Mapping[str, Published] = dict(_published())
-"""Sizes of models that presets and shipped experiments name, rounded to three digits or better, by the models' cards and
-`config.json` files on the hub; used where a model's own `config.json` is not here."""
+"""Sizes of models in presets and shipped experiments, rounded to at least three digits, from the models' cards and `config.json` files
+on the hub; used if a model's own `config.json` is missing.
+"""
 
 
 Source = Literal["header", "config", "table", "name", "unknown"]
@@ -131,7 +132,7 @@ def size_of(model: str, revision: str | None = None) -> ModelSize:
 
 @lru_cache(maxsize=512)
 def _size_at(model: str, folder: Path | None, changed: int | None) -> ModelSize:
-    """Return `changed` is there to make the cache notice a checkpoint that came to be meanwhile."""
+    """Return the size of a folder's model; `changed` makes the cache notice a checkpoint that was created later."""
     result = None if folder is None else _of_files(model, folder)
     if result is not None:
         return result
@@ -176,7 +177,7 @@ def _of_files(model: str, folder: Path) -> ModelSize | None:
 
 
 def _header_parameters(folder: Path) -> float | None:
-    """Return parameters by the headers of `*.safetensors`, which say shapes; no weight is read."""
+    """Count parameters from the headers of `*.safetensors`, without reading weights."""
     # What a difference to a base holds is added to the base's, which are as many as `config.json` tells.
     paths = [] if is_delta(str(folder)) else sorted(folder.glob("*.safetensors"))
     total = 0
@@ -254,5 +255,5 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
 
 
 def _name(model: str) -> str:
-    """Return a model's name without the folders that it lies in."""
+    """Return a model's name without its parent folders."""
     return Path(model).name if model.startswith(("/", ".", "~")) else model

@@ -105,7 +105,7 @@ class Checker:
         return target
 
     def _board(self, card: Card) -> Known | None:
-        """Return the store's board that a card means; None if there is none and data files are read as well."""
+        """Return the store's board for a card; None if there is none and data files are read as well."""
         if not self.known_boards and not self.store.database.exists:
             return None
         try:
@@ -166,7 +166,7 @@ class Checker:
             return checked
 
     def _metrics(self, card: Card, target: Target) -> list[Metric]:
-        """Return the dataset's metrics, and those of the boards that the submission joins; judges' measures are scored by `judge run`."""
+        """Return the dataset's metrics, and those of the boards that the submission joins; `judge run` scores judges' measures."""
         metrics = {str(metric): metric for metric in default_metrics(target.loaded)}
         for name in board_metrics(self.store, card, target.fingerprint):
             with suppress(UserError):  # a judge's measure, or a metric of another version

@@ -35,7 +35,7 @@ from results.store.store import FINISHED, TOKEN, Execution, Run, Store, executio
 
 GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
-"""Shown next to the official metrics wherever questions have positives."""
+"""Metrics shown next to the official ones if questions have positives."""
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 MINIMUM_FREE_BYTES = 200 * 2**20
 
@@ -240,7 +240,7 @@ def tasks_of(
 
 
 def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
-    """Stop where a part would leave something out of texts that are read as a whole.
+    """Stop if a part would truncate texts that must be read as a whole.
 
     Raises:
         UserError: It would.
@@ -330,7 +330,7 @@ def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -
 
 
 SAMPLED = 20
-"""Questions whose prompts an estimate is made from."""
+"""Number of questions whose prompts an estimate is based on."""
 
 
 def estimate(state: TaskState) -> Estimate | None:

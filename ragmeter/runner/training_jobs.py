@@ -185,7 +185,7 @@ class TrainingJob:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other commands from the same training; processes that share it (`accelerate`) come in with the first.
+        """Lock a training against other commands; processes that share it (`accelerate`) enter with the first.
 
         Raises:
             UserError: Another one carries it out.
@@ -225,7 +225,7 @@ class TrainingJob:
         return trained
 
     def _described(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint], read: Recorder) -> Checkpoint:
-        """Write a stage's card and what was read, unless it has them already."""
+        """Write a stage's card and the record of training questions, unless they exist."""
         parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
         card = stage.folder / checkpoints.CARD
         # A stage that was trained before read more than this process did.
@@ -286,7 +286,7 @@ def run_trainings(
 
 def train_alone(module: str, training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
     """Run a training in this separate process; another process displays its progress."""
-    import_module(module)  # it alone, and not all that register something
+    import_module(module)  # only this module, not all that register something
     entry = TRAININGS.get(training)
     _train(entry, entry.validate(options), Store(store), device, Silent())
 
@@ -309,7 +309,7 @@ def train_rank(
 
 @contextmanager
 def _timeout(seconds: float) -> Iterator[None]:
-    """Set the group's time-out, unless the environment states one."""
+    """Set the group's time-out, unless the environment does."""
     if os.environ.get(TIMEOUT):
         yield
         return

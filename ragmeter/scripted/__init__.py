@@ -49,7 +49,7 @@ from ragmeter.scripted.prompt_patterns import (
 )
 
 NAME = f"{SCRIPTED}worlds"
-"""The model's name; its beginning labels scripted rows."""
+"""The model's name; its prefix labels scripted rows."""
 CORRUPTIONS = ("empty", "truncated", "garbage", "wrapped", "refusal")
 
 Reading = Literal["evidence", "memory"]

@@ -19,7 +19,7 @@ from methods.readers.triple_text import as_statement
 from ragmeter.scripted.prompt_patterns import UNKNOWN, Shown, Truth, answers, names_any, steps_of
 
 MOST = 10
-"""Findings of a report."""
+"""Maximum findings of a report."""
 
 
 @answers(PROMPTS["gleaning"])
@@ -53,7 +53,7 @@ def keep_facts(truth: Truth, shown: Shown) -> str:
     """Reply to HippoRAG's filter prompt with the facts that name an entity of the question's proof."""
     question = truth.question(shown["question"])
     names = [name for head, _, tail in (question.triples if question else ()) for name in (head, tail)]
-    kept = [fact for fact in json.loads(shown["facts"]) if any(_held(name, fact) for name in names)]
+    kept = [fact for fact in json.loads(shown["facts"]) if any(_mentions(name, fact) for name in names)]
     return json.dumps({"facts": kept}, ensure_ascii=False)
 
 
@@ -122,7 +122,7 @@ def answer_from_answers(truth: Truth, shown: Shown) -> str:
 def recall_spans(truth: Truth, shown: Shown) -> str:
     """Reply to MemoRAG's clue prompt with the question's facts that the memory holds."""
     question = truth.question(shown["question"])
-    facts = [triple for triple in question.triples if _held(triple[0], shown["memory"])] if question else []
+    facts = [triple for triple in question.triples if _mentions(triple[0], shown["memory"])] if question else []
     return "\n".join(map(as_statement, facts)) or shown["question"]
 
 
@@ -157,14 +157,14 @@ def _steps(truth: Truth, text: str) -> list[str]:
 
 def _facts_in(truth: Truth, text: str, shown: str) -> list[str]:
     question = truth.question(text)
-    stated = sentences(shown)
+    lines = sentences(shown)
     triples = question.triples if question else ()
-    return [as_statement(triple) for triple in triples if any(_states(sentence, triple) for sentence in stated)]
+    return [as_statement(triple) for triple in triples if any(_states(sentence, triple) for sentence in lines)]
 
 
-def _held(name: str, text: str) -> bool:
+def _mentions(name: str, text: str) -> bool:
     return names_any(text.casefold(), [name])
 
 
 def _states(sentence: str, triple: Sequence[str]) -> bool:
-    return _held(triple[0], sentence) and _held(triple[2], sentence)
+    return _mentions(triple[0], sentence) and _mentions(triple[2], sentence)

@@ -60,7 +60,7 @@ def judge_claims(truth: Truth, request: Request) -> str | None:
 
 
 def _supplied(instruction: str, request: Request) -> Mapping[str, Any] | None:
-    """Return the values in a prompt of ragas; None if it is another prompt."""
+    """Parse the values in a prompt of ragas; None for another prompt."""
     if not request.prompt.startswith(instruction):
         return None
     match = _INPUT.match(request.prompt)
@@ -72,17 +72,17 @@ def _is_prose(text: str) -> bool:
 
 
 def _split_claims(text: str) -> list[str]:
-    """Return the sentences of prose, the items of a list, nothing of a refusal to answer."""
+    """Return the sentences of prose or the items of a list; nothing for a refusal to answer."""
     if is_abstention(text):
         return []
     return sentences(text) if _is_prose(text) else [item for item in _BETWEEN_ITEMS.split(text.strip()) if item]
 
 
 def _follows(truth: Truth, claim: str, context: str) -> bool:
-    stated = _STATED.fullmatch(claim)
-    if stated:
-        question = truth.question(stated["question"])
-        accepted = question is not None and normalize(stated["answer"]) in map(normalize, question.golds)
+    match = _STATED.fullmatch(claim)
+    if match:
+        question = truth.question(match["question"])
+        accepted = question is not None and normalize(match["answer"]) in map(normalize, question.golds)
         return question is not None and accepted and truth.proven_by(question, _stretches(context))
     if _is_prose(claim):
         return normalize(claim) in normalize(context) or _tells(truth, claim, context)
@@ -93,24 +93,24 @@ def _follows(truth: Truth, claim: str, context: str) -> bool:
 
 
 def _stretches(context: str) -> list[str]:
-    """Return every two lines that follow each other: a passage's title and its text stand so."""
+    """Return every two consecutive lines, such as a passage's title and its text."""
     lines = context.split("\n")
     return ["\n".join(lines[start : start + 2]) for start in range(max(1, len(lines) - 1))]
 
 
 def _tells(truth: Truth, sentence: str, context: str) -> bool:
-    """Return whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
+    """Return whether a sentence states at least one fact of a world, and the context states each of those facts."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
-    stated = [(head, tails) for head, tails in truth.names_by_head if any(name in folded for name in head)]
-    sides_by_fact = [(head, tail) for head, tails in stated for tail in tails if any(name in folded for name in tail)]
+    named_facts = [(head, tails) for head, tails in truth.names_by_head if any(name in folded for name in head)]
+    sides_by_fact = [(head, tail) for head, tails in named_facts for tail in tails if any(name in folded for name in tail)]
     return bool(sides_by_fact) and all(
         any(all(any(name in stretch for name in side) for side in sides) for stretch in stretches) for sides in sides_by_fact
     )
 
 
 def _names_of(truth: Truth, item: str) -> set[str]:
-    """Return the names under which something is accepted as an answer anywhere."""
+    """Return the names that any question accepts for the same answer."""
     wanted, result = normalize(item), {item}
     for question in truth.questions.values():
         for answer in question.answers:

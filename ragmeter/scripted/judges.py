@@ -73,7 +73,7 @@ def _answer(text: str) -> Prediction:
 
 @lru_cache
 def _style_phrases() -> re.Pattern[str]:
-    """Return what rewriting rules put in, of every style."""
+    """Return the phrases that rewriting rules insert, of every style."""
     phrases = {
         phrase.strip(" ,.")
         for styles in RULES.values()

@@ -28,7 +28,7 @@ PROMPTS = shipped(
     *("search_r1", "r1_searcher"),
 )
 KNOWN = 0.4
-"""Share of the hops whose answer it knows by heart."""
+"""Share of the hops whose answer the scripted model knows without passages."""
 _STEP = re.compile(r"^Question \d+: (.*)\nAnswer \d+: (.*)$", re.MULTILINE)
 _FOLLOW = re.compile(r"^Follow up: (.*)\nIntermediate answer:[ ]?(.*)$", re.MULTILINE)
 
@@ -166,8 +166,8 @@ def reason(truth: Truth, shown: Shown) -> str:
 def next_sentence(truth: Truth, shown: Shown) -> str:
     """Reply to IRCoT's prompt with the next sentence: what the passages prove next, or what must be looked up."""
     steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
-    stated = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
-    fresh = next((sentence for sentence in stated if sentence not in shown["chain"]), "")
+    sentences = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
+    fresh = next((sentence for sentence in sentences if sentence not in shown["chain"]), "")
     if fresh or open_one:
         return fresh or open_one
     return f"So the answer is: {next_of(truth, shown['question'], steps)[1]}"
@@ -189,7 +189,7 @@ def think(truth: Truth, request: Request) -> str | None:
 
 
 def _proven(truth: Truth, text: str, passages: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
-    """Return the hops that passages prove, in order, and the text of the first that they do not ("" for none)."""
+    """Return the hops that passages prove, in order, and the text of the first unproven one ("" for none)."""
     question = truth.question(text)
     steps: list[tuple[str, str]] = []
     for hop in hops_of(truth, question) if question else []:

@@ -16,7 +16,7 @@ from methods.models.endpoint import Messages
 from methods.prompts import Prompt, Shipped
 
 UNKNOWN = "unknown"
-"""The reply if the answer is not known."""
+"""Reply for an unknown answer."""
 Shown = Mapping[str, str]
 """Values of a prompt's placeholders."""
 
@@ -55,7 +55,7 @@ class Truth(Protocol):
 
 Handler = Callable[[Any, Request], str | None]
 HANDLERS: list[Handler] = []
-"""All handlers, in the order in which they are asked."""
+"""All handlers in the order of their use."""
 
 
 def handler(reply: Handler) -> Handler:

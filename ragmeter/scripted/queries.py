@@ -93,7 +93,7 @@ def _rewriters() -> tuple[RuleRewriter, RuleRewriter]:
 
 
 KNOWN = 0.4
-"""Share of the questions that it knows by heart where an answer is asked for without a passage."""
+"""Share of the questions that the scripted model answers without passages."""
 
 
 @answers(ANSWER)

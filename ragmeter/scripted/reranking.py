@@ -52,7 +52,7 @@ def keep_passage(truth: Truth, shown: Shown) -> str:
 
 
 def _ranked(truth: Truth, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
-    """Return places of the passages that a prompt shows, those with a fact first; None if the request is not made of it."""
+    """Return the order of a prompt's passages, those with a fact first; None for another prompt."""
     result = conversation(PROMPTS[name].load(OURS), request, labels)
     if result is None:
         return None
@@ -70,7 +70,7 @@ def _ranked(truth: Truth, name: str, request: Request, labels: Sequence[str]) ->
 
 
 def _texts(benchmark: Benchmark, question: Question) -> list[str]:
-    """Return the texts of a question's evidence, white space collapsed."""
+    """Return the texts of a question's evidence with collapsed white space."""
     ids = [identifier for identifier in question.evidence if identifier in benchmark.corpus]
     return [flat(passage.full_text) for passage in benchmark.corpus.get(ids)]
 

@@ -82,13 +82,13 @@ def _names(text: str, fact: Fact) -> bool:
 
 @lru_cache(maxsize=256)
 def _facts(truth: Truth, document: str) -> list[Fact]:
-    """Return what a document states, whose first line may be a title."""
+    """Return a document's facts; its first line may be a title."""
     facts: list[Fact] = truth.shelf.facts(document.partition("\n")[2] or document) or truth.shelf.facts(document)
     return facts
 
 
 def _pairs(truth: Truth, document: str, kind: str) -> list[Pair]:
-    """Return every question of a kind that it would ask of a document, the same ones every time."""
+    """Return all questions of a kind about a document, deterministically."""
     return _MAKERS[kind](_facts(truth, document), document, Draws("world-truth synthesis", kind))
 
 

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from results.statistics.bradley_terry import Strength
 
 NOTES = 3
-"""Notes below a table, the legend among them; `--verbose` prints all."""
+"""Maximum notes below a table, including the legend; `--verbose` prints all."""
 _NAME = 26
-"""Columns that a method's name has at least, if it needs them."""
+"""Minimum columns for a method's name, if it needs them."""
 _NAMED = 2
-"""So many methods of which the same must be known are named; more are counted."""
+"""Maximum number of methods named in a common note; further ones are counted."""
 
 
 def show_board(
@@ -114,7 +114,7 @@ def _main(board: Board, headline: Headline | None) -> str | None:
 
 
 def _warnings(board: Board, heads: dict[str, str], began: datetime | None) -> list[str]:
-    """Return what a reader must know of a board's metrics and runs next to their numbers."""
+    """Return the warnings about a board's metrics and runs."""
     lines = [f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}" for metric, wrong in board.flags.items()]
     lines += health_text(board.health)
     for line, names in remarks_of(board.rows).items():
@@ -143,7 +143,7 @@ def _notes(board: Board, heads: dict[str, str], main: str | None, verbose: bool,
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A column of a table: the smaller `rank`, the sooner it is shown if not all fit."""
+    """A column of a table; a smaller `rank` has priority if not all fit."""
 
     rank: int
     head: str
@@ -201,7 +201,7 @@ def _columns(board: Board, rows: Sequence[Row], heads: dict[str, str], main: str
 
 
 def _name_row(board: Board, row: Row) -> Text:
-    """Return a method's name, and what must be known of who it is."""
+    """Return a method's name with its remarks."""
     name = Text(row.run.method)
     if row.control:
         name += Text(" (control)", style="dim")
@@ -235,7 +235,7 @@ def difference_text(cell: Cell | None, *, lower_is_better: bool = False) -> Text
 
 
 def _cost_columns(rows: Sequence[Row]) -> list[tuple[str, list[Text]]]:
-    """Return the cost of an answer by column name; columns that are unknown for all methods are left out."""
+    """Return the cost of an answer by column name; columns that are unknown for all methods are omitted."""
     costs, built_ones = [row.cost for row in rows], [row.indexing for row in rows]
     timed = [cost if cost is not None and not math.isnan(cost.seconds) else None for cost in costs]
     every = {
@@ -243,7 +243,7 @@ def _cost_columns(rows: Sequence[Row]) -> list[tuple[str, list[Text]]]:
         "s/question": ["–" if cost is None else f"{cost.seconds:.4f}" for cost in timed],
         "US$": ["–" if cost is None or not cost.cost_usd > 0 else f"{cost.cost_usd:.4g}" for cost in costs],
         "memory": ["–" if cost is None or not cost.memory_tokens > 0 else f"{cost.memory_tokens:.0f}" for cost in costs],
-        # Of models that were asked while an index was built: once, whatever the number of questions.
+        # Calls while an index was built: once, regardless of the number of questions.
         "index tokens": ["–" if built is None or not built.tokens else f"{built.tokens:,}" for built in built_ones],
         "p50–p95 s": ["–" if cost is None else _quantiles(cost) for cost in timed],
     }
@@ -295,7 +295,7 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
         _print_battles(chosen, controls, console)
         if criterion in board.strengths:
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
-    for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
+    for note in dict.fromkeys(note for pairing in board.pairings for note in _missing_notes(pairing)):
         console.print(Text(note, style="yellow"))
     notes = [LEGEND, *([RANKS] if board.strengths else ()), *_basis_notes(board, criteria[:1] if many else criteria)]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge win-rates --json`"] if many else []
@@ -305,7 +305,7 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
 
 
 def _basis_notes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
-    """Return whose marks those of a board are, and the shares that people would give."""
+    """Return notes on the source of a board's marks, and the win shares according to people."""
     from results.judging.battles import THIS_JUDGE_ONLY
 
     notes = []
@@ -325,8 +325,8 @@ def _basis_notes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     return notes
 
 
-def _lacking(item: Pairing) -> list[str]:
-    """Return notes on a pairing's verdicts: pending, missing, or with nothing to judge by."""
+def _missing_notes(item: Pairing) -> list[str]:
+    """Return notes on a pairing's pending or missing verdicts, and on items without anything to judge."""
     notes = []
     if item.pending:
         verb = "is" if item.pending == 1 else "are"

@@ -43,9 +43,9 @@ class SafeConsole(Console):
 
 _SIZE = (None, None) if "COLUMNS" in os.environ or sys.stdout.isatty() else (10_000, 100)
 out: Console = SafeConsole(highlight=False, width=_SIZE[0], height=_SIZE[1])
-"""Results. In a file or a pipe there are no colors, and a row of a table is one line however long it is."""
+"""Console for results. In a file or a pipe there are no colors, and a table row is one line of any length."""
 err: Console = SafeConsole(stderr=True, highlight=False)
-"""Messages and progress."""
+"""Console for messages and progress."""
 
 
 def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
@@ -55,14 +55,14 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
         if not _holds(sys.stdout.encoding, text):
             text = json.dumps(value, indent=2, default=str)
         sys.stdout.write(_escaped(text) + "\n")
-        # Whoever reads a server's address waits for it.
+        # Readers wait for a server's address, so it is printed at once.
         sys.stdout.flush()
     else:
         show()
 
 
 def _escaped(text: str) -> str:
-    """Return JSON whose unseen characters are escapes; only strings can hold them."""
+    """Escape unseen characters in JSON, which only strings can contain."""
     return UNSEEN.sub(lambda match: "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", match[0].encode("utf-16-be"))), text)
 
 
@@ -136,7 +136,7 @@ def print_table(
 
 
 GAP, _KEY = 2, 18
-"""Blanks between columns; how wide a key stays at least."""
+"""Blanks between columns; minimum width of a key."""
 
 
 def _across(widths: Sequence[int]) -> int:
@@ -144,7 +144,7 @@ def _across(widths: Sequence[int]) -> int:
 
 
 def _groups(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
-    """Return positions of the columns of each table; the first `keys` columns begin each."""
+    """Return the column positions of each table; each begins with the first `keys` columns."""
     groups = [[*range(keys)]]
     for position in range(keys, len(widths)):
         if keys and len(groups[-1]) > keys and _across([widths[item] for item in (*groups[-1], position)]) > room:

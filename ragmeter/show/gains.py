@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 APPROACHES = ("ARK", "GPR", "SARK", "CLaRa")
 SETS = 3
-"""Sets of clusters in each of which a difference must have its direction, if it is looked at by sets."""
+"""Sets of clusters in each of which a difference must have its direction, if it is checked by sets."""
 AHEAD, BEHIND, LEVEL, UNTESTED = "significantly ahead of", "significantly behind", "not distinguishable from", "not tested against"
 
 
@@ -136,7 +136,7 @@ class Gain:
 
     @property
     def _short_of(self) -> str:
-        """Return the conditions for "beats" that are not met."""
+        """Return the unmet conditions for "beats"."""
         result = self.base.cell.difference if self.base else None
         if result is None:
             return "its base was not measured"
@@ -242,9 +242,9 @@ def gains(
                 if approach is not None:
                     run = row.run.run
                     to_rival = _against(further, run, metric, of)
-                    beside = (rival[0], to_rival) if rival and to_rival else None
+                    against_rival = (rival[0], to_rival) if rival and to_rival else None
                     to_base, to_best = (_against(other, run, metric, of) for other in (board, strongest))
-                    yield Gain(approach, board, head, to_base, to_best, row.cells[metric], beside)
+                    yield Gain(approach, board, head, to_base, to_best, row.cells[metric], against_rival)
 
 
 def _against(board: Board | None, run: str, metric: str, store: Store | None) -> Against | None:
@@ -282,7 +282,7 @@ def in_sets(store: Store, board: Board, run: str, metric: str) -> tuple[float, .
 
 
 def _trained(method: MethodPlan) -> bool:
-    """Return whether one of the approaches trained a part of it, in this experiment or for this package."""
+    """Return whether one of the approaches trained a part of the method, in this experiment or for this package."""
     ours = SHIPPED.keys() - {POCKET}
     return bool(method.needs) or any(getattr(part.config, "model", None) in ours for part in method.components)
 

@@ -14,7 +14,7 @@ from benchmarks.schema import Passage, Question, sentence_of
 from ragmeter.show.console import out
 
 SHOWN_TEXT, SHOWN_PASSAGES = 240, 10
-"""Characters of a passage, and passages of a question that are printed."""
+"""Maximum printed characters of a passage, and passages of a question."""
 
 
 def print_question(question: Question, benchmark: Benchmark) -> None:
@@ -46,14 +46,14 @@ def print_question(question: Question, benchmark: Benchmark) -> None:
 
 
 def _passages(question: Question, benchmark: Benchmark) -> Iterator[tuple[Passage, bool]]:
-    """Yield the first candidates and all positives, wherever they stand; and whether each is a positive."""
+    """Yield the first candidates and all positives, and whether each is a positive."""
     wanted = dict.fromkeys([*(question.candidates or ())[:SHOWN_PASSAGES], *question.evidence])
     for passage in benchmark.corpus.get(identifier for identifier in wanted if identifier in benchmark.corpus):
         yield passage, passage.id in question.evidence
 
 
 def _shortened(passage: Passage, question: Question) -> Text:
-    """Return a passage's text, shortened; its supporting sentences whole and marked."""
+    """Shorten a passage's text; supporting sentences stay whole and are marked."""
     supporting = {index for identifier, index in map(sentence_of, question.supporting_facts) if identifier == passage.id}
     if not supporting:
         whole = " ".join(passage.text.split())

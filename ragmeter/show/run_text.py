@@ -26,7 +26,7 @@ from results.store.store import Store
 
 ABSENT = "–"
 SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER = 240, 70, 200
-"""Characters of a passage, of a setting and of an answer that are printed."""
+"""Maximum printed characters of a passage, of a setting and of an answer."""
 
 
 def _shorten_text(text: str, length: int) -> str:
@@ -72,7 +72,7 @@ def show_run(
 
 
 def _described(row: RunRow) -> str:
-    """Return a run's parts by role, as `bm25 → sark → pocket`, without their options."""
+    """Return a run's parts by role, such as `bm25 → sark → pocket`, without their options."""
     names = []
     for part in row.description.values():
         each = part if isinstance(part, list) else [part]
@@ -168,7 +168,7 @@ def _show_calls(calls: Sequence[Call], verbose: bool) -> None:
 
 
 def _ends(text: str, length: int) -> str:
-    """Return a text on one line, cut in its middle: a prompt ends with the question."""
+    """Shorten a text to one line by cutting its middle, because a prompt ends with the question."""
     line = " ".join(text.split())
     half = (length - 3) // 2
     return line if len(line) <= length else f"{line[:half]} … {line[-half:]}"
@@ -215,7 +215,7 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
 
 
 def _show_one_sided(settings: Sequence[Setting]) -> None:
-    """Print the names of settings that only one of two runs has, those of one group together."""
+    """Print the names of settings that only one of two runs has, grouped."""
     only_first = [item.key for item in settings if item.second is None and item.first is not None]
     only_second = [item.key for item in settings if item.first is None and item.second is not None]
     for side, keys in ("first", only_first), ("second", only_second):
@@ -231,7 +231,7 @@ def _show_one_sided(settings: Sequence[Setting]) -> None:
 
 
 def _numbers(item: Number) -> tuple[str, ...]:
-    """Return both values of a metric, and the difference where there is one."""
+    """Return both values of a metric, and the difference if there is one."""
 
     def value(estimate: Estimate | None) -> str:
         if estimate is None or estimate.value != estimate.value:

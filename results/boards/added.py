@@ -15,7 +15,7 @@ from results.store.store import Store
 
 _BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_runs m JOIN runs r USING (run)
     WHERE r.run = ? AND m.metrics IS NOT NULL"""
-"""The boards that show chosen columns of a run; the others show everything that was scored."""
+"""Boards that show chosen columns of a run; all others show every scored metric."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ BEST = "gold_answer"
 WORTHLESS = ("empty_answer", "idk", "shuffled_answer")
 NO_ANSWER = "whole_passage"
 ABOUT_ANSWERS = ("answer", "text", "judge", "graph")
-"""Groups of metrics that controls of answers can check."""
+"""Groups of metrics that controls with known answers can check."""
 _SLACK = 1e-9
 
 
@@ -472,9 +472,9 @@ def _apart(
     contaminated: Mapping[str, Sequence[str]],
     broken: Mapping[str, Sequence[str]],
 ) -> dict[tuple[str, str], str]:
-    """Return why values must not be compared with others, by run and metric.
+    """Return, by run and metric, why values must not be compared with others.
 
-    If all were scored on the same part of the questions, for example a sample for judges, they are compared on that part.
+    If all runs were scored on the same subset of questions, for example a sample for judges, they are compared on that subset.
     """
     scored = {
         (run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
@@ -495,7 +495,7 @@ def _apart(
 
 
 def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
-    """Return the run that differences are from: the one with the reference's name, or the first of its seeds."""
+    """Return the reference run for differences: the one with the reference's name, or the first of its seeds."""
     able = [run for run in runs if run.kind != "control"]
     exact = (run.run for run in able if run.method == reference)
     return next(exact, None) or next((run.run for run in able if base_name(run.method) == reference), None)

@@ -128,7 +128,7 @@ def _row(run: Made) -> tuple[str, str, str, int]:
 
 
 def _fingerprint(run: Made) -> str:
-    """Return a run's id without the mark of its execution."""
+    """Return a run's id without the token of its execution."""
     return run.run.partition(".")[0]
 
 
@@ -175,7 +175,7 @@ def _parts(before: Made, now: Made) -> Iterator[tuple[str, str]]:
 
 
 def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """Return what differs in one part of a method."""
+    """Return the differences in one part of a method."""
     if old == new:
         return
     if not old or not new or old["id"] != new["id"]:

@@ -163,7 +163,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
 
 
 def _pairs(rows: Sequence[Side], incomplete: Sequence[bool], clusters: Clusters, metric: Range, *, judged: bool) -> tuple[Pair, ...]:
-    """Return the differences of all pairs of runs; none with a run whose value is not shown."""
+    """Return the differences of all pairs of runs with displayed values."""
     positions = list(itertools.combinations(range(len(rows)), 2))
     left, right = ([rows[at[side]] for at in positions] for side in (0, 1))
     together = compared_together(left, right, clusters=clusters, metric=metric, judged=judged)
@@ -192,7 +192,7 @@ def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clust
 def _slices(
     kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters, metric: Range
 ) -> tuple[Slice, ...]:
-    """Return slices by each question's kind, in the order of `names`; none if all questions are of one kind."""
+    """Return slices by the kind of question, in the order of `names`; empty if all questions are of one kind."""
     if len(names) < 2:
         return ()
     positions = {name: np.array([number for number, item in enumerate(kinds) if item == name]) for name in names}
@@ -490,7 +490,7 @@ def diff(
 
 
 def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Number]) -> list[str]:
-    """Return the primary metric and comparison of the experiment of both runs, or the error probability of stars on several metrics."""
+    """Return the primary metric and comparison of the experiment of both runs, or the error probability of marks on several metrics."""
     tested = {number.metric: number for number in numbers if number.difference is not None}
     same = first.experiment == second.experiment != queries.NO_EXPERIMENT
     stored = queries.experiment(store, first.experiment) if same else None
@@ -570,14 +570,14 @@ def _differing(first: Any, second: Any, key: str) -> Iterator[Setting]:
 
 
 def _nested(first: list[Any], second: list[Any]) -> bool:
-    """Return whether lists hold objects, which are compared element by element; plain lists are shown whole."""
+    """Return whether lists contain objects, which are compared element by element; plain lists are shown whole."""
     return any(isinstance(item, Mapping | list) for item in (*first, *second))
 
 
 def _numbers(
     store: Store, both_runs: tuple[RunRow, RunRow], members: Mapping[str, list[RunRow]], metrics: Sequence[str], *, paired: bool
 ) -> tuple[list[Number], str | None, dict[str, tuple[float, float]]]:
-    """Return numbers by metric, the metric that questions are sorted by, and both values of each question on it."""
+    """Return numbers by metric, the metric that sorts the questions, and both values of each question on it."""
     definitions = queries.definitions(store)
     shown_of: list[dict[str, Estimate]] = []
     columns: list[dict[str, Any]] = []
@@ -638,7 +638,7 @@ def _numbers(
 
 
 def _as_one(columns: Columns, first: str, named: str) -> Columns:
-    """Return the columns of a row under the run that was named."""
+    """Return the columns of a row under the run with the requested name."""
     values = {(named, m): scores for (run, m), scores in columns.values.items() if run == first}
     unscorable = {(named, m): count for (run, m), count in columns.unscorable.items() if run == first}
     return replace(columns, values=values, unscorable=unscorable, unread={(named, m): mask for (_, m), mask in columns.unread.items()})
@@ -647,7 +647,7 @@ def _as_one(columns: Columns, first: str, named: str) -> Columns:
 def _most_apart(
     store: Store, first: RunRow, second: RunRow, metric: str, values: Mapping[str, tuple[float, float]], count: int
 ) -> list[Apart]:
-    """Return the questions with the largest differences, in the dataset's order where those are equal."""
+    """Return the questions with the largest differences; ties keep the dataset's order."""
     chosen = [name for name, (a, b) in values.items() if a != b]
     chosen = sorted(chosen, key=lambda name: -abs(values[name][1] - values[name][0]))[:count]
     known = {question.question: question for question in queries.questions(store, first.dataset_fingerprint)}

@@ -54,7 +54,7 @@ def read_lines(
 
 
 def _differences(store: Store, members: Mapping[str, Sequence[RunRow]], metrics: Sequence[str], known: Checkpoints) -> list[str]:
-    """Return the differences over the questions that neither training read, in one line."""
+    """Describe, in one line, the differences over the questions that neither training contained."""
     every = [run for side in members.values() for run in side]
     touched = touched_by_all([run for run in every if run.kind != "control"], known)
     if not touched.questions:

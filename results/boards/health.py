@@ -35,21 +35,21 @@ FEW = 10
 TRUNCATED_SHARE = 0.05
 """Share of the passage text above which an encoder's truncation is reported."""
 READ_SHARE = 0.5
-"""A call is suspicious if the endpoint counts fewer tokens than this share of our estimate."""
+"""A call is suspicious if the endpoint counts fewer tokens than this share of ragmeter's estimate."""
 CHARACTERS_PER_TOKEN = 4
 SHORTEST_PROMPT = 4_000
-"""Characters below which a prompt's tokens are not estimated: any context has room for such a prompt."""
+"""Minimum characters of a prompt whose tokens are estimated; every context window has room for a shorter one."""
 LEAST_READ = 100
-"""Tokens; endpoints that report fewer for a long prompt fill in a placeholder."""
+"""Minimum tokens; an endpoint that reports fewer for a long prompt reports a placeholder."""
 SAMPLED_CALLS = 500
-"""Calls of a run whose prompts are compared with what the endpoint counted."""
+"""Calls per run whose prompts are compared with the endpoint's token counts."""
 SUSPICIOUS_CALLS = 0.05
 FORM_SHARE = 0.01
 """Share of a run's answers above which differences of form are reported."""
 LONGEST_ANSWER = 200
 """Maximum characters; longer answers differ in more than form."""
 MOST_COMPARED = 20_000
-"""Answers of a board that are compared leniently; of more, an even sample is."""
+"""Maximum answers of a board that are compared leniently; from more, an evenly spaced sample is taken."""
 SIGNIFICANT = 0.05
 
 
@@ -107,7 +107,7 @@ def percent(share: float) -> str:
 
 
 def _rows(store: Store, query: str, runs: Sequence[str], *more: Any) -> list[tuple[Any, ...]]:
-    """Return rows of a query whose `{runs}` stands for the runs, listed: DuckDB then reads only the blocks that hold them."""
+    """Return the rows of a query after replacing `{runs}` by a list of the runs, so that DuckDB reads only their blocks."""
     with store.database.reading() as connection:
         return connection.execute(query.format(runs=", ".join("?" * len(runs))), [*runs, *more]).fetchall()
 
@@ -155,7 +155,7 @@ def data(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 _MORE = r"regexp_extract(right(prompt, 60), '\[… ([0-9,]+) more characters\]$', 1)"
 _LENGTH = f"length(prompt) + coalesce(try_cast(replace({_MORE}, ',', '') AS BIGINT), 0)"
-"""Characters of a prompt as it was sent, also if it is kept in part (`methods.api.kept`)."""
+"""SQL for the characters of a prompt as sent, even if only a part is stored (`methods.api.kept`)."""
 
 
 def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -307,13 +307,13 @@ def _short(text: str, most: int = 60) -> str:
 
 
 def _answers_nothing(run: RunRow) -> bool:
-    """Return whether a run is meant to give only rankings."""
+    """Return whether a run's method returns rankings without answers by design."""
     reader = run.description.get("reader")
     return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
 
 
 def _golds(store: Store, runs: Sequence[RunRow]) -> dict[str, list[list[str]]]:
-    """Return the different golds of the questions that have one, by dataset."""
+    """Return the distinct golds of the questions with gold answers, by dataset."""
     data = list(dict.fromkeys(run.dataset_fingerprint for run in runs))
     return dict(
         store.database.rows(
@@ -326,7 +326,7 @@ def _golds(store: Store, runs: Sequence[RunRow]) -> dict[str, list[list[str]]]:
 
 _DROPPED = r"""answer <> '' AND contains(raw, answer)
     AND regexp_matches(string_split(raw, answer)[-1], '\n[ \t>*_#-]*[\p{{L}}\p{{N}}]')"""
-"""A reply with a line after the answer's last mention: more than marks of Markdown, a fence, a special token or the end of JSON."""
+"""Pattern of a reply with text after the answer's last mention, other than Markdown marks, a fence, a special token or the end of JSON."""
 _REFUSES = (
     r"^\W*(?:(?:(?:i['’]?m|i am)(?: so| very| truly)? sorry|sorry|i apologi[sz]e|unfortunately|as an ai\b[^.\n]{0,60}?)\W+(?:but\W+)?)*"
     r"(?:i|we)(?:['’]m| am|['’]re| are)?\s+(?:can(?:no|['’]?)t|can not|won['’]?t|will not|(?:must )?decline to|unable to|not able to)\s+"
@@ -338,7 +338,7 @@ _GROUNDED = (
     r"passage|context|document|evidence|sources?\b|article|provided|mention|the (?:given )?text"
     r"|(?:no|any|enough|sufficient) (?:\w+ )?information"
 )
-"""Words of answers that decline for lack of evidence, as some benchmarks expect."""
+"""Words of answers that decline for lack of evidence, which some benchmarks expect."""
 
 
 def written(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -369,7 +369,7 @@ _SKELETON = "regexp_replace(regexp_replace(lower({}), '\\b(a|an|the)\\b', ' ', '
 _MAY_BE_FORM = f"""(strlen(p.answer) <> length(p.answer) OR strlen(array_to_string(q.golds, '')) <> length(array_to_string(q.golds, ''))
     OR regexp_matches(p.answer, '[&%]|percent|per cent|^\\W*(yes|no)\\b', 'i')
     OR list_contains(list_transform(q.golds, lambda g: {_SKELETON.format("g")}), {_SKELETON.format("p.answer")}))"""
-"""SQL condition for answers that may differ only in form: non-ASCII characters, a sign with a word, a verdict, or a gold
+"""SQL condition for answers that may differ from the gold only in form: non-ASCII characters, a sign with a word, a verdict, or a gold
 answer's letters.
 """
 
@@ -494,7 +494,7 @@ def _tail(n: int, k: int) -> float:
 
 
 _PROMPTED = ("longbench", "longbench_v2", "infinitebench")
-"""Datasets whose authors published a prompt."""
+"""Datasets with a prompt published by their authors."""
 
 
 def prompts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:

@@ -275,7 +275,7 @@ def ranked_cells(
             run = row.runs.get(column.key)
             if run is not None and (cell := _cell(run, column, figures, ends, cards, known, violations)) is not None:
                 cells[row.key, column.key] = cell
-        able = [(row.key, column.key) for row in rows if _able(cells, row, column) and row.runs[column.key].may_win]
+        able = [(row.key, column.key) for row in rows if _is_comparable(cells, row, column) and row.runs[column.key].may_win]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
             for key, band in zip(able, figures.bands(positions, higher_is_better=column.higher_is_better), strict=True):
@@ -304,11 +304,11 @@ def matrix(
     """
     pairs: list[_Pairs] = []
     for column in columns:
-        base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
+        base = next((row for row in rows if row.name == reference and _is_comparable(cells, row, column)), None)
         if base is None:
             continue
         figures = results[column.key]
-        at = {row.key: figures.runs[row.runs[column.key].run] for row in rows if row is base or _able(cells, row, column)}
+        at = {row.key: figures.runs[row.runs[column.key].run] for row in rows if row is base or _is_comparable(cells, row, column)}
         against = at.pop(base.key)
         if some := {(key, column.key): place for key, place in at.items() if figures.pairs.n[place, against]}:
             pairs.append(_Pairs.of(figures, some, against))
@@ -330,18 +330,22 @@ def _overall(
     reference: str | None,
     kin: Mapping[str, int],
 ) -> tuple[Overall, ...]:
-    """Return the means over all benchmarks of the methods with a value on each."""
-    whole = [row for row in rows if row.may_win and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)]
+    """Return the means over all benchmarks of the methods that have a value on each."""
+    whole = [
+        row
+        for row in rows
+        if row.may_win and all(_is_comparable(cells, row, column) and cells[row.key, column.key].n for column in columns)
+    ]
     if len(columns) < 2 or len(whole) < 2 or not all(column.ranked for column in columns):
         return ()
     values = np.array([[cells[row.key, column.key].value for row in whole] for column in columns])
     counts = borda(values, higher_is_better=[column.higher_is_better for column in columns])
-    alike = len({kind_of(column) for column in columns}) == 1
-    tasks = dict.fromkeys(column.task for column in columns) if alike else {}
+    one_kind = len({kind_of(column) for column in columns}) == 1
+    tasks = dict.fromkeys(column.task for column in columns) if one_kind else {}
     means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
-    known = [] if base is None or not alike else pooled_from(base, others, columns, results, kin)[0]
+    known = [] if base is None or not one_kind else pooled_from(base, others, columns, results, kin)[0]
     differences = dict(zip((row.key for row in others), known, strict=True)) if known else {}
     lines = [
         Overall(
@@ -357,7 +361,7 @@ def _overall(
 
 
 def _holds_for(pairs: Sequence[Paired | None]) -> str:
-    """Return what these differences generalize to if significant, each text once."""
+    """Return the distinct descriptions of what these differences generalize to if significant."""
     return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
@@ -391,7 +395,7 @@ def strata_of(
 def _parts(
     base: System, others: Sequence[System], columns: Sequence[Column], results: Mapping[str, Figures], kin: Mapping[str, int]
 ) -> tuple[tuple[Figures, ...], tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Return by benchmark: its figures, the positions of the base and the methods in them, and its group of related benchmarks."""
+    """Return per benchmark: its figures, the positions of the base and the methods in them, and its group of related benchmarks."""
     every = tuple(results[column.key] for column in columns)
     at = tuple(
         tuple(figures.runs[row.runs[column.key].run] for row in (base, *others)) for figures, column in zip(every, columns, strict=True)
@@ -400,13 +404,13 @@ def _parts(
 
 
 def _stratum(figures: Figures, at: Sequence[int], kin: int) -> Stratum:
-    """Return methods against the first one, by their positions, on one benchmark."""
+    """Return the methods at some positions and the base on one benchmark."""
     base, *ours = (figures.sides[place] for place in at)
     return Stratum(ours, [base] * len(ours), figures.question_ids, figures.sampled.labels, kin, range_of_metric(figures.definition))
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
-    """Return a group number per column; columns that share questions, directly or through others, form a group."""
+    """Return a group number per column; columns that share questions, directly or transitively, form a group."""
     groups: list[tuple[set[str], list[str]]] = []
     for column in columns:
         query, keys = set(results[column.key].question_ids) if column.key in results else set(), [column.key]
@@ -421,7 +425,7 @@ def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str,
     return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
 
 
-def _able(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
+def _is_comparable(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
     """Return whether a row has a comparable value in a column."""
     cell = cells.get((row.key, column.key))
     return cell is not None and not cell.apart
@@ -461,7 +465,7 @@ def _cell(
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The differences of a column from the reference, row by row.
+    """Differences of a column from the reference, row by row.
 
     Attributes:
         keys: Of the cells.
@@ -477,7 +481,7 @@ class _Pairs:
 
     @classmethod
     def of(cls, figures: Figures, at: Mapping[Key, int], against: int) -> _Pairs:
-        """Compare the methods at some positions with the one at another."""
+        """Compare the methods at some positions with the base."""
         ours, base = [figures.sides[place] for place in at.values()], figures.sides[against]
         metric, judged = range_of_metric(figures.definition), figures.definition.get("judge") is not None
         tested = figures.once(
@@ -488,7 +492,7 @@ class _Pairs:
 
 
 def _paired(pairs: Sequence[_Pairs], correction: Correction) -> dict[Key, Paired]:
-    """Return differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
+    """Return differences with p-values corrected over a column or over all cells, and intervals at the levels of these tests."""
     families = [[part] for part in pairs] if correction == "column" else [list(pairs)] if pairs else []
     results: dict[Key, Paired] = {}
     for family in families:

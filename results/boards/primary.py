@@ -9,7 +9,7 @@ from results.boards.names import base_name
 from results.store.queries import ExperimentRow, RunRow, with_profile
 
 EACH = 5
-"""Percent: how often a column without any difference shows a star."""
+"""Probability, in percent, that a column without any difference shows a mark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,17 +56,17 @@ KEYS = {
     "against": "the other method of a pairwise judgment",
     "over": "the reference of a gain or drop",
 }
-"""Keys of the `setting` column, in the order in which they are written."""
+"""Keys of the `setting` column, in their written order."""
 
 RETRIEVAL = ("normal", "oracle", "document", "graph", "closed_book")
 UNITS = frozenset({"percent", "fraction", "points", "ratio", "count", "tokens", "words", "seconds", "ms", "ms/query", "queries/s", "text"})
 SCALES = {"percent": 0.01, "fraction": 1.0}
-"""Units of values that can be compared with ours, which are fractions, and their factors."""
+"""Units of values that can be compared with ragmeter's fractions, and their factors."""
 
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?(e-?\d+)?")
 METRIC = re.compile(r"(?P<name>[\w.]+)(@(?P<k>\d+))?(\((?P<parameters>[^()]*)\))?(#v\d+(-\w+)?)?")
 IDENTITY = re.compile(r"(?P<name>[\w.-]+)(\((?P<options>[^()]*)\))?")
-"""The form of the columns `metric` (a version may follow) and `id`."""
+"""Patterns of the columns `metric` (with an optional version) and `id`."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def options_of(text: str) -> dict[str, str]:
 Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
 
 ALTERING = ("style", "formal", "prompt")
-"""Keys that change data or prompts: a paper that does not state them did not use them, so our setting differs if it states them."""
+"""Keys that change data or prompts. A paper without them did not use them, so ragmeter's setting differs if it has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,13 +449,13 @@ POOLS = re.compile(r"(?P<kind>inst|e2e)_eval_(?P<data>\w+?)_(?P<pool>no_pos|with
 """Subsets of `clara_stages`: the files that CLaRa's tables were computed from."""
 _OF_CLARA = {"2wiki": "2wikimultihopqa"}
 NAMED = re.compile(r"\b(?P<cr>\d+)x\b(?: (?P<init>pretraining|instruction)\b)?")
-"""Ratio and beginning in the name of a row."""
+"""Pattern of a row's name with a compression ratio."""
 _POOLED = {"no_pos": "normal", "with_pos": "oracle"}
 _DOCUMENTS = {"inst": "5", "e2e": "20"}
 
 
 def _asked(dataset: str, setting: str) -> tuple[DataReference, dict[str, str]]:
-    """Return the dataset whose questions are asked, by the papers' name, and what is known of its candidates, by the keys of `KEYS`."""
+    """Return the dataset of the questions, by the papers' name, and facts about its candidates, by the keys of `KEYS`."""
     reference = questions_of(dataset)
     match = POOLS.fullmatch(reference.subset or "") if reference.name == "clara_stages" else None
     if match is None or setting != "distractor":
@@ -494,8 +494,8 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
         ):
             results.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
     retrieval = name if name in RETRIEVAL else RETRIEVAL[0]
-    alike = [item for item in results.values() if item.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
-    return tuple(alike or results.values())
+    with_retrieval = [item for item in results.values() if item.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
+    return tuple(with_retrieval or results.values())
 
 
 def on_board(board: Board, *, facts: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
@@ -555,7 +555,7 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
 
 
 def _named(name: str, description: Mapping[str, Any]) -> dict[str, str]:
-    """Read the compression from a row's name: `PISCO 16x`, `CLaRa-Mistral-7B 16x instruction`; nothing of text."""
+    """Parse the compression from a row's name: `PISCO 16x`, `CLaRa-Mistral-7B 16x instruction`; empty for text."""
     match = NAMED.search(name)
     if match is None or (description.get("reader") and not description.get("compressor")):
         return {}
@@ -563,7 +563,7 @@ def _named(name: str, description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _styles_of(dataset: str) -> dict[str, str]:
-    """Return the style that is mixed with the formal one, and the share that stays formal, if any."""
+    """Return the style that is mixed with the formal one, and the share of formal passages, if any."""
     options = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
     shares = {style: float(share) for style, share in options.items() if style not in ("by", "seed", "draw")}
     others = {style: share for style, share in shares.items() if style != FORMAL}
@@ -575,7 +575,7 @@ def _styles_of(dataset: str) -> dict[str, str]:
 
 @cache
 def _index() -> dict[tuple[str, str], list[Figure]]:
-    """Return figures of methods that we have, by dataset name and bare metric."""
+    """Index figures of methods that exist in ragmeter, by dataset name and bare metric."""
     results: dict[tuple[str, str], list[Figure]] = {}
     for figure in figures():
         if figure.id:
@@ -588,7 +588,7 @@ def _about(dataset: str, metric: str) -> list[Figure]:
 
 
 def _bare(metric: str) -> str:
-    """Return a metric's name with its k, without its other parameters: what must be equal to compare at all."""
+    """Return a metric's name with its k, without other parameters, which must be equal for any comparison."""
     match = METRIC.fullmatch(metric)
     return metric if match is None else match["name"] + (f"@{match['k']}" if match["k"] else "")
 
@@ -599,7 +599,7 @@ def _parameters(metric: str) -> dict[str, str]:
 
 
 def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
-    """Return whether one of our methods is the method that a figure's id names."""
+    """Return whether a method of ragmeter is the one with a figure's id."""
     match = IDENTITY.fullmatch(identity)
     assert match  # `_check` saw to it
     options = options_of(match["options"] or "")
@@ -613,13 +613,13 @@ def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
 
 
 def _subjects(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the parts that a run may be about: its compressor, else its last reranker, else the method and its reader."""
+    """Return the parts that a figure about the run may describe: its compressor, else its last reranker, else the method and its reader."""
     parts = [part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part]
     return parts[:1] or [part for part in (description["method"], description.get("reader")) if part]
 
 
 def _shown(part: Mapping[str, Any]) -> str:
-    """Return a part by its model's name, else by its id."""
+    """Name a part by its model, else by its id."""
     model = (part.get("config") or {}).get("model")
     return str(model or part["id"]).rstrip("/").rpartition("/")[2].lower()
 

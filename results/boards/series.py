@@ -23,8 +23,8 @@ def members_of(store: Store, run: RunRow, over_seeds: bool = False, until: datet
     """
     if run.experiment == queries.NO_EXPERIMENT:
         return [run]
-    alike = queries.runs(store, run.experiment, dataset_fingerprint=run.dataset_fingerprint)
-    for group in groups([other for other in alike if other.run == run.run or other.status == FINISHED]):
+    same_data = queries.runs(store, run.experiment, dataset_fingerprint=run.dataset_fingerprint)
+    for group in groups([other for other in same_data if other.run == run.run or other.status == FINISHED]):
         for members in series_of(group, over_seeds).values():
             if run.run in [other.run for other in members]:
                 return [other for other in members if until is None or other.run == run.run or other.started_at <= until]

@@ -82,14 +82,14 @@ class Answers:
         labels = None
         if definition.get("judge") is not None:
             name = _measure(metric)
-            held = [self.labels.get((run, name), {}) for run in members]
-            if any(held):
-                labels = np.array([[each.get(question, np.nan) for question in questions] for each in held])
+            labels_by_run = [self.labels.get((run, name), {}) for run in members]
+            if any(labels_by_run):
+                labels = np.array([[each.get(question, np.nan) for question in questions] for each in labels_by_run])
         return Side(rows, trainings if trained else None, open_ if open_.any() else None, labels)
 
 
 def _measure(metric: str) -> str:
-    """Return the measure of a judge, which people label, without version and parameters."""
+    """Return the name of a judge's measure that people label, without version and parameters."""
     return re.split(r"[(#]", metric)[0]
 
 

@@ -184,7 +184,7 @@ def style_curves(
 
 
 def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence[str], over_seeds: bool) -> dict[str, list[_Point]]:
-    """Return points by the title of the table that they belong to."""
+    """Group points by the title of their table."""
     results: dict[str, list[_Point]] = {}
     for styled in sides(runs).values():
         for side in styled:
@@ -205,7 +205,7 @@ def _titled(side: Side, *parts: str) -> str:
 
 
 def _mixes(side: Side, styled: Sequence[Side]) -> list[str]:
-    """Return the curves over shares on which a side is a point: a side with only formal candidates ends the curve of every style."""
+    """Return the curves over shares on which a side is a point; a side with only formal candidates is the end of every style's curve."""
     if side.styled.shares:
         return [_titled(side, side.styled.style, side.styled.drawn)] if side.styled.style else []
     others = (item.styled for item in styled if (item.setting, item.seed) == (side.setting, side.seed) and item.styled.style)
@@ -412,7 +412,7 @@ def _metrics(store: Store, runs: Sequence[RunRow], wanted: Sequence[str] | None)
 
 
 class _Scored:
-    """Scores of a formal side and of others, aligned to the formal side's questions."""
+    """Scores of a formal side and of other sides, aligned to the formal side's questions."""
 
     def __init__(self, store: Store, formal: Side, others: Sequence[Side], metrics: Sequence[str], over_seeds: bool) -> None:
         self._formal, self._others = formal, others
@@ -439,7 +439,7 @@ class _Scored:
         self._alive[side] = None if results is None else alive
 
     def rows(self, metric: str) -> tuple[MethodGaps, ...]:
-        """Return the methods that were scored in formal style and in another one."""
+        """Return the methods with scores in formal style and in another one."""
         results = []
         for run in self._runs[self._formal.fingerprint]:
             formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
@@ -450,7 +450,7 @@ class _Scored:
         return tuple(results)
 
     def compared_with(self, rows: tuple[MethodGaps, ...], reference: str | None, metric: str) -> tuple[tuple[MethodGaps, ...], str | None]:
-        """Return rows with how much larger each gap is than the reference's, and the reference's name among them."""
+        """Return rows with the difference of each gap from the reference's, and the reference's name among them."""
         runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
         named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
         if named is None:
@@ -458,18 +458,18 @@ class _Scored:
         results = {row.method: list(row.gaps) for row in rows}
         for side in self._others:
             theirs = self._delta(runs[named], side, metric)
-            held: list[tuple[str, int]] = []
+            ranked: list[tuple[str, int]] = []
             gaps: list[Floats] = []
             for row in rows:
                 own = None if row.method == named else self._delta(runs[row.method], side, metric)
                 position = next((n for n, gap in enumerate(row.gaps) if gap.styled == side.styled), None)
                 if own is not None and theirs is not None and position is not None:
-                    held.append((row.method, position))
+                    ranked.append((row.method, position))
                     gaps.append(own)
-            if not held or theirs is None:
+            if not ranked or theirs is None:
                 continue
             together = differences_together(np.stack(gaps), np.stack([theirs] * len(gaps)), clusters=self._clusters)
-            for (method, position), item, p in zip(held, together.differences, together.p, strict=True):
+            for (method, position), item, p in zip(ranked, together.differences, together.p, strict=True):
                 results[method][position] = replace(results[method][position], beyond=item, beyond_p=p)
         return tuple(replace(row, gaps=tuple(results[row.method])) for row in rows), named
 
@@ -480,7 +480,7 @@ class _Scored:
         return None if formal is None or styled is None else formal - styled
 
     def _scores(self, run: RunRow, side: Side, metric: str) -> Floats | None:
-        """Return scores of the same method over another style, in the formal side's order."""
+        """Return scores of the same method in another style, in the formal side's order."""
         columns = self._columns[side.fingerprint]
         same = next((other for other in self._runs[side.fingerprint] if other.method == run.method), None)
         values = None if same is None else columns.values.get((same.run, metric))
@@ -507,7 +507,7 @@ class _Scored:
 
 
 MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
-"""Measures per question, with the names of the reranker package `methods.sark`."""
+"""Measures per question, with the names that `methods.sark` uses for rerankers."""
 
 
 def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[Iterable[str]]) -> dict[str, Estimate]:

@@ -32,7 +32,7 @@ from results.store.store import FINISHED, Store
 
 R = TypeVar("R")
 _MOST_KNOWN = 100
-"""Maximum number of results that figures keep (`Figures.once`)."""
+"""Maximum number of results cached by `Figures.once`."""
 COST = "cost"
 """The metric family of costs; its figures come from usage, not from scores."""
 COSTS: dict[str, dict[str, Any]] = {
@@ -52,10 +52,10 @@ COSTS: dict[str, dict[str, Any]] = {
         ("dollars", "Price of the calls per question; local models cost nothing.", "recorded with every answer"),
     )
 }
-"""Definitions of costs, in the form of `queries.definitions`."""
+"""Definitions of costs, in the format of `queries.definitions`."""
 
 _FIELD = {"tokens": "prompt_tokens", "seconds": "seconds", "dollars": "cost_usd"}
-"""A field of usage that is unknown if the cost is."""
+"""Usage field without which the cost is unknown."""
 _SPENT = {"tokens": "u.prompt_tokens + u.completion_tokens + u.memory_tokens", "seconds": "u.seconds", "dollars": "u.cost_usd"}
 _SCORES = """SELECT w.column_place, w.member, q.position, s.value, s.unscored IS NOT NULL AS unscored
 FROM scores s JOIN wanted w ON w.run = s.run AND w.metric = s.metric
@@ -178,11 +178,11 @@ def figures(store: Store, wanted: Sequence[Wanted], kept: MutableMapping[bytes, 
         return {}
     with store.database.reading() as connection:
         ids_of = questions_by_data(store, (column.dataset_fingerprint for column in wanted))
-        stated: dict[frozenset[str], dict[str, list[str]]] = {}
+        runs_by_experiments: dict[frozenset[str], dict[str, list[str]]] = {}
         for column in wanted:
-            same = stated.setdefault(column.experiments, {}).setdefault(column.dataset_fingerprint, [])
+            same = runs_by_experiments.setdefault(column.experiments, {}).setdefault(column.dataset_fingerprint, [])
             same.extend(member for run in column.runs for member in column.members(run))
-        clusters = {experiments: sampled_by_data(store, runs, experiments) for experiments, runs in stated.items()}
+        clusters = {experiments: sampled_by_data(store, runs, experiments) for experiments, runs in runs_by_experiments.items()}
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
         connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))
@@ -269,7 +269,7 @@ class _MadeFrom:
         return cls(column, sampled, questions, definition, there, values, lacking)
 
     def digest(self, answers: Answers, more: str) -> bytes:
-        """Return the same bytes for the same figures."""
+        """Return bytes that are equal for equal figures."""
         members = [member for run in self.column.runs for member in self.column.members(run)]
         facts = (self.column.content, self.column.runs, self.sampled, self.questions, self.definition, more)
         made = hashlib.blake2b(repr((facts, answers.facts(members, self.column.metric))).encode())
@@ -319,16 +319,16 @@ def implausible(run: RunRow) -> tuple[str, ...]:
 
 
 WHOLE = "answers by itself"
-"""Placeholder for the reader of a method that needs none."""
+"""Placeholder for the reader of a method without one."""
 UNKNOWN_READER = "not stated"
 CONTAMINATED = "contaminated"
 POSITIVE_CONTROL = "positive control"
 POSITIVE_CONTROL_TIP = "trained on these questions, as its experiment declares: compared with others, but not ranked or called the best"
-"""Prefix of such a reason."""
+"""Prefix of the reason that names a positive control."""
 IMPLAUSIBLE = "implausible"
-"""Marks a submission with such findings; key of their sentences in its record."""
+"""Marks a submission with implausible findings; key of their sentences in its record."""
 RUN = "run"
-"""Origin of runs made here."""
+"""Origin of runs made by this installation."""
 _SENT = "sent in"
 _NONE: Checkpoints = MappingProxyType({})
 
@@ -425,7 +425,7 @@ def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkp
 
 
 class _MadeOf:
-    """Parts of a run, as a short text: equal for runs that may be one system, if their names are equal."""
+    """Describe the parts of a run in a short text, which is equal for runs that may be one system."""
 
     def __init__(self) -> None:
         self._described: dict[int, str] = {}
@@ -443,14 +443,14 @@ class _MadeOf:
 
 
 def _bare(description: Any) -> Any:
-    """Return a description without seeds and reading instructions of benchmarks, which differ within one pipeline."""
+    """Return a description without seeds and benchmark instructions, which differ within one pipeline."""
     if isinstance(description, Mapping):
         return {key: _bare(value) for key, value in description.items() if key not in ("seed", "reading")}
     return [_bare(item) for item in description] if isinstance(description, list) else description
 
 
 def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
-    """Yield name, key and runs of each system, all names different; submissions keep theirs."""
+    """Yield distinct name, key and runs of each system; submissions keep their names."""
     names: dict[str, list[str]] = {}
     for name, made in groups:
         names.setdefault(name, []).append(made)
@@ -466,7 +466,7 @@ def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Ite
 
 
 def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) -> list[str]:
-    """Return names for pipelines of one name, by a run of each: with the method's id, else the experiment, else the run."""
+    """Distinguish pipelines with equal names by the method's id, else the experiment, else the run."""
     by_method = [run.method_id for run in runs]
     by_experiment = [run.experiment for run in runs]
     for labels in (by_method, by_experiment):
@@ -538,17 +538,17 @@ def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known
 
 def parameters_of(runs: Sequence[RunRow]) -> int | None:
     """Return the number of parameters over all models of a method: from a submission's card, else as counted here; None if unknown."""
-    stated = (((run.card or {}).get("method") or {}).get("parameters") for run in runs)
-    return next((number for number in stated if number is not None), _most(runs))
+    declared = (((run.card or {}).get("method") or {}).get("parameters") for run in runs)
+    return next((number for number in declared if number is not None), _most(runs))
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
-    """Return the provenance of the models of runs made here."""
+    """Return the provenance of the models of local runs."""
     return [models for run in runs if isinstance(models := run.provenance.get("models"), Mapping)]
 
 
 def _most(runs: Sequence[RunRow]) -> int | None:
-    """Return the parameters of the largest method of these runs; seeds and benchmarks of a method have equal numbers."""
+    """Return the parameters of the largest method of these runs; a method has equal numbers for all seeds and benchmarks."""
     results = [models.get("parameters") for models in _counted(runs)]
     known = [number for number in results if isinstance(number, int)]
     return max(known) if known and len(known) == len(results) else None
@@ -560,7 +560,7 @@ def _here(runs: Sequence[RunRow]) -> bool | None:
 
 
 def _declared(run: RunRow) -> list[str]:
-    """Return training data on a submission's card."""
+    """Return the training data declared on a submission's card."""
     listed = (run.card or {}).get("training_data") or ()
     return [str(item.get("reference") or item.get("name")) for item in listed if isinstance(item, Mapping)]
 

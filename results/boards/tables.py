@@ -146,7 +146,7 @@ def symmetric(value: float, low: float, high: float, scale: float = 100.0, decim
 
 
 def _bound(number: float, signs: str = "") -> str:
-    """Return an end of an interval with one decimal, or with enough decimals to differ from 0."""
+    """Format an end of an interval with one decimal, or with enough decimals to differ from 0."""
     if not math.isfinite(number):
         return "−∞" if number < 0 else "∞"
     number = settled(number)
@@ -214,18 +214,18 @@ READ_UNKNOWN = "unknown which questions the weights were trained on (no record)"
 
 
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
-    """Return the cells of a row with their column heads."""
+    """Return the cells of a row with their column headers."""
     return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
 
 
 _SHORT = 120
-"""Characters of an error below a table."""
+"""Maximum characters of an error below a table."""
 
 _EITHER_WAY = "; the intervals of differences cover both cases, wrong and right"
 
 
 def _failed(row: Row) -> str:
-    """Return how many questions failed, by kind, and how they are scored."""
+    """Describe how many questions failed, by kind, and how they are scored."""
     if not row.run.failed:
         return ""
     kinds = ", ".join(f"{kind} {count}" for kind, count in row.failures.items())
@@ -244,7 +244,7 @@ def _seeds(row: Row) -> Iterable[str]:
 
 
 def _unscored(row: Row) -> Iterable[str]:
-    """Return the number of questions without a value from the judge, with bounds, in one line for all measures with the same number."""
+    """Describe, in one line per number of unscored questions, the bounds of all measures with that number."""
     groups: dict[tuple[str, int, str], list[tuple[str, str]]] = {}
     for metric, cell in row.cells.items():
         if cell.unscored:

@@ -33,11 +33,13 @@ from results.store.queries import Cost
 
 ALPHA = 1 - LEVEL
 Outcome = Literal["best", "tied", "insufficient_data", "single", "none"]
-"""All others are behind; some are not significantly different; some could not be tested; one method; nothing is ranked."""
+"""Outcomes: all others are significantly worse; some are not significantly different; some could not be tested; one method; nothing is
+ranked.
+"""
 COST_FIELDS = (("cost", "cost_usd"), ("tokens", "tokens"), ("time", "seconds"))
 """Fields of `Cost` in order; the first one that both methods have is compared."""
 LEAST_SECONDS = 0.001
-"""Minimum seconds per question that are compared: shorter ones vary more between two runs than between two methods."""
+"""Minimum seconds per question for a comparison; shorter times vary more between runs than between methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ def _entrant(name: str, cell: Cell, figures: Figures, cost: Cost | None) -> Entr
 def _place(
     columns: Sequence[Column], figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
 ) -> Place:
-    """Return what several columns of one kind of metric are about together."""
+    """Describe the common subject of several columns with one kind of metric."""
     first = columns[0].metric or ""
     metrics = {column.metric for column in columns}
     known = definitions.get(first, {})
@@ -330,14 +332,14 @@ def _against(place: Place, best: Entrant, other: Entrant, figures: Figures, p: f
     why = str(tested.insufficient_data(f"{place.kind}s")[0]) or too_few(clusters, place.kind, p)
     lacking: tuple[Needed | None, bool] = None, False
     if not why and not p <= ALPHA:
-        lacking = _lacking(tested.plain if isinstance(tested, AtBothEnds) else tested, (one, two), value, n, level)
+        lacking = _sample_needed(tested.plain if isinstance(tested, AtBothEnds) else tested, (one, two), value, n, level)
     holds = generalizes(one, two, judged=figures.definition.get("judge") is not None)
     ratio = cost_ratio(best.cost, other.cost)
     return Against(other.name, value, float(low[0]), float(high[0]), p, n, clusters, why, holds, ratio, *lacking)
 
 
-def _lacking(known: Tested | Added, sides: tuple[Side, Side], value: float, n: int, level: float) -> tuple[Needed | None, bool]:
-    """Return the sample that shows a difference, and whether it would be shown without open values.
+def _sample_needed(known: Tested | Added, sides: tuple[Side, Side], value: float, n: int, level: float) -> tuple[Needed | None, bool]:
+    """Return the sample that shows a difference, and whether it would be shown without missing values.
 
     There is no such sample if the difference is 0, or if nothing is known of its spread.
     """
@@ -375,7 +377,7 @@ def cost_ratio(ours: Cost | None, theirs: Cost | None) -> CostRatio | None:
 def _suite(
     board: Matrix, figures: Mapping[str, Figures], definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
 ) -> BoardVerdict:
-    """Return the verdict over all benchmarks: of the methods that are ranked on each."""
+    """Return the verdict over all benchmarks, for the methods that are ranked on each."""
     place = _place(board.columns, figures, definitions, names)
     able: list[tuple[System, Entrant]] = []
     left_out: dict[str, str] = {}
@@ -410,15 +412,15 @@ def _suite(
     def named(mask: Mask) -> tuple[str, ...]:
         return tuple(item.name for (_, item), kept in zip(others, mask, strict=True) if kept)
 
-    behind = corrected <= ALPHA
+    is_worse = corrected <= ALPHA
     lacking = np.isnan(corrected) | few
-    equal = named(~behind & ~lacking)
+    equal = named(~is_worse & ~lacking)
     verdict = BoardVerdict(
         place,
         best,
         equal,
-        named(~behind & lacking),
-        named(behind),
+        named(~is_worse & lacking),
+        named(is_worse),
         left_out,
         _pooled_against(board, figures, (base, best), others[0], float(corrected[0]), float(levels[0]), clusters),
         level=_level(best, [item for _, item in others], equal),
@@ -430,14 +432,14 @@ def _suite(
     ratio = None if theirs is None else cost_ratio(best.cost, theirs.cost)
     numbers = (against.value, against.low, against.high, against.p_holm)
     why = too_few(clusters, "cluster", against.p_holm)
-    held = Against(board.reference, *numbers, clusters=clusters, insufficient_data=why, generalizes=line.generalizes, cost=ratio)
-    return replace(verdict, reference=held)
+    difference = Against(board.reference, *numbers, clusters=clusters, insufficient_data=why, generalizes=line.generalizes, cost=ratio)
+    return replace(verdict, reference=difference)
 
 
 def _of_all_pairs(p: Floats, methods: int) -> tuple[Floats, Floats]:
-    """Correct tests against the best as if every pair was tested: which method is the best was seen in the same data.
+    """Correct tests against the best as if every pair was tested, because the best was selected with the same data.
 
-    The other pairs count as not significant, so that Holm's procedure only becomes stricter.
+    The other pairs count as not significant, which only makes Holm's procedure stricter.
     """
     tests = np.ones(methods * (methods - 1) // 2)
     tests[: len(p)] = np.where(np.isnan(p), 1.0, p)
@@ -459,10 +461,10 @@ def _pooled_against(
     holds = "; ".join(dict.fromkeys(generalizes(one, two, judged=judged) for one, two in sides))
     why = "a benchmark has insufficient data" if math.isnan(p) else too_few(clusters, "cluster", p)
     n = sum(int((~np.isnan(one.mean) & ~np.isnan(two.mean)).sum()) for one, two in sides)
-    alike = len({(one.seeds, two.seeds) for one, two in sides}) == 1
+    equal_seeds = len({(one.seeds, two.seeds) for one, two in sides}) == 1
     lacking: tuple[Needed | None, bool] = None, False
-    if not why and not p <= ALPHA and alike:
-        lacking = _lacking(pilot(strata_of(other[0], [best[0]], board.columns, figures, board.kin)), sides[0], result.value, n, level)
+    if not why and not p <= ALPHA and equal_seeds:
+        lacking = _sample_needed(pilot(strata_of(other[0], [best[0]], board.columns, figures, board.kin)), sides[0], result.value, n, level)
     ratio = cost_ratio(best[1].cost, other[1].cost)
     return Against(other[1].name, result.value, result.low, result.high, p, n, clusters, why, holds, ratio, *lacking)
 

@@ -20,7 +20,7 @@ from results.store.queries import RunRow
 from results.store.store import Store
 
 MANY = 60
-"""Metrics of all benchmarks together up to which a terminal states the verdicts by each: all pairs of methods are tested."""
+"""Maximum number of metrics over all benchmarks for which a terminal prints each verdict, because all pairs of methods are tested."""
 
 
 def verdicts(
@@ -91,7 +91,7 @@ def verdicts(
 
 
 def _unscored(runs: Sequence[RunRow]) -> BoardVerdict:
-    """Return the verdict on a benchmark on which no question has a value."""
+    """Return the verdict on a benchmark without any scored question."""
     first = runs[0]
     named = next((labels([metric])[metric] for run in runs for metric in run.metrics or ()), "any metric")
     place = Place(((first.dataset, first.setting),), None, named, fingerprints=(first.dataset_fingerprint,), seed=first.seed)
@@ -99,7 +99,7 @@ def _unscored(runs: Sequence[RunRow]) -> BoardVerdict:
 
 
 def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics: Collection[str] | None) -> list[str]:
-    """Return the metrics that are chosen, or that an experiment shows of runs, if any of them has values."""
+    """Return the chosen metrics, or those that an experiment shows, if any of them has values."""
     there = dict.fromkeys(metric for run in runs for metric in scored.get(run.run, ()))
     named = dict.fromkeys(metrics) if metrics is not None else dict.fromkeys(metric for run in runs for metric in run.metrics or there)
     return [metric for metric in named if metric in there]

@@ -16,9 +16,9 @@ from results.boards.verdict import Against, BoardVerdict, Place
 from results.store.variants import without_options
 
 _LISTED = 6
-"""Metrics that a sentence names; more are counted."""
+"""Maximum number of metrics named in a sentence; further ones are counted."""
 NAMED = 3
-"""Methods that a sentence names; more are counted."""
+"""Maximum number of methods named in a sentence; further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def verdict_text(verdict: BoardVerdict, *, where: str = "") -> str:
 
 
 def _claim(verdict: BoardVerdict) -> list[Part]:
-    """Return the sentence on the best method and those that may be as good."""
+    """Write the sentence about the best method and those that may be equally good."""
     place, best = verdict.place, verdict.best
     on = _metric(place)
     if best is None:
@@ -162,7 +162,7 @@ def _claim(verdict: BoardVerdict) -> list[Part]:
 
 
 def _difference(verdict: BoardVerdict) -> list[Part]:
-    """Return the differences from the next best method and from the reference, with what it takes to show the first."""
+    """Describe the differences from the next best method and from the reference, and the sample that would show the first."""
     parts: list[Part] = []
     next_, reference = verdict.next, verdict.reference
     if next_ is not None:
@@ -197,7 +197,7 @@ def _against(against: Against, place: Place) -> list[Part]:
 
 
 def _needed(against: Against, place: Place) -> str:
-    """Return what would show the observed difference."""
+    """Describe the sample that would show the observed difference."""
     needed = against.needed
     assert needed is not None
     ways = []
@@ -212,7 +212,7 @@ def _needed(against: Against, place: Place) -> str:
 
 
 def _rounded(count: int) -> int:
-    """Return a number rounded up to two significant digits: an estimate from a pilot is not known more exactly."""
+    """Round a number up to two significant digits, the precision of an estimate from a pilot."""
     unit = 10 ** max(len(str(count)) - 2, 0)
     return math.ceil(count / unit) * unit
 
@@ -253,7 +253,7 @@ def _sampled(place: Place) -> str:
 
 
 def _times(ratio: float) -> str:
-    """Return a ratio with two significant digits, or as a whole number from 10 on."""
+    """Format a ratio with two significant digits, or as an integer from 10 on."""
     return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}" if ratio >= 0.95 else f"{ratio:.2g}"
 
 

@@ -34,7 +34,7 @@ Make = Callable[[Record], Mapping[str, Any] | None]
 
 
 def _rows(records: Iterable[Record], make: Make, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
-    """Yield a row of each record; a record that the script cannot score becomes a finding."""
+    """Yield one row per record; a record that the script cannot score becomes a finding."""
     for record in records:
         try:
             row = make(record)
@@ -45,7 +45,7 @@ def _rows(records: Iterable[Record], make: Make, findings: Findings, limits: Lim
 
 
 def _storable(row: Mapping[str, Any], line: int, findings: Findings, limits: Limits) -> Any:
-    """Replace characters that no file can hold. Neither they nor U+FFFD are in a gold, so no score changes."""
+    """Replace characters that cannot be stored. Neither they nor U+FFFD are in a gold, so no score changes."""
     try:
         check_value(row, limits)
     except Bad as bad:
@@ -68,7 +68,7 @@ def _replaced(value: Any) -> Any:
 
 
 def _json_lines(source: BinaryIO, findings: Findings, limits: Limits, *, skip: bool = False) -> Iterator[Record]:
-    """Yield the records of JSON Lines as Python's `json` reads them; `skip`: whether the script passes over other lines."""
+    """Yield the records of JSON Lines as Python's `json` parses them; `skip` ignores other lines like the script."""
     decoder, read = lenient_decoder(findings), 0
     for line in lines(source, findings, limits, 2 * limits.rows):
         try:
@@ -124,7 +124,7 @@ class _Facts:
         return gold
 
     def claims(self, question: Question, value: Any, line: int, findings: Findings) -> list[list[Any]]:
-        """Return the sentences [passage id, number] that facts [title, number] name; none of the corpus for a foreign fact.
+        """Return the sentences [passage id, number] of facts [title, number]; foreign facts get a placeholder.
 
         Raises:
             Bad: The script cannot read the facts.
@@ -167,14 +167,14 @@ class _Facts:
 
 
 def _whole_number(value: Any) -> int | None:
-    """Return the integer that a number equals in Python (0 == 0.0 == False), None for anything else."""
+    """Return the integer equal to a number in Python (0 == 0.0 == False), None for other values."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return int(value) if isinstance(value, int) else None
 
 
 def _tuples(name: str, wanted: str, value: Any) -> list[tuple[Hashable, ...]]:
-    """Return what the scripts make of a list of lists: `map(tuple, …)`, whose results they put into a set.
+    """Convert a list of lists like the scripts: `map(tuple, …)`, whose results they put into a set.
 
     Raises:
         Bad: It cannot be iterated so, or holds what is not hashable.
@@ -188,7 +188,7 @@ def _tuples(name: str, wanted: str, value: Any) -> list[tuple[Hashable, ...]]:
 
 
 def _triples(value: Any, *, strict: bool) -> list[list[str]]:
-    """Return claimed triples; what is none, as the script compares it, becomes one that is in no gold.
+    """Return the predicted triples; malformed ones are replaced by one that is in no gold, like the script's comparison.
 
     Raises:
         Bad: The script cannot read it.
@@ -263,15 +263,15 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
     return whole(read)
 
 
-def _answer(held: tuple[int, Any] | None, notes: dict[str, Any], detail: str, line: int, findings: Findings) -> str:
-    """Return the answer that a section of a file holds; without one the question fails."""
-    if held is None:
+def _answer(section: tuple[int, Any] | None, notes: dict[str, Any], detail: str, line: int, findings: Findings) -> str:
+    """Return the answer in a section of a file; without one the question fails."""
+    if section is None:
         findings.lenient("missing_answer", "'answer' lacks a question, which then scores 0", detail, line=line)
         notes[FAILED] = NO_ANSWER
         return ""
-    if not isinstance(held[1], str):
-        raise wrong("answer", "a text", held[1])
-    return held[1]
+    if not isinstance(section[1], str):
+        raise wrong("answer", "a text", section[1])
+    return section[1]
 
 
 def hotpotqa(benchmark: Benchmark) -> RowReader:
@@ -357,7 +357,7 @@ def musique(benchmark: Benchmark) -> RowReader:
 
 
 def _paragraphs(question: Question, value: Any, line: int, findings: Findings) -> list[str]:
-    """Return the passages that numbers of paragraphs mean, as the script reads them: `set(map(int, …))`.
+    """Return the passages with these paragraph numbers, as in the script: `set(map(int, …))`.
 
     Raises:
         Bad: One is not a number, or the question has no paragraphs of its own.
@@ -410,12 +410,12 @@ def longbench(benchmark: Benchmark) -> RowReader:
             place += 1
             key, number = _keys(answers, value.get("length"))[0], place - 1
             if number not in free or key not in keys[number]:
-                held = waiting.get(key, deque())
-                while held and held[0] not in free:
-                    held.popleft()
-                if not held or findings.strict:
+                candidates = waiting.get(key, deque())
+                while candidates and candidates[0] not in free:
+                    candidates.popleft()
+                if not candidates or findings.strict:
                     raise _other_question(answers, place, questions)
-                number = held[0]
+                number = candidates[0]
                 findings.lenient("other_order", "lines are not in the order of the data file", f"question {number + 1}", line=line)
             free.remove(number)
             return row_of(questions[number].id, pred)

@@ -54,16 +54,17 @@ _SHARED = {
     "battles": _BATTLE,
     "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator", "labeled"),
 }
-"""Tables that belong to no single run, with what tells their rows apart; what is here already stays unchanged.
+"""Tables whose rows belong to no single run, with the columns that identify a row; existing rows stay unchanged.
 
-Of one comparison by a judge all rows come in or none: calls of one judging and verdicts of another fit nowhere.
+The rows of one comparison by a judge are imported completely or not at all, because calls and verdicts of different judgings do not fit
+together.
 """
 _PER_QUESTION = ("evidence", "usage", "calls", "predictions")
-"""Rows of a question come in together or not at all; `predictions`, which marks the questions that exist here, is last."""
+"""Tables whose rows per question are imported completely or not at all; `predictions`, which marks existing questions, is last."""
 _ABOUT_ANSWERS = {"scores": ("run", "question", "metric"), "judge_calls": ("run", "question", "judge")}
-"""Rows about answers that are here, with what they come in by as a whole: what is not here yet, and is about them."""
+"""Tables about answers, with the columns that identify a group of rows; missing groups about existing answers are imported as a whole."""
 _UNUSED_BEFORE = (3, ("battles", "judge_calls"))
-"""Tables that nothing had written to before this schema version, and that had other columns."""
+"""Tables that were empty before this schema version and had other columns."""
 _RENAMED = {"units": "clusters"}
 """Tables by their name before schema version 10."""
 _RENAMED_COLUMNS = {"runs": {"unit": "cluster"}, "datasets": {"unit": "cluster"}, "clusters": {"unit": "cluster"}}
@@ -126,7 +127,7 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, has
 
 
 def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -> dict[str, str]:
-    """Return, by table, the condition of the exported rows."""
+    """Return the condition of the exported rows per table."""
     tables = [row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()]
     tables.remove("ragmeter_schema")
     if runs is None:
@@ -232,7 +233,7 @@ def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> set[str]:
 
 
 def _rename_columns(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
-    """Read the columns of an older schema under their new names; what was sampled was stated of a run, not by its experiments."""
+    """Rename the columns of an older schema; sampling was recorded per run, not per experiment."""
     for table, renamed in _RENAMED_COLUMNS.items():
         if table in source and (old := renamed.keys() & _columns(connection, source[table])):
             names = ", ".join(f"{name} AS {renamed[name]}" for name in sorted(old))
@@ -337,7 +338,7 @@ _RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate", "anchor"}
 
 
 def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
-    """Give executions that were finished there an id of their own, if one of that id was finished here with other answers."""
+    """Give imported finished executions a new id if a finished one with that id has other answers here."""
     connection.execute(
         f"""CREATE TEMP TABLE renamed AS
             SELECT run, split_part(run, '.', 1) || '.' || left(md5(run || there.started_at::VARCHAR), {TOKEN}) AS id

@@ -16,7 +16,7 @@ from benchmarks.core.errors import UserError, counted
 from results.store.store import shortened
 
 _NOT_HASHED = ("summaries", "experiments", "experiment_runs", "tags", "anchors", "imports")
-"""Sums of other rows, and what a store says about runs that is not part of them."""
+"""Sums of other rows, and facts of a store about runs that are not part of them."""
 
 
 def content_hashes(folder: Path, tables: Sequence[str]) -> dict[str, str]:
@@ -42,10 +42,10 @@ def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
     Raises:
         UserError: A run's content was changed after the export.
     """
-    if (stated := manifest.get("runs")) is None:
+    if (recorded := manifest.get("runs")) is None:
         return
     actual = content_hashes(folder, list(manifest["rows"]))
-    changed = [run for run in {**actual, **stated} if actual.get(run) != stated.get(run)]
+    changed = [run for run in {**actual, **recorded} if actual.get(run) != recorded.get(run)]
     if changed:
         raise UserError(
             f"{counted(len(changed), 'run')} of this export changed after it was written: {', '.join(map(shortened, changed[:5]))}",

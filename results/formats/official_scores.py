@@ -23,11 +23,11 @@ from methods.api import FAILED, SUPPORT, TRIPLES, Prediction, support_claims
 from results.submission import NOT_IN_FILE
 
 Table = Mapping[str, Scores]
-"""Values per question by the script's name of them. Shape (questions,), NaN if the script leaves a question out."""
+"""Values per question by the script's name. Shape (questions,), NaN if the script omits a question."""
 Printed = Callable[[Benchmark, Sequence[Prediction]], Mapping[str, float | None]]
 """Function from the benchmark and one prediction per question to the script's output; None for NaN."""
 EMPTY_LIST = "rog_empty_list"
-"""Note of a prediction that was an empty list: RoG's F1 does not look at it, its accuracy does."""
+"""Note of a prediction that was an empty list, which RoG's F1 ignores and its accuracy counts."""
 _PARTS = ("em", "f1", "prec", "recall")
 
 
@@ -147,7 +147,7 @@ def rog_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
 
 
 def _rog_row(question: Question, prediction: Prediction) -> tuple[float, float, float, float, float]:
-    """Return accuracy, hit, F1, precision and recall. A gold that normalizes to nothing lies in everything, even in no answer."""
+    """Return accuracy, hit, F1, precision and recall. A gold that normalizes to "" is contained in everything, even in an empty answer."""
     if prediction.notes.get(FAILED) == NOT_IN_FILE:
         return (np.nan,) * 5
     lines = prediction.answer.split("\n")
@@ -180,7 +180,7 @@ def _total(values: Scores) -> float:
 
 
 def _answers(batch: Batch, rules: str) -> Parts:
-    """Return EM, precision, recall and F1 of the answers: 0 without an answer, and 1 in EM if answer and a gold normalize to nothing."""
+    """Return EM, precision, recall and F1 of the answers: 0 without an answer; EM is 1 if answer and a gold normalize to ""."""
     em, precision, recall, f1 = map(np.nan_to_num, answer_parts(batch, rules))
     for row, (question, prediction) in enumerate(zip(batch.questions, batch.predictions, strict=True)):
         if prediction.notes.get(FAILED):
@@ -192,7 +192,7 @@ def _answers(batch: Batch, rules: str) -> Parts:
 
 
 def _sentences(batch: Batch) -> Parts:
-    """Return EM, precision, recall and F1 of the claimed sentences; a list may name a sentence twice (2Wiki, in other capitals)."""
+    """Return EM, precision, recall and F1 of the predicted sentences; a list may name a sentence twice (2Wiki, in other case)."""
     rows = []
     for question, prediction in zip(batch.questions, batch.predictions, strict=True):
         gold = set(question.supporting_facts)

@@ -24,11 +24,11 @@ from results.submission import shown
 from results.submission.rows import Bad, RowReader, wrong
 
 TEXTS = ("contents", "text", "content", "page_content")
-"""Keys under which tools write the text of a context."""
+"""Keys of a context's text in the formats of tools."""
 
 
 def _contexts(contexts: Any) -> dict[str, Any]:
-    """Return the contexts of a record as fields of a row: texts, or objects with a text and perhaps an id, a url and a score."""
+    """Return the contexts of a record as fields of a row: texts, or objects with a text and optional id, url and score."""
     if isinstance(contexts, str):
         try:
             written = listed(contexts)
@@ -131,7 +131,7 @@ def ragas(benchmark: Benchmark) -> Make:
 
 
 def _columns(value: Any) -> list[Any] | None:
-    """Return the rows of an object of columns, as pandas writes a table: each a list, or an object by row number."""
+    """Return the rows of an object of columns, as written by pandas: each column a list, or an object by row number."""
     columns = {name: list(cells.values()) if isinstance(cells, dict) else cells for name, cells in value.items()}
     lists = [cells for cells in columns.values() if isinstance(cells, list)]
     named = any(isinstance(columns.get(name), list) for name in QUESTION_TEXTS)
@@ -170,8 +170,8 @@ def promptfoo(benchmark: Benchmark) -> Make:
 
 
 def _usage(record: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, Any]:
-    stated = response.get("tokenUsage")
-    tokens = stated if isinstance(stated, dict) else {}
+    reported = response.get("tokenUsage")
+    tokens = reported if isinstance(reported, dict) else {}
     counts = {"prompt_tokens": tokens.get("prompt"), "completion_tokens": tokens.get("completion")}
     usage: dict[str, Any] = {name: value for name, value in counts.items() if type(value) is int and value >= 0}
     cost = record.get("cost")
@@ -180,7 +180,7 @@ def _usage(record: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, 
 
 
 def _results(value: Any) -> list[Any] | None:
-    """Return the records of promptfoo's JSON: the list under the key results, in some versions its key outputs, or the key itself."""
+    """Return the records of promptfoo's JSON: the list under `results`, or in some versions under `outputs` in it."""
     inner = value.get("results")
     if isinstance(inner, dict):
         inner = next((inner[name] for name in ("results", "outputs") if isinstance(inner.get(name), list)), None)
@@ -212,4 +212,4 @@ FORMATS: Mapping[str, Format] = {
         "promptfoo's results, {vars, response: {output}} each", _SHOWN, _reader(promptfoo, _results), ranked_by_contexts=True
     ),
 }
-"""Formats of predictions, by name."""
+"""Formats of predictions by name."""

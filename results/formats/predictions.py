@@ -22,7 +22,7 @@ from results.submission import shown
 from results.submission.rows import Bad, RowReader, jsonl_rows, wrong
 
 SAYABLE = frozenset(("answer", "ranking", "texts", "graph", "pages", "support", "triples", "answerable", "group", *RECORD))
-"""Fields of a prediction that metrics may need; a format provides some of them."""
+"""Prediction fields that metrics may need; a format provides some of them."""
 RANKING = frozenset(("ranking", "texts", "graph", "pages"))
 
 
@@ -66,15 +66,15 @@ def dpr(benchmark: Benchmark) -> RowReader:
     def context(item: Any) -> str:
         title, text = item.get("title", ""), item.get("text", "")
         native = str(item.get("id", ""))
-        if isinstance(title, str) and isinstance(text, str) and (held := passage_id(title, text)) in corpus:
-            return held
-        held = native if native in corpus else corpus.by_native_id(native.removeprefix("wiki:")) or ""
-        if not held:
+        if isinstance(title, str) and isinstance(text, str) and (own_id := passage_id(title, text)) in corpus:
+            return own_id
+        own_id = native if native in corpus else corpus.by_native_id(native.removeprefix("wiki:")) or ""
+        if not own_id:
             detail = f"id {shown(native)}, title {shown(title)}"
             raise Bad(
                 "unknown_evidence", "evidence is not in the corpus", detail, "score against the corpus that was searched (config: corpus)"
             )
-        return held
+        return own_id
 
     def start() -> Make:
         questions = Questions(benchmark.questions)
@@ -94,7 +94,7 @@ def dpr(benchmark: Benchmark) -> RowReader:
 
 
 def _score(value: Any) -> Any:
-    """Convert a DPR score, which is written as text, to a number; other values are returned unchanged."""
+    """Convert a DPR score, which is a text, to a number; other values are returned unchanged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -147,4 +147,4 @@ FORMATS: Mapping[str, Format] = {
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),
     "trec": Format("qid Q0 docid rank score tag: rankings without answers", RANKING, run_rows),
 }
-"""Formats of predictions, by name."""
+"""Formats of predictions by name."""

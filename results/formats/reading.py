@@ -22,13 +22,13 @@ from results.submission import Findings, shown
 from results.submission.rows import DECODER, Bad, PredictionRow, RowReader, check_value, lines, prediction_of, too_deep, wrong
 
 Record = tuple[int, Any]
-"""A line and the JSON value that begins there."""
+"""A line number and the JSON value that begins there."""
 Make = Callable[[Any], Mapping[str, Any] | None]
 """Function from a record to a row of a submission; None for a record that is not about a question."""
 Unwrap = Callable[[Any], list[Any] | None]
-"""Function from a file's single JSON object to its records; None if the object is a record itself."""
+"""Function from a file's single JSON object to its records; None if the object is itself a record."""
 _LENIENT = json.JSONDecoder(strict=False)
-"""Tools write NaN, and some write a key twice; only known fields are read."""
+"""JSON decoder for tools that write NaN or duplicate keys; only known fields are used."""
 
 
 def rows_of(

@@ -91,7 +91,7 @@ def rescore(store: Store, pairs: Sequence[tuple[str, str]]) -> Rescored:
 
 
 def _rescore_run(store: Store, run: RunRow, metrics: dict[str, Metric], result: Rescored) -> int:
-    """Compute a run's scores again; returns for how many metrics."""
+    """Recompute a run's scores; returns the number of metrics."""
     try:
         questions, predictions = records.answered(store, run)
     except KeyError:
@@ -99,12 +99,12 @@ def _rescore_run(store: Store, run: RunRow, metrics: dict[str, Metric], result: 
         return 0
     passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
     passages |= dict.fromkeys(item for question in questions for item in question.evidence)
-    held = queries.passages(store, list(passages))
+    known = queries.passages(store, list(passages))
     ids = [question.id for question in questions]
     computed: dict[str, Scores] = {}
     for name, metric in metrics.items():
         try:
-            computed |= {name: scoring.score(questions, predictions, [metric], passage=held.__getitem__)[name]}
+            computed |= {name: scoring.score(questions, predictions, [metric], passage=known.__getitem__)[name]}
         except (UserError, KeyError, ValueError):
             result.left[run.run, name] = "its input is not in this store"
     with store.database.writing() as connection:
@@ -120,7 +120,7 @@ def _rescore_run(store: Store, run: RunRow, metrics: dict[str, Metric], result: 
 
 
 def _put(connection: DuckDBPyConnection, run: str, metric: str, ids: Sequence[str], values: Scores) -> int | None:
-    """Replace stored scores that differ; returns how many did, None if a score is about no question that is here."""
+    """Replace stored scores that differ; returns their number, None if a score belongs to an unknown question."""
     stored = dict(connection.execute("SELECT question, value FROM scores WHERE run = ? AND metric = ?", [run, metric]).fetchall())
     if stored.keys() - set(ids):
         return None

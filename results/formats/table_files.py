@@ -38,8 +38,10 @@ QUESTION_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "method", "kind", "source", "status", "run", "metric", "unit",
     "question", "cluster", "repeat", "value", "state", "reason", "failed",
 )  # fmt: skip
-"""Columns of questions' scores. `state` is scored, unscored (by a judge, for a `reason`) or unscorable; `failed` is why the
-method gave no answer."""
+"""Columns of question scores.
+
+`state` is scored, unscored (by a judge, for a `reason`) or unscorable; `failed` is the reason of a failed answer.
+"""
 
 
 def question_scores(store: Store, experiment: str | None, metrics: Sequence[str] | None = None) -> list[list[Any]]:
@@ -214,7 +216,7 @@ def _latex(row: Row | None, cell: Cell | None, best: float | None) -> str:
 
 
 def _below(boards: Sequence[Board]) -> list[str]:
-    """Return notes of all benchmarks: those that all share once, others after the benchmark's name."""
+    """Return notes of all benchmarks: common ones once, others after the benchmark's name."""
     notes: dict[str, list[str]] = {}
     for board in boards:
         for note in board_notes(board, differences=False):

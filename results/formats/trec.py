@@ -32,7 +32,7 @@ EMPTY = "%"
 _PLAIN = re.compile(r"(?!#)[!-$&-~]+")
 _ESCAPED = re.compile(r"(?:[!-$&-~]|%[0-9A-Fa-f]{2})*")
 _HUGE = 1e30
-"""Scores beyond this leave no room in a 32-bit float; the question's scores are then replaced by falling numbers."""
+"""Scores above this lose precision as 32-bit floats; the question's scores are then replaced by decreasing numbers."""
 
 
 def escape(identifier: str) -> str:
@@ -136,7 +136,7 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
     """
     results: dict[str, list[tuple[float, int, str]]] = {}
     first: dict[str, int] = {}
-    held: dict[str, set[str]] = {}
+    ids_by_query: dict[str, set[str]] = {}
     # A run in JSON may be one line.
     allowed = replace(limits, line_bytes=limits.file_bytes)
     numbered = ((line.number, line.text) for line in lines(source, findings, allowed, limits.rows * limits.evidence))
@@ -149,13 +149,13 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
             if len(results) >= limits.rows:
                 findings.add("too_many_rows", f"the run has more than {limits.rows} questions; reading stopped", line=line)
                 break
-            results[question], held[question], first[question] = [], set(), line
-        if document in held[question]:
+            results[question], ids_by_query[question], first[question] = [], set(), line
+        if document in ids_by_query[question]:
             findings.add("evidence_twice", "a document is listed twice for a question", shown(document), line=line)
-        elif len(held[question]) >= limits.evidence:
+        elif len(ids_by_query[question]) >= limits.evidence:
             findings.listed("too_much_evidence", shown(question), line=line, most=limits.evidence)
         else:
-            held[question].add(document)
+            ids_by_query[question].add(document)
             results[question].append((score, rank, document))
     if reading.comments:
         findings.listed("comments", f"{reading.comments} lines")
@@ -192,8 +192,8 @@ def run_rows(benchmark: Benchmark) -> RowReader:
     corpus = benchmark.corpus
 
     def named(item: Evidence) -> Evidence:
-        held = None if item.id in corpus else corpus.by_native_id(item.id)
-        return item if held is None else Evidence(held, item.score)
+        own_id = None if item.id in corpus else corpus.by_native_id(item.id)
+        return item if own_id is None else Evidence(own_id, item.score)
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         rankings = read_run(source, findings, limits)

@@ -30,14 +30,14 @@ from judges.metrics.positions import Positions, find_positives
 
 Version = Literal[9, 10]
 VERSIONS: Mapping[Version, str] = {9: "9.0.8 (and pytrec_eval, ir_measures)", 10: "10.0"}
-"""The versions of trec_eval whose numbers are given, and the releases that they equal."""
+"""Versions of trec_eval whose numbers are computed, and the equivalent releases."""
 
 CUTS = (5, 10, 15, 20, 30, 100, 200, 500, 1000)
 SUCCESS = (1, 5, 10)
 UNJUDGED = (5, 10, 20)
 RECALLS = tuple(tenth / 10 for tenth in range(11))
 COUNTS = ("num_ret", "num_rel", "num_rel_ret")
-"""Measures that are summed, over questions with results; all others are averaged."""
+"""Measures that are summed over questions with results; all others are averaged."""
 PERSISTENCE = 0.9
 """Persistence of rank-biased precision in trec_eval 10."""
 _SMALLEST = 1e-5
@@ -84,7 +84,7 @@ class Evaluation:
 
 
 def _sum(values: Floats) -> float:
-    """Add up one value after another, as C does: a mean that ends in 5 would else be printed with another last digit."""
+    """Add values one after another like C, because another order can change the last printed digit of a mean."""
     return float(np.cumsum(values)[-1])
 
 
@@ -139,7 +139,7 @@ _FAMILIES = frozenset(("P", "recall", "ndcg_cut", "map_cut", "success", "unj"))
 
 
 def _whole_grades(judged: Table) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
-    """Return the grades as trec_eval reads them, which is their whole part, and a note if that changed one."""
+    """Return the integer parts of grades, as trec_eval reads them, and a note if a grade changed."""
     cut = sum(value != math.trunc(value) for documents in judged.values.values() for value in documents.values())
     grades = {question: {name: math.trunc(value) for name, value in row.items()} for question, row in judged.values.items()}
     what = f"{judged.path.name}: {counted(cut, 'grade')} not whole; trec_eval reads the whole part only"
@@ -149,9 +149,9 @@ def _whole_grades(judged: Table) -> tuple[dict[str, dict[str, int]], tuple[str, 
 def order(scores: Mapping[str, float], version: Version = 9) -> list[str]:
     """Sort documents as trec_eval does: by decreasing score, ties by decreasing id (bytewise)."""
     precise: Callable[[float], float] = np.float32 if version == 9 else float  # type: ignore[assignment]
-    held = {document: precise(score) for document, score in scores.items()}
-    by_id = sorted(held, key=_bytes, reverse=True)
-    return sorted(by_id, key=held.__getitem__, reverse=True)
+    precise_scores = {document: precise(score) for document, score in scores.items()}
+    by_id = sorted(precise_scores, key=_bytes, reverse=True)
+    return sorted(by_id, key=precise_scores.__getitem__, reverse=True)
 
 
 def _bytes(identifier: str) -> bytes:
@@ -202,10 +202,10 @@ def measures(rankings: Sequence[list[str]], grades: Sequence[Grades], version: V
 
 
 def _rank_biased(at: Positions, rankings: Sequence[list[str]], grades: Sequence[Grades]) -> dict[str, Floats]:
-    """Return rank-biased precision, and how much it could rise if every unjudged document had the largest gain.
+    """Return rank-biased precision, and its increase if every unjudged document had the largest gain.
 
-    Gains are divided by the question's largest grade if that is above 1. (trec_eval 10.0 compares them with a number that it
-    never sets; this is the value where that number is 0.)
+    Gains are divided by the question's largest grade if that is above 1. (trec_eval 10.0 compares them with a number that it never
+    sets; this is the result for 0.)
     """
     largest = np.array([max(1, *row.values()) if row else 1 for row in grades], dtype=np.float64)
     weights = at.grade / largest[at.query] * PERSISTENCE ** (at.rank - 1)
@@ -219,7 +219,7 @@ def _rank_biased(at: Positions, rankings: Sequence[list[str]], grades: Sequence[
 
 
 def _interpolated(at: Positions, version: Version) -> Floats:
-    """Return highest precision at or below the rank where each share of the relevant documents is reached. Shape (11, questions)."""
+    """Return the highest precision at or below the rank at which each recall level is reached. Shape (11, questions)."""
     result = np.zeros((len(RECALLS), len(at.positives)))
     starts = np.searchsorted(at.query, np.arange(len(at.positives) + 1))
     for question, (start, end) in enumerate(pairwise(starts)):

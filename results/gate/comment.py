@@ -28,14 +28,14 @@ from results.store.queries import RunRow
 from results.store.store import Store
 
 MARK = "<!-- ragmeter gate -->"
-"""First line of every comment; the workflow finds the comment to update by it."""
+"""First line of every comment, by which the workflow finds the comment to update."""
 QUESTIONS = 10
 """Maximum number of listed questions that got worse."""
 _ROWS, _CHANGES, _REMARKS = 50, 15, 20
 _TEXT = 160
-"""Characters of a question, and of its id."""
+"""Maximum characters of a question, and of its id."""
 _LONGEST = 60_000
-"""Characters of a comment; GitHub takes 65,536."""
+"""Maximum characters of a comment; GitHub accepts 65,536."""
 _SEVERITY = ("regressed", "inconclusive", "pass")
 
 Address = Callable[[RunRow, RunRow, str, str], str]
@@ -95,7 +95,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
 
 
 def _verdict(store: Store, decided: Gate | ManyGates, baseline: str, candidate: str) -> list[str]:
-    """Return which side is better, by the metric that decides: the first of those with the most severe outcome."""
+    """Name the better side by the deciding metric: the first of those with the most severe outcome."""
     tested = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts if verdict.outcome in _SEVERITY]
     if not tested or baseline == candidate:
         return []
@@ -110,7 +110,7 @@ def _verdict(store: Store, decided: Gate | ManyGates, baseline: str, candidate: 
 
 
 def _spaced(text: str) -> str:
-    """Return `markdown_text` with the blanks around a text."""
+    """Return `markdown_text` with the surrounding blanks of a text."""
     return " " * (text[:1] == " ") + markdown_text(text) + " " * (text[-1:] == " ")
 
 
@@ -138,7 +138,7 @@ def _changed(decided: Gate | ManyGates) -> Iterator[str]:
 
 
 def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address | None) -> Iterator[str]:
-    """List the questions that got worse, by verdict, those of regressed metrics first."""
+    """List the questions that got worse by verdict, those of regressed metrics first."""
     tested = [(gate, verdict) for gate, verdict in every if verdict.outcome in _SEVERITY]
     tested.sort(key=lambda pair: _SEVERITY.index(pair[1].outcome))
     every_worse = ((gate, verdict, worse_questions(store, gate, verdict)) for gate, verdict in tested)
@@ -162,7 +162,7 @@ def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address
 
 
 def _command(run: str, question: str) -> str:
-    """Return the command that shows a question; nothing if a shell cannot be given its id on one line."""
+    """Return the command that shows a question; "" if the id cannot be passed to a shell on one line."""
     if not question.isprintable():
         return ""
     dashes = "-- " if question.startswith("-") else ""
@@ -178,14 +178,14 @@ def _more(count: int, noun: str) -> list[str]:
 
 
 def _marked(text: str) -> str:
-    """Return a sentence whose names are in backticks, with these as code spans."""
+    """Format a sentence as Markdown, with names in backticks as code spans."""
     parts = text.split("`")
     shown = [_span(part) if at % 2 else markdown_text(part) for at, part in enumerate(parts)] if len(parts) % 2 else [markdown_text(text)]
     return " ".join(filter(None, shown))
 
 
 def _span(text: str) -> str:
-    """Return a text as a code span, which it cannot leave."""
+    """Format a text as a code span that its backticks cannot end."""
     text = " ".join(printable(text).split())
     if not text:
         return "(empty)"
@@ -195,7 +195,7 @@ def _span(text: str) -> str:
 
 
 def _fitted(lines: Sequence[str]) -> str:
-    """Join lines up to the length that GitHub accepts."""
+    """Join lines up to GitHub's maximum length."""
     left, kept = _LONGEST, list[str]()
     for line in lines:
         left -= len(line) + 1

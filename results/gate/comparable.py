@@ -67,7 +67,7 @@ def margins_of(
 
 
 def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str) -> str:
-    """Return the one metric id that a name means for both runs."""
+    """Return the single metric id that matches a name in both runs."""
     results = []
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         try:

@@ -181,7 +181,7 @@ def ask(
 
 
 def _anchor_run(store: Store, run: str, name: str | None, experiment: str) -> RunRow:
-    """Return the run that an anchor names; of several experiments that have it, as the baseline's has it.
+    """Return the run of an anchor; if several experiments have it, the one in the baseline's experiment.
 
     Raises:
         UserError: It is not in this store.
@@ -198,7 +198,7 @@ def _anchor_run(store: Store, run: str, name: str | None, experiment: str) -> Ru
 
 
 def _not_tested(verdict: Verdict) -> Verdict:
-    """Remove the difference from a verdict about two sides that are the same."""
+    """Remove the difference from a verdict about two identical sides."""
     nothing = math.nan
     difference = replace(verdict.decision.difference, value=nothing, low=nothing, high=nothing, p=nothing, insufficient_data="")
     decision = replace(
@@ -216,14 +216,14 @@ def _not_tested(verdict: Verdict) -> Verdict:
 
 
 def _with_open(side: Side, lacking: NDArray[np.bool_]) -> Side:
-    """Return a side in which missing scores count as unknown: a claim must hold for all their possible values."""
+    """Return a side with missing scores as unknown, so that a claim must hold for all their possible values."""
     known = np.zeros(side.scores.shape, dtype=np.bool_) if side.open is None else side.open
     unknown = known | (lacking & np.isnan(side.scores))
     return replace(side, open=unknown) if unknown.any() else side
 
 
 def _open_text(candidate: Side, baseline: Side, lacking: int, without: str) -> str:
-    """Return why the outcome depends on values that are not known."""
+    """Describe why the outcome depends on unknown values."""
     if lacking and without == "pass":
         return (
             f"the candidate lacks {counted(lacking, 'score')} that the baseline has, and would not pass with the metric's "
@@ -242,7 +242,7 @@ def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np
 def _unpaired(
     ours: NDArray[np.float64], theirs: NDArray[np.float64], candidate_answered: NDArray[np.bool_], baseline_answered: NDArray[np.bool_]
 ) -> dict[str, int]:
-    """Count the questions that are not paired, each under the first reason that holds."""
+    """Count unpaired questions by the first applicable reason."""
     left = np.isnan(ours) | np.isnan(theirs)
     reasons = {
         "not answered by the candidate": ~candidate_answered,

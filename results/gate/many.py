@@ -151,7 +151,7 @@ def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
 
 
 def _corrected(gate: Gate, p: float, cells: int) -> Gate:
-    """Return the gate, inconclusive if it only regresses without the correction."""
+    """Return the gate, changed to inconclusive if it only regresses without the correction."""
     since = gate.verdicts[0].since
     if gate.outcome != "regressed" or p <= ALPHA or (since is not None and since.outcome == "regressed"):
         return gate

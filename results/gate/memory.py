@@ -91,7 +91,7 @@ def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]
                 try_this="ragmeter run --resume, or name a finished run of a method",
             )
     with store.database.writing() as connection:
-        fresh = [run for run in chosen if (held := _anchor(connection, name, run)) is None or held.run != run.run]
+        fresh = [run for run in chosen if (earlier := _anchor(connection, name, run)) is None or earlier.run != run.run]
         for run in fresh:
             connection.execute(
                 "INSERT INTO anchors VALUES (?, ?, ?, ?, ?, ?)", [name, run.dataset_fingerprint, run.setting, run.seed, run.run, now()]
@@ -160,7 +160,7 @@ def remembered(
 
 
 def _attempt(rows: Sequence[tuple[str, str, float, str]], baseline: str, candidate: str, margin: float) -> int:
-    """Return the number of a decision's attempt; a baseline that was run again makes a new attempt too."""
+    """Return the number of a decision's attempt; a rerun baseline also makes a new attempt."""
     seen = [(run, token_of(against)) for against, run, _, _ in rows]
     for position, (against, _, tolerated, outcome) in enumerate(rows):
         if outcome == "pass" and fingerprint_of(against) == fingerprint_of(baseline) and tolerated <= margin:
@@ -169,6 +169,6 @@ def _attempt(rows: Sequence[tuple[str, str, float, str]], baseline: str, candida
 
 
 def _place(seen: Sequence[object], one: object) -> int:
-    """Return the place of a key among those seen, each counted once, from 1."""
+    """Return the 1-based position of a key among the distinct keys so far."""
     distinct = list(dict.fromkeys(seen))
     return distinct.index(one) + 1 if one in distinct else len(distinct) + 1

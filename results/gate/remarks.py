@@ -15,7 +15,7 @@ TEST_IT = (
     "to test a change: run the changed version, repeat the requests with `ragmeter run --fresh`, or give the endpoint a "
     "`revision`; --allow-same decides anyway"
 )
-"""The remark on what to do if nothing was tested."""
+"""Remark with the remedy if nothing was tested."""
 
 
 def forgotten(store: Store, gate: Gate, name: str) -> list[str]:

@@ -16,14 +16,14 @@ from results.gate.verdicts import Gate, Verdict
 SIGNS = {"pass": "✅ pass", "regressed": "❌ regressed", "inconclusive": "❔ inconclusive", "not tested": "🚫 not tested"}
 DETECTABLE = "Minimum detectable loss: the smallest true loss that this many questions detect with 80 % power."
 _KINDS = {"regressed": "failure", "inconclusive": "error", "not tested": "error"}
-"""Element of a JUnit test case for each outcome but a pass."""
+"""JUnit element of each outcome except a pass."""
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, not even escaped."""
+"""Characters that XML 1.0 cannot contain, even escaped."""
 
 
 _DECIMALS = 9
-"""Decimals from which on two numbers are shown alike."""
+"""Number of decimals above which two numbers are no longer distinguished."""
 
 
 def points(value: float | None, *, signed: bool = False, bars: Sequence[float] = ()) -> str:
@@ -75,7 +75,7 @@ def remembered_text(verdict: Verdict) -> str:
 
 
 def _sentence(decided: Gate, verdict: Verdict) -> str:
-    """Return the decision on one metric with its numbers."""
+    """Describe the decision on one metric with its numbers."""
     if verdict.outcome == "not tested":
         return f"{verdict.metric}: nothing was tested"
     loss = f"loss of more than {margin_of(verdict)}pp"

@@ -94,9 +94,9 @@ def worth_showing(points: Sequence[Point]) -> bool:
 
 
 def _revision(run: RunRow, used: Sequence[Checkpoint]) -> str:
-    stated = run.description.get("revision")
-    if isinstance(stated, str) and stated:
-        return stated
+    revision = run.description.get("revision")
+    if isinstance(revision, str) and revision:
+        return revision
     if used:
         return ", ".join(f"{item.stage} {item.sha256[:8]}" for item in used)
     return f"execution {run.execution}" if token_of(run.run) else run.short

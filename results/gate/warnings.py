@@ -60,7 +60,7 @@ def _at(run: RunRow) -> str:
 
 
 def _equal_answers(store: Store, runs: Sequence[str]) -> int:
-    """Count the questions that both runs answered if all their texts and rankings are equal; else return 0."""
+    """Return the number of questions that both runs answered if all their texts and rankings are equal; else 0."""
     with store.database.reading() as connection:
         ((both, equal),) = connection.execute(
             """SELECT count(*), count(*) FILTER (WHERE a.answer = b.answer AND (a.failed IS NULL) = (b.failed IS NULL))

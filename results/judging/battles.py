@@ -194,7 +194,7 @@ def battle_boards(
     cards = judgments.judges(store)
     fought = judgments.matches(store, judge)
     results = []
-    for group in (part for alike in groups(runs, seeds_apart=True) for part in _by_repeat(alike)):
+    for group in (part for repeats in groups(runs, seeds_apart=True) for part in _by_repeat(repeats)):
         names = {run.run: run.method for run in group}
         for fromkey in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
             results.append(_board(store, group, names, fromkey, cards[fromkey], reference, ties, length))
@@ -299,11 +299,11 @@ def _board(
 
 
 Humans = Mapping[tuple[str, str, str], float]
-"""Share of the win that people give the first method, by question and both runs."""
+"""Share of the win that human labels give the first method, by question and both runs."""
 
 
 def _people(store: Store, criterion: str, names: Mapping[str, str]) -> Humans:
-    """Return the mean of human labels of pairs."""
+    """Return the mean human label of each pair."""
     values: dict[tuple[str, str, str], list[float]] = {}
     for label in labeling.labels(store, criterion):
         if label.other is not None and {label.one, label.other} <= names.keys():
@@ -326,7 +326,7 @@ def _with_people(
     clusters: Sequence[str] | None,
     position: Mapping[str, int],
 ) -> PredictionPowered | None:
-    """Return the share of wins of one pair as people see it; None if too few clusters are labeled."""
+    """Return the win share of one pair according to people; None if too few clusters are labeled."""
     mine = [(battle.question, verdict) for battle, verdict in zip(battles, verdicts, strict=True) if (battle.one, battle.other) == pair]
     queries_of = list(dict.fromkeys(question for question, _ in mine))
     codes = {question: number for number, question in enumerate(queries_of)}

@@ -194,7 +194,7 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
 
 
 def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence[str]) -> dict[str, dict[Item, float]]:
-    """Return, by measure, the value of every item that has one."""
+    """Return, by measure, the value of every item with one."""
     results: dict[str, dict[Item, float]] = {name: {} for name in names}
     for run in runs:
         for question, scores in judgments.scores(store, run, judge).items():
@@ -236,13 +236,13 @@ def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Seq
     human = np.array([float(np.mean(responses[item])) if item in responses else math.nan for item in mine])
     cluster_of = _clusters(store, [run])
     clusters = [cluster_of.get(question, question) for question, _, _ in mine]
-    if len({cluster for cluster, held in zip(clusters, ~np.isnan(human), strict=True) if held}) < 2:
+    if len({cluster for cluster, labeled in zip(clusters, ~np.isnan(human), strict=True) if labeled}) < 2:
         return None
     return prediction_powered_mean(list(mine.values()), human, clusters=clusters)
 
 
 def _clusters(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """Return the cluster of each question of these runs; of questions that each are one, nothing."""
+    """Return the cluster of each question of these runs; empty if every question is its own cluster."""
     results: dict[str, str] = {}
     by_data: dict[str, list[str]] = {}
     with store.database.reading() as connection:
@@ -313,7 +313,7 @@ def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int], c
 
 
 def _of_questions(battles: Sequence[Battle], cluster_of: Mapping[str, str]) -> list[str | None]:
-    """Return the cluster of each question, by the codes that `_codes` gives them."""
+    """Return the cluster of each question, by the codes of `_codes`."""
     return [cluster_of.get(question) for question in dict.fromkeys(battle.question for battle in battles)]
 
 
@@ -333,7 +333,7 @@ def _work(calls: Sequence[JudgeCall]) -> Work:
 
 
 def _kind(reason: str) -> str:
-    """Return a reason without the parts that differ between replies: quotations and numbers."""
+    """Return a reason without reply-specific quotations and numbers."""
     return re.sub(r"\d[\d.,]*", "…", re.split(r":?\s*[\"']", without_secrets(reason))[0])
 
 

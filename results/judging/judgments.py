@@ -25,7 +25,7 @@ from results.store.redaction import redacted, shareable, without_secrets
 from results.store.store import Store, insert, insert_scores, storable, summarize
 
 ONE, OTHER = "one", "other"
-"""Verdicts of a battle, next to `TIE` and `NONE`, once the order of presentation is undone."""
+"""Verdicts of a battle, besides `TIE` and `NONE`, in canonical order."""
 _CALL = ("part", "repetition", "call", "parse", "unscored", "model", "prompt_tokens", "completion_tokens", "seconds", "cost_usd")
 _BATTLE = ("question", "criterion", "part", "repetition", "verdict", "unscored")
 
@@ -159,14 +159,14 @@ def put_battles(
 
 
 def _unread(store: Store, about: str | Match, judge: Judge, questions: Sequence[str], *columns: Sequence[Any]) -> list[list[Any]]:
-    """Return the rows of questions about which no verdict was read yet."""
+    """Return the rows of questions without a verdict so far."""
     kept = judged(store, about, judge, retry_unscored=True)
     wanted = [position for position, question in enumerate(questions) if question not in kept]
     return [[column[position] for position in wanted] for column in (questions, *columns)]
 
 
 def _why(parsed: Parsed, criterion: str) -> str:
-    """Return why a call gave no verdict by a criterion; a reply may have given one by others."""
+    """Return why a call gave no verdict by a criterion; its reply may have given one by others."""
     partly = (parsed.value or {}).get("unscored") or {}
     return parsed.unscored or str(partly.get(criterion) or "no verdict by this criterion")
 
@@ -299,7 +299,7 @@ def _replace_calls(
     questions: Sequence[str],
     calls: Sequence[Sequence[JudgeCall]],
 ) -> None:
-    """Replace all calls about these questions by these, and list the questions in a table `fresh`."""
+    """Replace all calls about these questions, and list the questions in a table `fresh`."""
     connection.register("fresh", pa.table({"question": strings(list(questions))}))
     connection.execute(f"DELETE FROM {table} WHERE {_where(key)} AND {_FRESH}", [*key.values()])
     rows = [(question, call) for question, made in zip(questions, calls, strict=True) for call in made]
@@ -429,7 +429,7 @@ def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
 
 
 def _conversation(request: str, reply: str) -> Conversation | None:
-    """Return a kept call; None if its row is damaged."""
+    """Return a stored call; None if its row is damaged."""
     try:
         messages = tuple(
             (str(load.get("role", "")), without_secrets(str(load.get("content", "")))) for load in json.loads(request)["messages"]

@@ -35,13 +35,13 @@ from results.store.queries import RunRow
 from results.store.store import Store, insert, storable
 
 BOTH_COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages_1", "passages_2", "label_1", "label_2", "note")
-"""Columns if the answers of two runs to one question are in one row, each with a label of its own."""
+"""Columns of a table with the answers of two runs in one row, each with its label."""
 COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages", "label", "note")
 FIRST, SECOND = "1", "2"
-"""Labels of a pair item: which answer is better, as shown; next to `TIE` and `NONE`."""
+"""Labels of a pair item: the better answer, as displayed; besides `TIE` and `NONE`."""
 PAIR_LABELS = (FIRST, SECOND, TIE, NONE)
 _LONGEST = 1 << 30
-"""Characters of a cell."""
+"""Maximum characters of a cell."""
 CODES = {ONE: 0.0, OTHER: 1.0, TIE: 2.0, NONE: 3.0}
 """Numbers for labels of pairs."""
 
@@ -238,7 +238,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
 
 
 _Key = tuple[str, str, str | None, str, str | None]
-"""Question, runs, criterion, and the hash of the labeled text, if the item has one."""
+"""Question, runs, criterion, and the hash of the labeled text, if any."""
 
 
 def label_rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:

@@ -207,7 +207,7 @@ def win_rates(
 
 
 def _p_at_both_ends(states: NDArray[np.int8], clusters: Clusters) -> Floats:
-    """Return p-values of each pair that hold with unscored questions counted as lost, and as won, by the first method."""
+    """Return p-values of each pair that hold if the first method loses, and if it wins, all unscored questions."""
     ends = []
     for sign in (-1.0, 1.0):
         signs = _valued(states, _SIGNS | {Verdict.UNSCORED: sign})
@@ -304,13 +304,13 @@ def checked_verdicts(pair: ArrayLike, question: ArrayLike, order: ArrayLike, rep
 
 
 def _counts(states: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Return questions won, tied, lost, with none and unscored, shape (pairs, 5)."""
+    """Count questions won, tied, lost, with none and unscored, shape (pairs, 5)."""
     kinds = (Verdict.WIN, Verdict.TIE, Verdict.LOSS, Verdict.NONE, Verdict.UNSCORED)
     return np.stack([(states == kind).sum(axis=-1) for kind in kinds], axis=-1)
 
 
 def _decided(states: NDArray[np.int8], failure: float = math.nan) -> Floats:
-    """Return 1 for questions won, 0 for lost, NaN for undecided ones."""
+    """Code questions as 1 (won), 0 (lost) or NaN (undecided)."""
     return _valued(states, {Verdict.WIN: 1.0, Verdict.LOSS: 0.0, Verdict.UNSCORED: failure})
 
 
@@ -327,12 +327,12 @@ def _valued(states: NDArray[np.int8], values: dict[Verdict, float]) -> Floats:
 
 
 _SWAPPED = np.arange(len(Verdict) + 1, dtype=np.int8)
-"""Each state from the second method's side; the last place is that of absent questions, -1."""
+"""Each state from the second method's perspective; the last entry is for absent questions, -1."""
 _SWAPPED[[Verdict.WIN, Verdict.LOSS, -1]] = Verdict.LOSS, Verdict.WIN, _ABSENT
 
 
 def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:
-    """Return spread of the rates of states of shape (pairs, repetitions, questions)."""
+    """Compute the spread of the rates of states of shape (pairs, repetitions, questions)."""
     decided, with_ties = (_means(table) for table in (_decided(states), _with_ties(states, ties)))
     return [
         RepetitionSpread(int((states[row] != _ABSENT).any(axis=1).sum()), *_mean_sd(item), *_mean_sd(other))
@@ -341,7 +341,7 @@ def _spreads(states: NDArray[np.int8], ties: TieRule) -> list[RepetitionSpread]:
 
 
 def _means(table: Floats) -> Floats:
-    """Return means over the last axis without gaps; NaN if there is nothing."""
+    """Average over the last axis without missing values; NaN if there are none."""
     known = ~np.isnan(table)
     count = known.sum(axis=-1)
     return np.where(count > 0, np.where(known, table, 0.0).sum(axis=-1) / np.maximum(count, 1), math.nan)

@@ -19,10 +19,13 @@ import numpy as np
 from results.statistics.core import Floats
 
 _BETS = (0.98, 0.55, 0.3)
-"""Each gambler's largest possible loss by one cluster, as a part of the capital. Any bets are valid; large ones suit
-few clusters. With ten equal clusters, where no interval can be narrower than ±31 points of 100, these leave ±37."""
+"""Each gambler's maximum loss per cluster, as a fraction of the capital.
+
+Any bets are valid; large ones suit few clusters. With ten equal clusters, where no interval can be narrower than ±31 points of 100,
+these leave ±37.
+"""
 _STAKES = (0.4, 0.3, 0.3)
-"""Share of the capital that each gambler has at the beginning."""
+"""Initial share of the capital of each gambler."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, cluster_positions
 
 _BLOCK = 32
-"""Resamples drawn at a time: few enough to fit into the processor's cache."""
+"""Resamples drawn at a time, few enough for the processor's cache."""
 _KEPT = 2**23
-"""Cache of weights: a page computes column after column over the same questions. At most two
-bytes each, four sets of them."""
+"""Weights cached at a time, because a page computes many columns over the same questions. At most two bytes each, four sets of them."""
 _UNDEFINED = 0.01
-"""Share of resamples without a value above which it is reported."""
+"""Share of resamples without a value above which a report is made."""
 FEWEST = 30
-"""Minimum number of clusters: with fewer, the intervals undercover in simulations."""
+"""Minimum number of clusters; with fewer, intervals undercover in simulations."""
 
 
 def bootstrap_weights(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _EQUAL = 1e-9
-"""Strengths and sums of scores that differ by less than this are equal: the fit is not more exact."""
+"""Tolerance of equal strengths and sums of scores, the precision of the fit."""
 
 
 def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought: NDArray[np.bool_]) -> Floats:
@@ -187,8 +187,8 @@ class BradleyTerry:
         """
         a, b = self.strengths[item], self.strengths[other]
         value = a.logit.value - b.logit.value if a.component == b.component else math.nan
-        held = [_held(side.separated, side.separated_rounds, self.level) for side in (a, b)]
-        doubt = "; ".join(dict.fromkeys(reason for reason in held if reason))
+        reasons = [_bounded_by_prior(side.separated, side.separated_rounds, self.level) for side in (a, b)]
+        doubt = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
         gaps = self.draws[item] - self.draws[other]
         return estimate_of(value, gaps, self.support, 0, self.level, doubt)
 
@@ -294,7 +294,7 @@ def _labeled_clusters(labeled: NDArray[np.bool_], first: Codes, second: Codes, q
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Scored battles, gathered.
+    """Gathered scored battles.
 
     Attributes:
         cells: The compared methods.
@@ -325,7 +325,7 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Coefficients of the sample, and which methods are separated there, and in what share of resamples."""
+    """Coefficients of the sample; which methods are separated there, and in what share of resamples."""
 
     at: Floats
     separated: NDArray[np.bool_]
@@ -333,7 +333,7 @@ class _Fit:
 
 
 def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
-    """Return rows as arrays.
+    """Convert rows to arrays.
 
     Raises:
         ValueError: They are not valid arguments of `bradley_terry`.
@@ -356,7 +356,7 @@ def _checked(*columns: ArrayLike) -> tuple[Codes, Codes, Codes, Floats]:
 
 
 def _covariates(shown_first: ArrayLike | None, lengths: tuple[ArrayLike, ArrayLike] | None, battles: int) -> Floats:
-    """Shape (covariates, battles), from the first method's side."""
+    """Return covariates from the first method's perspective, shape (covariates, battles)."""
     rows = []
     if shown_first is not None:
         rows.append(np.where(np.asarray(shown_first, bool), 1.0, -1.0))
@@ -412,7 +412,7 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
 
 
 def _fits(sample: _Sample, prior: float, how: Resampling) -> tuple[_Fit, Floats]:
-    """Return the sample's coefficients, and those of its resamples, shape (coefficients, resamples)."""
+    """Return the coefficients of the sample and of its resamples, shape (coefficients, resamples)."""
     cells, clusters = sample.cells, len(sample.sizes)
     whole = sample.drawn(np.ones((1, clusters)))
     at = fit(cells, *whole, prior, np.zeros((cells.methods + len(cells.covariates), 1)))
@@ -449,7 +449,7 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
     for code in range(len(draws)):
         fought = int(sample.battles[code])
         apart, share = bool(result.separated[code]), float(result.rounds[code])
-        doubt = "; ".join(reason for reason in (several, _held(apart, share, level)) if reason)
+        doubt = "; ".join(reason for reason in (several, _bounded_by_prior(apart, share, level)) if reason)
         logit = estimate_of(
             float(result.at[code]) if fought else math.nan, draws[code], support, 0, level, doubt if fought else "no battle"
         )
@@ -458,8 +458,8 @@ def _strengths(sample: _Sample, result: _Fit, draws: Floats, bands: list[Band], 
     return strengths
 
 
-def _held(separated: bool, share: float, level: float) -> str:
-    """Return why the prior rather than the battles sets a bound; empty if it does not."""
+def _bounded_by_prior(separated: bool, share: float, level: float) -> str:
+    """Return why the prior, and not the battles, bounds a strength; empty if the battles do."""
     if separated:
         return "won or lost every battle against the rest: its distance is set by the prior"
     if share > (1 - level) / 2:
@@ -468,7 +468,7 @@ def _held(separated: bool, share: float, level: float) -> str:
 
 
 def _one_sided(x: Floats, won: Floats) -> str:
-    """Return why the prior sets the size of an effect; empty if some battle contradicts it."""
+    """Return why the prior determines the size of an effect; empty if some battle contradicts the effect."""
     pull = x * (won - 0.5)
     some = ~np.isnan(won) & (x != 0)
     if not some.any():

@@ -399,7 +399,7 @@ def _corrected(result: Tested, row: int, candidate: Side, reference: Side, clust
 
 
 def _judge_error(side: Side) -> Floats:
-    """Return each question's labels minus its scores, over the draws with labels; NaN if none has any."""
+    """Return each question's labels minus its scores, over the repeats with labels; NaN if none has any."""
     assert side.labels is not None
     error = side.labels - side.scores
     known = ~np.isnan(error)

@@ -222,14 +222,14 @@ def decide_all(
 
 
 def _why(tested: Differences) -> str:
-    """Return why nothing could be decided, if there are too few clusters or the scores are unbounded."""
+    """Return why nothing could be decided: too few clusters or unbounded scores."""
     clusters = int(tested.clusters[0])
     few = f"{clusters} {'cluster' if clusters == 1 else 'clusters'}, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS else ""
     return str(tested.insufficient_data()[0]) or few
 
 
 def _needed(decision: GateDecision, tested: Differences, bar: float, level: float, upper: float, power: float) -> int | None:
-    """Return how many clusters decide if the true difference is the observed one, for the nearest bar that it does not touch."""
+    """Return the number of clusters that would decide if the true difference is the observed one, for the nearest bar away from it."""
     one = tested.plain if isinstance(tested, AtBothEnds) else tested
     value, clusters = decision.difference.value, int(one.clusters[0])
     if decision.outcome != "inconclusive" or math.isnan(value) or clusters < 2:

@@ -45,9 +45,9 @@ def raw_agreement(ratings: ArrayLike, *, clusters: Clusters = None, level: float
         clusters, level: As in `estimates`, for items instead of questions.
     """
     table = _table(ratings)
-    held = (~np.isnan(table)).sum(axis=0)
+    rated = (~np.isnan(table)).sum(axis=0)
     equal = sum((counts * (counts - 1) for counts in _counts(table, _categories(table)).T), np.zeros(table.shape[1]))
-    share = np.where(held > 1, equal / np.maximum(held * (held - 1), 1), math.nan)
+    share = np.where(rated > 1, equal / np.maximum(rated * (rated - 1), 1), math.nan)
     return estimate(share, clusters=clusters, level=level)
 
 
@@ -155,7 +155,7 @@ def fleiss_kappa(
 def _with_interval(
     statistic: Callable[[Floats], Floats], table: Floats, kept: NDArray[np.bool_], clusters: Clusters, how: Resampling
 ) -> Estimate:
-    """Return a statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
+    """Compute a statistic, (draws, columns) to (draws,), of the column sums of a table of items, with its interval."""
     sums, support = cluster_table(table, clusters, kept)
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
     draws = [statistic(block) for block in resampled_sums(sums, how)]
@@ -189,7 +189,7 @@ def _corrected(observed: Floats, expected: Floats) -> Floats:
 
 
 def _coincidences(counts: Floats) -> Floats:
-    """Return each item's part in the coincidence matrix, shape (items, categories²): pairs / (ratings - 1)."""
+    """Return each item's contribution to the coincidence matrix, shape (items, categories²): pairs / (ratings - 1)."""
     items, size = counts.shape
     pairs = counts[:, :, None] * counts[:, None, :]
     pairs[:, np.arange(size), np.arange(size)] -= counts
@@ -273,15 +273,15 @@ def repetition_variance(
         raise ValueError(f"rows must be of the same verdicts, got {items.shape}, {codes.shape} and {value.shape}")
     size = int(items.max(initial=-1)) + 1
     scored = ~np.isnan(codes)
-    held = np.bincount(items[scored], minlength=size)
+    counts = np.bincount(items[scored], minlength=size)
     kinds, equal = np.unique(np.stack([items[scored], codes[scored]]), axis=1, return_counts=True)
-    pairs = held * (held - 1) / 2
+    pairs = counts * (counts - 1) / 2
     same = np.bincount(kinds[0].astype(np.int64), weights=equal * (equal - 1) / 2, minlength=size)
-    differing = np.where(held > 1, 1 - same / np.maximum(pairs, 1), math.nan)
+    differing = np.where(counts > 1, 1 - same / np.maximum(pairs, 1), math.nan)
     labels = None if clusters is None else list(clusters)[:size]
     results = [estimate(column, clusters=labels, level=level) for column in (differing, _variances(items, value, size))]
     seen = np.bincount(items, minlength=size) > 0
-    return RepetitionVariance(results[0], results[1], int(pairs.sum()), int((seen & (held < 2)).sum()))
+    return RepetitionVariance(results[0], results[1], int(pairs.sum()), int((seen & (counts < 2)).sum()))
 
 
 def battle_repetition_variance(
@@ -420,7 +420,7 @@ def _labels(questions: Codes, clusters: Clusters) -> Sequence[str]:
 
 
 def _variances(item: Codes, value: Floats, size: int) -> Floats:
-    """Return variance within each item with at least two values, shape (items,); NaN for the others."""
+    """Return the variance within each item with at least two values, shape (items,); NaN for the others."""
     known = ~np.isnan(value)
     item, value = item[known], value[known]
     count = np.bincount(item, minlength=size)

@@ -21,7 +21,7 @@ from results.statistics.tested import POWER, Seeds, Tested
 
 REPEATS = (1, 3, 10)
 SEEDS = (3, 5, 10)
-"""Numbers of training seeds that are planned for, besides the pilot's own number."""
+"""Numbers of training seeds in plans, besides the pilot's own number."""
 MOST_SEEDS = 100
 """Largest number of trainings to search."""
 
@@ -95,13 +95,13 @@ def answer_variance(side: Side) -> float:
 
 
 def _repeats(side: Side) -> int:
-    """Return how often a side answered each question in each training; the minimum if trainings differ."""
+    """Return the number of repeats per question of a side; the minimum if trainings differ."""
     names = side.trainings or ("",) * len(side.scores)
     return min(names.count(name) for name in set(names))
 
 
 def _ratio(pilot: Tested, sides: tuple[Side, Side], repeats: int) -> float:
-    """Return the variance from questions with other repeats, relative to the pilot's."""
+    """Return the variance from questions with another number of repeats, relative to the pilot's."""
     before = after = 0.0
     for side in sides:
         if (count := _repeats(side)) > 1:
@@ -112,7 +112,7 @@ def _ratio(pilot: Tested, sides: tuple[Side, Side], repeats: int) -> float:
 
 
 def _spread(pilot: Seeds, sides: tuple[Side, Side], seeds: int) -> Seeds:
-    """Return the trainings' part of the variance with other numbers of them, of the sides that have several."""
+    """Return the variance due to training with other numbers of trainings, for sides with several."""
     factor = np.array([side.seeds / seeds if side.seeds > 1 else 1.0 for side in sides])[:, None]
     several = np.array([side.seeds > 1 for side in sides])[:, None]
     # The part that the questions already contain is subtracted, rather too little of it than too much.

@@ -30,7 +30,7 @@ from results.statistics.tested import POWER, Mask, Seeds, Tested
 
 _STEPS = 30
 _SMALLEST = -18.0
-"""Natural logarithm of the smallest p-value that is computed where half intervals add up; smaller ones are replaced by it."""
+"""Natural logarithm of the smallest p-value for adding half intervals; smaller ones are replaced by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,9 @@ def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
 
 
 def _uneven(tested: Differences) -> Mask:
-    """Return in which rows some clusters weigh much more than others, so that separate strata are more informative.
+    """Return the rows in which some clusters weigh much more than others, so that separate strata are more informative.
 
-    It depends on how many questions the clusters have, never on the scores.
+    It depends on the number of questions per cluster, never on scores.
     """
     whole = tested.plain if isinstance(tested, AtBothEnds) else tested
     return np.asarray((whole.sums.effective < whole.clusters / 2) & (whole.seeds.total == 0))
@@ -204,7 +204,7 @@ def _apart(strata: Sequence[Stratum]) -> Added:
 
 
 def _ends(tested: Differences | None, added: Added, uneven: Mask, levels: Floats) -> tuple[Floats, Floats]:
-    """Return the interval of each row at its level: of all clusters together, or combined from the strata."""
+    """Return the interval of each row at its level: over all clusters, or combined from the strata."""
     if tested is None or not uneven.any():
         return (added if tested is None else tested).interval(levels)
     (low, high), (bottom, top) = tested.interval(levels), added.interval(levels)
@@ -212,7 +212,7 @@ def _ends(tested: Differences | None, added: Added, uneven: Mask, levels: Floats
 
 
 def _together(strata: Sequence[Stratum], metric: Range) -> Differences:
-    """Return the tests of the clusters of all strata; if values are open, at both ends."""
+    """Test the clusters of all strata together; if values are missing, at both ends."""
     plain = _joint(strata, metric)
     if not any(side.open is not None and side.open.any() for part in strata for side in (*part.candidates, *part.references)):
         return plain
@@ -228,7 +228,7 @@ def _filled(part: Stratum, ours: float, theirs: float) -> Stratum:
 
 
 def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
-    """Return the tests of all rows without open values."""
+    """Test all rows without missing values."""
     labels = [label for part in strata for label in part.labels]
     names, codes = np.unique(labels, return_inverse=True)
     kin = np.array([int(str(name).replace("=", "#").partition("#")[0]) for name in names])
@@ -267,10 +267,9 @@ def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
 
 
 def _trainings(sides: Sequence[Side], weight: Floats, kept: Mask, labels: Sequence[str]) -> Trainings:
-    """Return the variance that the trainings of one side add to the mean over all strata.
+    """Return the variance of the mean over all strata due to the trainings of one side.
 
-    If all strata have equally many, they are the same ones in the same order; else their errors are treated as fully
-    correlated.
+    With equal numbers in all strata, trainings are matched by their order; else their errors are treated as fully correlated.
     """
     if all(side.seeds < 2 for side in sides):
         return Trainings()

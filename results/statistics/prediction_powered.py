@@ -18,7 +18,7 @@ from results.statistics.core import LEVEL, Clusters, Estimate, Floats, cluster_p
 ENOUGH_LABELS = 30
 """Minimum number of labeled items (or documents): with fewer, intervals undercover in simulations."""
 _NOT_RANDOM = 0.001
-"""p-value of "judged alike" below which the labeled items are not treated as a random subset."""
+"""p-value of equal judge scores for labeled and other items below which the labeled ones do not count as a random subset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class _Pulls:
 
 
 def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], clusters: int) -> _Pulls:
-    """Return the linearized estimate, cluster by cluster; places have the cluster of each item."""
+    """Linearize the estimate cluster by cluster; `places` has the cluster of each item."""
     label, judge = np.zeros((2, len(f)))
     label[known] = (y[known] - y[known].mean()) / known.sum()
     judge[known] = (f[known] - f[known].mean()) / known.sum()

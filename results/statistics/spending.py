@@ -12,9 +12,9 @@ from results.statistics.core import LEVEL
 ALPHA = (1 - LEVEL) / 2
 """Probability of a false claim over all decisions together."""
 FIRST = 0.8
-"""Share of the whole that the first attempt of a candidate spends; all retries share the rest."""
+"""Share of the total that the first attempt of a candidate spends; all retries share the rest."""
 BLOCK = 20
-"""Decisions about one anchor that spend equal parts; each later block is twice as long and spends half as much."""
+"""Number of decisions about one anchor that spend equal parts; each later block is twice as long and spends half as much."""
 
 
 def of_attempt(attempt: int, alpha: float = ALPHA) -> float:

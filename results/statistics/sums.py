@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from results.statistics.core import Clusters, Floats, cluster_positions
 
 EQUAL = 1e-12
-"""Sums nearer than this are equal: they are in exact arithmetic, whatever the order of adding was."""
+"""Maximum difference of sums that are equal in exact arithmetic; rounding depends on the order of addition."""
 Whole = NDArray[np.int64]
 _BLOCK = 64
-"""Rows of differences at a time, so that they stay in the processor's cache."""
+"""Rows of differences at a time, so that they fit into the processor's cache."""
 
 
 @dataclass(frozen=True)

@@ -33,15 +33,15 @@ from results.statistics.sums import EQUAL, Sums
 
 FEWEST_CLUSTERS = 10
 FEWEST_EFFECTIVE = 8.0
-"""Equally large clusters that would say as much; what counts if a few clusters hold most questions."""
+"""Minimum effective number of equally large clusters, which applies if a few clusters have most questions."""
 MOST_SKEW = 0.3
-"""Skewness over the root of the clusters beyond which Student's t is not trusted for scores without bounds."""
+"""Skewness, relative to the square root of the clusters, above which Student's t is not trusted for unbounded scores."""
 MOST_BENT = 1.5
 """Maximum factor by which Hall's correction widens one side; without it, strong skewness would give an infinite interval."""
 APART = 1e-9
-"""Minimum distance between 0 and the near end of the interval of a rejecting test; visible at the precision of tables."""
+"""Minimum distance of the interval from 0 if the test rejects; visible at the precision of tables."""
 MANY = 20
-"""Clusters on the losing side from which on their share is known well enough."""
+"""Number of clusters against the claim from which on their share is known well enough."""
 Mask = NDArray[np.bool_]
 
 
@@ -204,7 +204,7 @@ class Tested:
 
     @cached_property
     def _signs_decide(self) -> Mask:
-        """Return whether the sign test is exact: every question is a cluster, and all that differ do so by the whole range."""
+        """Return whether the sign test is exact: every question is a cluster, and all differences span the whole range."""
         sums = self.sums
         whole = (sums.squares >= sums.largest * sums.sizes * (1 - 1e-9)) & (sums.largest >= self.high * (1 - 1e-9))
         plain = (sums.n == sums.clusters) & (sums.changed > 0) & (self.seeds.total == 0) & ~self.labeled & ~self._few
@@ -212,7 +212,7 @@ class Tested:
 
     @cached_property
     def _shares(self) -> Mask:
-        """Return whether all scores are 0 or 1, of questions that each are a cluster: their mean has an exact interval."""
+        """Return whether all scores are 0 or 1 and every question is its own cluster, so that the mean has an exact interval."""
         sums = self.sums
         plain = (sums.n == sums.clusters) & (sums.worse == 0) & (sums.largest <= 1) & (self.seeds.total == 0) & (sums.n > 0)
         return np.asarray(~np.bool_(self.paired) & plain & (np.abs(sums.squares - sums.total) <= EQUAL * np.maximum(sums.n, 1)))
@@ -275,11 +275,11 @@ class Tested:
 
     @property
     def _most_bent(self) -> Floats:
-        """Return the limit of Hall's correction, for bounded metrics: these are guarded against what was not seen all the same."""
+        """Return the limit of Hall's correction for bounded metrics, which are also tested against unseen clusters."""
         return np.where(self.bounded, MOST_BENT, np.inf)
 
     def _half(self, tail: Floats, *, above: bool) -> Floats:
-        """Return how far the lower end (or the upper) lies from the mean, each beyond the truth with the probability `tail`."""
+        """Return the distance of the lower (or upper) end from the mean, each exceeding the truth with the probability `tail`."""
         out = _quantile(self.freedom, 1 - tail)
         side = 1.0 if above else -1.0
         with np.errstate(invalid="ignore", over="ignore"):
@@ -315,7 +315,7 @@ class Tested:
         return np.asarray(self.bounded & ~self.labeled & (self.n > 0))
 
     def _against(self, *, above: bool) -> tuple[Floats, Floats, Floats]:
-        """Return how many clusters speak against a claim, the sum of those that speak for it, and how much one against it weighs."""
+        """Return the number of clusters against a claim, the sum of those in favor, and the weight of one against it."""
         sums = self.sums
         side = 1.0 if above else -1.0
         count = sums.worse if above else sums.better
@@ -339,7 +339,7 @@ class Tested:
         return self.shown(low), self.shown(high)
 
     def _ends(self, alpha: Floats) -> tuple[Floats, Floats]:
-        """Return the interval before it is cut at the metric's bounds, of logs if the difference is one of logs."""
+        """Return the interval before clipping at the metric's bounds, in logs if the difference is one of logs."""
         low, high = self.middle - self._half(alpha / 2, above=True), self.middle + self._half(alpha / 2, above=False)
         low, high = np.minimum(low, self._hidden_end(alpha, above=True)), np.maximum(high, self._hidden_end(alpha, above=False))
         if self._shares.any():
@@ -372,7 +372,7 @@ class Tested:
         return np.where(self._guarded, end, side * np.inf)
 
     def _agreeing(self, low: Floats, high: Floats, alpha: Floats) -> tuple[Floats, Floats]:
-        """Let the interval hold 0 exactly if the test at 0, which signs may decide, does not reject."""
+        """Include 0 in the interval exactly if the test at 0, which signs may decide, does not reject."""
         holds = ~(self._p <= alpha)
         low, high = np.where(holds, np.minimum(low, 0.0), low), np.where(holds, np.maximum(high, 0.0), high)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -472,7 +472,7 @@ def _bent(h: Floats, skew: Floats) -> Floats:
 
 
 def _quantile(freedom: Floats, level: Floats) -> Floats:
-    """Return Student's quantile; costly, so once for each pair of degrees of freedom and level."""
+    """Return Student's quantile, cached because it is expensive."""
     pairs = np.stack(np.broadcast_arrays(freedom, level)).reshape(2, -1)
     distinct, positions = np.unique(pairs, axis=1, return_inverse=True)
     return np.asarray(scipy.special.stdtrit(*distinct)[positions.ravel()].reshape(np.shape(freedom)))

@@ -39,7 +39,7 @@ def with_present(items: str = "annotations", questions: str = "questions", predi
 
 
 VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
-"""Word labels of single answers, with their values; any number from 0 to 1 is a label too."""
+"""Values of the word labels of single answers; numbers from 0 to 1 are labels, too."""
 
 
 def worth(label: str) -> float:

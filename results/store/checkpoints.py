@@ -31,7 +31,7 @@ from results.store.store import FINISHED, Store
 from results.store.variants import covers_run
 
 PREFIX = 4
-"""Fewest hex digits that may stand for a hash."""
+"""Minimum hex digits of an abbreviated hash."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEYS = ("method", "version", "stage", "config", "parents", "data", "sha256")
@@ -167,7 +167,7 @@ def verify(folder: Path | str) -> Checkpoint:
 
 
 def _parsed(card: Any, path: Path) -> Checkpoint:
-    """Return a card's content as a checkpoint, validated."""
+    """Validate a card's content as a checkpoint."""
     if not isinstance(card, dict):
         raise UserError("this checkpoint card is not a JSON object", code="checkpoint-card-not-object", where=str(path))
     for key in _KEYS:
@@ -501,7 +501,7 @@ def _benchmark(run: RunRow) -> tuple[str, str, int]:
 
 
 def _names(store: Store, text: str) -> list[str]:
-    """Return suggestions for a name: similar hashes if the text resembles one, else names of checkpoints."""
+    """Suggest similar hashes if the text resembles one, else names of checkpoints."""
     runs, trained = queries.runs(store), checkpoints(store)
     hashes = [*(run.run for run in runs), *(item.sha256 for item in trained)]
     if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
@@ -523,17 +523,17 @@ def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint])
 Cards = Mapping[str, Mapping[str, Any]]
 """Cards of methods and their parts, by id."""
 Checkpoints = Mapping[str, Checkpoint]
-"""Registered ones, by their hash."""
+"""Registered checkpoints by hash."""
 _NAMED = ("data", "graph")
-"""Options of trainings that name the training data; the options of the loaders are in `data_options` and so on."""
+"""Options of trainings that name the training data; the loaders' options are in `data_options` and so on."""
 _LIST_OF_STAGE = {"supervised": "joint"}
-"""Stages that read another stage's list of references; all others read the list that is called as they are."""
+"""Stages that use the data list of another stage; all others use the list of their own name."""
 
 
 def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
     """Return all registered checkpoints by their hash."""
-    held = records(store)
-    return {checkpoint.sha256: replace(checkpoint, read=held.get(checkpoint.sha256)) for checkpoint in checkpoints(store)}
+    registered = records(store)
+    return {checkpoint.sha256: replace(checkpoint, read=registered.get(checkpoint.sha256)) for checkpoint in checkpoints(store)}
 
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -603,11 +603,11 @@ def touched_by(run: RunRow, known: Checkpoints) -> Touched:
 
 
 _BY_FOLD = ("ark_folds",)
-"""Methods that ask the K-th of their N checkpoints the questions of fold K only (`benchmarks.datasets.fold_of`)."""
+"""Methods that assign the questions of fold K to the K-th of their N checkpoints (`benchmarks.datasets.fold_of`)."""
 
 
 def _folds(run: RunRow) -> dict[str, Fold]:
-    """Return the fold of the questions that a checkpoint is asked, by its hash; checkpoints that are not there are asked all."""
+    """Return the fold of each checkpoint's questions, by hash; unknown checkpoints have all questions."""
     folded, others = ([part for part in parts(run.description) if (part["id"] in _BY_FOLD) is by_fold] for by_fold in (True, False))
     results: dict[str, Fold] = {}
     for part in folded:
@@ -681,7 +681,7 @@ def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
-    """Return a stage's own list; all lists of a training with other option names."""
+    """Return a stage's list; for a training with other option names, all its lists."""
     own = lists.get(_LIST_OF_STAGE.get(stage, stage))
     every = (item for item in lists.values() if isinstance(item, list | tuple))
     return list(own) if isinstance(own, list | tuple) else [text for item in every for text in item]
@@ -701,7 +701,7 @@ def _own(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _named(text: Any, options: Mapping[str, Any]) -> str | None:
-    """Return a reference as a benchmark's name; None if it is not one."""
+    """Normalize a reference to a benchmark's name; None if it is not one."""
     try:
         reference = DataReference.parse(text) if isinstance(text, str) else None
     except UserError:
@@ -726,12 +726,12 @@ def trained_here(run: RunRow, known: Checkpoints) -> bool:
 
 
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
-    """Return the registered checkpoints of a run's parts, and those that they started from."""
+    """Return the registered checkpoints of a run's parts, and their ancestors."""
     return _ancestors(_named_hashes(run, known), known)
 
 
 def _ancestors(hashes: Sequence[str], known: Checkpoints) -> list[Checkpoint]:
-    """Return registered checkpoints, and those that they started from, each once."""
+    """Return registered checkpoints with their ancestors, each once."""
     results: dict[str, Checkpoint] = {}
     left = list(hashes)
     while left:
@@ -743,7 +743,7 @@ def _ancestors(hashes: Sequence[str], known: Checkpoints) -> list[Checkpoint]:
 
 
 def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
-    """Return hashes of checkpoints in a run's provenance, and of registered ones among its weights."""
+    """Return the hashes of checkpoints in a run's provenance, and of registered ones among its weights."""
     named = run.provenance.get("checkpoints")
     result = [str(sha) for sha in named] if isinstance(named, list | tuple) else []
     if known:
@@ -752,7 +752,7 @@ def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
 
 
 def _described(part: Mapping[str, Any], cards: Cards, known: Checkpoints) -> bool:
-    """Return whether a part was not trained, or its training data are known."""
+    """Return whether a part is untrained or its training data are known."""
     if cards.get(part["id"], {}).get("training_data"):
         return True
     if not part.get("weights") and not _names_a_model(part.get("config")):

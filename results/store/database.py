@@ -33,19 +33,17 @@ from results.store.mounts import refuse_network
 
 FILE, WANTED = "store.duckdb", "store.wanted"
 SCHEMA = 10
-"""The version of `schema.sql`."""
+"""Version of `schema.sql`."""
 PATIENCE_S = 60.0
 """Seconds that a connection waits for the file before it raises an error."""
 IDLE_S = 0.5
-"""Seconds without use after which the file is closed; less than the second between two writes of a run, for processes that
-cannot signal.
-"""
+"""Idle seconds after which the file is closed; less than the second between two writes of a run, for processes that cannot signal."""
 LOOK_S = 0.02
-"""Seconds between two checks whether another process is waiting, while the file is idle."""
+"""Seconds between two checks for waiting processes while the file is idle."""
 TENURE_S = 0.1
-"""Minimum seconds that a busy process keeps the file while others wait; a handover costs more than a write."""
+"""Minimum seconds that a busy process keeps the file while others wait, because a handover costs more than a write."""
 _FAREWELL_S = 5.0
-"""Longest wait at the end of the process for the threads that close."""
+"""Maximum wait at the end of the process for closing threads."""
 
 
 class DiskFull(Broke):
@@ -241,17 +239,17 @@ class _Shared:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the file is open now."""
+        """Return whether the file is open."""
         return self._held is not None
 
     @property
     def known(self) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
-        """Return the rows by query and values that this thread has read in its outermost block, which sees one state."""
+        """Return the rows, by query and values, that this thread has read in its outermost block, which sees one state."""
         return self._mine.known
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Provide a cursor of this thread, in a transaction."""
+        """Provide a cursor of this thread in a transaction."""
         outer: duckdb.DuckDBPyConnection | None = getattr(self._mine, "reading", None)
         if outer is not None:
             yield outer
@@ -266,7 +264,7 @@ class _Shared:
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Provide a cursor in a transaction that is committed at the end; of one thread at a time."""
+        """Provide a cursor in a transaction that is committed at the end; for one thread at a time."""
         if getattr(self._mine, "reading", None) is not None or getattr(self._mine, "writes", False):
             raise RuntimeError("a thread cannot begin to write to a store while it reads it or writes to it")
         with self._one_writer, self.cursor(read_only=False) as own:
@@ -287,7 +285,7 @@ class _Shared:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """While the file is closed, and neither threads nor processes can open it to write."""
+        """Close the file for a block, and keep all threads and processes from opening it for writing."""
         with self._one_writer, self._turn:
             self._turn.wait_for(lambda: not self._users)
             self._close()
@@ -303,13 +301,13 @@ class _Shared:
                     self._release()
 
     def close(self) -> None:
-        """Close the file unless it is used."""
+        """Close the file unless it is in use."""
         with self._turn:
             if not self._users:
                 self._close()
 
     def end(self) -> None:
-        """Close at exit: Python would abort a thread inside DuckDB."""
+        """Close at exit, because Python would abort a thread inside DuckDB."""
         self._ending.set()
         watcher = self._watcher
         if watcher is not None and watcher is not threading.current_thread():
@@ -378,7 +376,7 @@ class _Shared:
 
     @contextmanager
     def _queue(self, waiting: _Waiting) -> Iterator[None]:
-        """Wait for this process's turn; a process that uses the file without pause cannot pass those that wait here."""
+        """Wait for this process's turn; a process that uses the file continuously cannot overtake waiting ones."""
         lock = FileLock(str(self.path.with_name("store.queue")), poll_interval=0.01)
         try:
             lock.acquire(timeout=holder.TELL_S)
@@ -457,10 +455,10 @@ class _Shared:
         return True
 
     def _close(self, *, keep_lock: bool = False) -> None:
-        held, self._held = self._held, None
-        if held is not None:
+        connection, self._held = self._held, None
+        if connection is not None:
             try:
-                held.close()
+                connection.close()
             finally:
                 if not self._read_only and not keep_lock:
                     self._release()
@@ -488,18 +486,18 @@ class _Shared:
             return os.stat(self._wanted).st_mtime_ns
         return None
 
-    def _watch(self, held: duckdb.DuckDBPyConnection) -> None:
-        """Close the file in time, from a thread of its own."""
-        while not self._ending.wait(LOOK_S) and self._held is held:
+    def _watch(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Close the file in time, from a separate thread."""
+        while not self._ending.wait(LOOK_S) and self._held is connection:
             unused = time.monotonic() - self._left
             if not self._users and (unused > IDLE_S or self._due() or (unused > LOOK_S and self._last_request() != self._request)):
                 with self._turn:
-                    if self._held is held and not self._users:
+                    if self._held is connection and not self._users:
                         self._close()
                         self._turn.notify_all()
 
     def before_fork(self) -> None:
-        """Close the file before a fork: threads and locks of a database do not survive it."""
+        """Close the file before a fork, which threads and locks of a database do not survive."""
         self._turn.acquire()
         if not self._users:
             self._close()
@@ -515,7 +513,7 @@ class _Shared:
 
 
 class _Waiting:
-    """A wait for the store that starts now; it is explained once, on standard error.
+    """A wait for the store; its reason is printed once, on standard error.
 
     Args:
         folder: The store folder.
@@ -528,16 +526,16 @@ class _Waiting:
 
     @property
     def seconds(self) -> float:
-        """Return seconds until now."""
+        """Return the seconds so far."""
         return time.monotonic() - self._since
 
     @property
     def left(self) -> float:
-        """Return seconds until it times out."""
+        """Return the remaining seconds."""
         return max(0.0, PATIENCE_S - self.seconds)
 
     def tell(self, error: Exception | None) -> None:
-        """Name the process that is waited for."""
+        """Name the process that holds the store."""
         if not self._explained_once:
             self._explained_once = True
             sys.stderr.write(

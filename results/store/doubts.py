@@ -37,7 +37,7 @@ def uncommitted(environment: Mapping[str, Any]) -> list[str]:
 
 
 NOT_RESCORED = "imported, not rescored"
-"""Marks a run whose scores came from another store and could not be computed here."""
+"""Marks a run whose scores came from another store and could not be recomputed here."""
 
 
 def not_rescored(run: RunRow, metrics: Sequence[str] | None = None) -> str:

@@ -11,7 +11,7 @@ from results.store.queries import RunRow
 from results.store.store import Store
 
 ReportedVersions = Mapping[str, Sequence[str]]
-"""Versions that served each requested model, as unique texts."""
+"""Versions that served each requested model, as distinct texts."""
 
 
 def reported_versions(store: Store, run: str) -> ReportedVersions:

@@ -18,13 +18,13 @@ from results.store.redaction import without_secrets
 from results.store.store import Store
 
 MAX_RATE = 0.05
-"""Share of failed questions above which a run is incomplete, unless an experiment states another."""
+"""Share of failed questions above which a run is incomplete, unless an experiment sets another."""
 FROM_QUESTIONS = 20
-"""Minimum number of questions for this rule; a run of fewer questions is incomplete only without any answer."""
+"""Minimum number of questions for this rule; a smaller run is incomplete only without any answer."""
 IN_A_ROW = 20
-"""Number of consecutive failures with the same cause that ends a task: no further call is sent."""
+"""Number of consecutive failures with the same cause after which a task ends without further calls."""
 _SHOWN = 3
-"""Number of most frequent reasons to list."""
+"""Number of listed failure reasons."""
 
 OTHER = "other"
 _KINDS: Mapping[str, tuple[str, str]] = {
@@ -62,7 +62,7 @@ def cause_of(reason: str) -> tuple[str, str]:
 
 
 OF_ITS_PROMPT = frozenset({"truncation", "refusal", "memory"})
-"""Kinds of failures that questions over one document share, since they send the same text."""
+"""Kinds of failures that questions over one document share, because they send the same text."""
 
 
 class Streak:

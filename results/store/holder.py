@@ -60,7 +60,7 @@ def named(folder: Path, error: Exception | None = None) -> str:
 
 
 def _record(folder: Path) -> tuple[int, str, str, str] | None:
-    """Return process id, command, time and ` on HOST` (if it is another one) of the holder; None if none is recorded."""
+    """Return process id, command, time and ` on HOST` (if it is another one) of the recorded holder, or None."""
     try:
         value = json.loads((folder / FILE).read_text(encoding="utf-8"))
         pid, command, host = int(value["pid"]), str(value["command"]), str(value.get("host", ""))
@@ -77,7 +77,7 @@ def _record(folder: Path) -> tuple[int, str, str, str] | None:
 
 
 def _locking(folder: Path) -> int | None:
-    """Return the process that has locked the store or is the first to wait for it, if the system provides it (Linux)."""
+    """Return the process that has locked the store or waits first for it, if the system provides it (Linux)."""
     with suppress(OSError, ValueError, IndexError):
         files = {os.stat(folder / name).st_ino for name in ("store.lock", "store.queue") if (folder / name).exists()}
         for line in Path("/proc/locks").read_text().splitlines():
@@ -104,7 +104,7 @@ def _running_since(pid: int) -> str:
 
 
 def _began(pid: int) -> datetime | None:
-    """Return when a process started, if the system provides it (Linux)."""
+    """Return the start time of a process, if the system provides it (Linux)."""
     with suppress(OSError, ValueError, IndexError):
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         booted = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
@@ -113,7 +113,7 @@ def _began(pid: int) -> datetime | None:
 
 
 def _short(words: list[str]) -> str:
-    """Return a command line without folders of its program and script, keys and control characters."""
+    """Shorten a command line: no folders of program and script, no keys, no control characters."""
     shown = [Path(word).name if number < 2 else word for number, word in enumerate(filter(None, words))]
     return _printable(without_secrets(" ".join(shown)))
 

@@ -11,13 +11,13 @@ from benchmarks.core.errors import UserError
 
 MOUNTS = Path("/proc/self/mountinfo")
 ALLOW = "RAGMETER_NETWORK_STORE"
-"""Environment variable: `allow` uses a store on a network file system at the user's own risk."""
+"""Environment variable; `allow` permits a store on a network file system at the user's own risk."""
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "glusterfs", "pvfs2", "orangefs"}
 NETWORK |= {"panfs", "wekafs", "afs", "9p", "davfs"}
 NETWORK |= {
     f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "s3fs", "gcsfuse", "rclone", "juicefs", "goofys", "blobfuse")
 }
-"""Types of file systems as /proc/self/mountinfo names them."""
+"""Network file system types in /proc/self/mountinfo."""
 
 
 def network_type(folder: Path, mounts: str) -> str | None:

@@ -90,7 +90,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
 
 
 def _wanted(run: RunRow) -> dict[str, Setting]:
-    """Return, by parameter of `stage_losses`, the setting in which the same pipeline must have run.
+    """Return, by parameter of `stage_losses`, the setting that the same pipeline must have run in.
 
     Raises:
         UserError: The run's setting has no candidates to which the evidence could be added.
@@ -255,7 +255,7 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
 CURVE = "curve.jsonl"
 """Loss curve in a checkpoint's folder: one JSON object per step."""
 _MOST_BYTES = 32 * 2**20
-"""Maximum size of a curve to read."""
+"""Maximum bytes of a loss curve."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ SELECT r.run, coalesce(n.experiment, '-'), coalesce(n.method, r.method), r.datas
 FROM running r LEFT JOIN answered a USING (run) LEFT JOIN named n USING (run) ORDER BY r.updated_at, r.run
 """
 _SAME_MOMENT = timedelta(seconds=1)
-"""A new run's two times are taken one after the other."""
+"""Tolerance between the two times of a new run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ def running(store: Store) -> list[Running]:
 
 # Usage that submitters state; usage that they do not state is unknown, not zero. A run made here measures itself, so
 # its zeros are zeros. The predictions of a submission are stored with zeros where nothing was said (`usage` is
-# optional), and anybody can leave out what others pay for.
+# optional), and a submission can omit its costs.
 
 
 NO_EXPERIMENT = "-"
-"""Placeholder for the experiment of runs that no experiment shows."""
+"""Experiment name of runs that no experiment shows."""
 OURS = "run"
 """Origin of runs made here; all others are submissions, confirmed or not."""
 AS_STATED = "as its sender states"
@@ -294,13 +294,13 @@ class IndexCost:
 
 
 HIDDEN = ("held", "rejected", "withdrawn")
-"""Origins of submissions that wait for approval or were removed: no board shows them."""
+"""Origins of pending and removed submissions, which no board shows."""
 _MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
 SELECT m.experiment, max(m.position) + 1, s.run, NULL, first(m.metrics ORDER BY m.position), first(m.cluster ORDER BY m.position)
 FROM runs s JOIN runs o USING (dataset_fingerprint, setting, seed) JOIN experiment_runs m ON m.run = o.run
 WHERE s.origin NOT IN ('{OURS}', {", ".join(f"'{name}'" for name in HIDDEN)})
   AND s.run NOT IN (SELECT run FROM experiment_runs) GROUP BY m.experiment, s.run)"""
-"""SQL: which runs an experiment shows: its own, and submissions on the same questions in its setting with its seed."""
+"""SQL for the runs that an experiment shows: its own, and submissions on the same questions in its setting with its seed."""
 _RUNS = f"""
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
@@ -349,12 +349,12 @@ def runs(
 
 
 def _is_of(method: str, names: Collection[str]) -> bool:
-    """Return whether a name is one of these, or of a seed or repeat of one, as `results.boards.names` makes them."""
+    """Return whether a name is one of these, or of a seed or repeat of one, as in `results.boards.names`."""
     return any(method == name or method.startswith((f"{name} #", f"{name} ~")) for name in names)
 
 
 POSITIVE_CONTROLS = "positive_controls"
-"""Key of an experiment's file that names such rows."""
+"""Key for positive controls in an experiment's file."""
 
 
 @lru_cache(maxsize=64)
@@ -399,7 +399,7 @@ _styled = lru_cache(maxsize=4096)(StyledRun.of_row)
 
 @lru_cache(maxsize=4096)
 def _shareable(document: str | None) -> Any:
-    """Return a stored document without secrets; runs with an equal document share it, so it must not be changed."""
+    """Return a stored document without secrets; runs with an equal document share the result, which must not be modified."""
     return shareable(document)
 
 
@@ -485,12 +485,12 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     word = text.casefold().strip()
     age = {row.name: number for number, row in enumerate(experiments(store))}
     newest = sorted(every, key=lambda row: age.get(row.experiment, len(age)))
-    alike: dict[str, RunRow] = {}
+    similar: dict[str, RunRow] = {}
     for row in newest:
         if word and word in row.method.casefold():
-            alike.setdefault(row.run, row)
+            similar.setdefault(row.run, row)
     results = [name for name in others if word and word in name.casefold()]
-    results += [f"{row.short} ({row.path})" for row in alike.values()]
+    results += [f"{row.short} ({row.path})" for row in similar.values()]
     if not results:
         error = unknown_name(noun, text, names)
         hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter list runs` lists all"
@@ -604,12 +604,12 @@ def sampled_by_data(store: Store, runs_by_data: Mapping[str, Sequence[str]], exp
         )
     }
     results = {data: Sampled() for data in runs_by_data}
-    for data, stated in kinds.items():
-        if len(stated) == 1:
-            results[data] = Sampled(stated[0], labels.get((data, stated[0])))
-        elif len(stated) > 1:
-            held = [[(kind, cluster) for cluster in labels[data, kind]] for kind in stated if (data, kind) in labels]
-            results[data] = Sampled(" or ".join(stated), connected(list(zip(*held, strict=True))))
+    for data, kind_names in kinds.items():
+        if len(kind_names) == 1:
+            results[data] = Sampled(kind_names[0], labels.get((data, kind_names[0])))
+        elif len(kind_names) > 1:
+            pairs = [[(kind, cluster) for cluster in labels[data, kind]] for kind in kind_names if (data, kind) in labels]
+            results[data] = Sampled(" or ".join(kind_names), connected(list(zip(*pairs, strict=True))))
     return results
 
 
@@ -669,7 +669,7 @@ def score_columns_by_data(
 
 
 def _numbers(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
-    """Return a column without nulls, of eight bytes a value; `to_numpy` imports pandas, which takes a third of a second."""
+    """Convert a column without nulls to eight-byte numbers; `to_numpy` would import pandas, which takes a third of a second."""
     return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
 
 

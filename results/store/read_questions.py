@@ -15,9 +15,9 @@ from results.store import queries
 from results.store.store import Store
 
 Fold = tuple[int, int]
-"""Fold of a question among a number of folds, by its text."""
+"""Number of a question's fold (by its text), and number of folds."""
 SHARE = 0.05
-"""Share of questions above which a run counts as contaminated as a whole and is not compared."""
+"""Share of contaminated questions above which a run is excluded from comparisons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from results.store.store import Store
 
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
 _MOST = 300
-"""Maximum number of golds per question to search for: some graph questions accept a thousand."""
+"""Maximum number of golds per question to search for; some graph questions accept a thousand."""
 
 
 def informative_golds(golds: Iterable[str]) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ _BEHIND = re.compile(_STATED, re.VERBOSE)
 _SUSPECT = re.compile(rf'(?i:"(?:{_NAMES})"\s*:)|\\u00[2-7]|{_FORMS}|{_STATED}', re.VERBOSE)
 _VARIABLE = re.compile(r".*(?:TOKEN|KEY|SECRET|CREDENTIAL|COOKIE|PASSWORD|PASSWD|PASS)S?(?:_.*)?|(?:.*_)?(?:PASS.*|(?:AUTH|PWD)(?:_.*)?)")
 _NO_VARIABLE = frozenset(("PWD", "STREAMLIT_SERVER_SSL_KEY_FILE"))
-"""Variables with such names that have no secret: the working directory, and a path that the server must read."""
+"""Variables with key-like names but no secret: the working directory, and a path that the server reads."""
 
 
 def without_secrets(text: str) -> str:
@@ -104,7 +104,7 @@ def redacted(value: Any) -> Any:
 
 
 _PLACES_OF_KEYS = frozenset({"key_variable"})
-"""Options into which people put a key by mistake, in any form."""
+"""Options into which users put a key by mistake."""
 _ADDRESSES = frozenset({"base_url"})
 
 
@@ -126,7 +126,7 @@ def echoed(value: Any, path: Sequence[str | int] = (), *, longest: int = 60) -> 
 
 
 def _redacted(value: Any) -> Any:
-    """Return a value without fields into which keys are put by mistake: names of variables, and addresses."""
+    """Return a value without fields into which users put keys by mistake: names of variables, and addresses."""
     if isinstance(value, Mapping):
         return {name: HIDDEN if _may_be_key(name, inner) else _redacted(inner) for name, inner in value.items()}
     return [_redacted(inner) for inner in value] if isinstance(value, list | tuple) else value
@@ -139,7 +139,7 @@ def _may_be_key(name: Any, value: Any) -> bool:
 
 
 def _hidden(value: Any) -> Any:
-    """Return a value reduced to its shape and its empty values."""
+    """Reduce a value to its shape and empty values."""
     if isinstance(value, Mapping):
         return {name: _hidden(inner) for name, inner in value.items()}
     if isinstance(value, list):

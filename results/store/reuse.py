@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from results.store.queries import RunRow
 
 _NAMED = 2
-"""Maximum number of methods to name; more are counted."""
+"""Maximum number of methods named; further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _day(moment: datetime) -> str:
 
 
 def _moment(value: Any) -> datetime | None:
-    """Return a time as the store has it: UTC without a zone, or seconds since 1970."""
+    """Convert a time to the store's format: UTC without a zone, from that or from seconds since 1970."""
     if value is None or isinstance(value, datetime):
         return value
     return datetime.fromtimestamp(float(value), UTC).replace(tzinfo=None)

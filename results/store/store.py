@@ -114,7 +114,7 @@ def insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Pa
 
 AGGREGATED = """SELECT run, metric, count(*) AS scored, count(value) AS n, avg(value) AS mean,
     var_samp(value) AS variance, count(unscored) AS unscored FROM scores"""
-"""SQL from scores to rows of `summaries`; needs a condition and a grouping."""
+"""SQL from scores to rows of `summaries`; to be completed with a condition and a grouping."""
 
 
 def summarize(connection: duckdb.DuckDBPyConnection, run: str) -> None:
@@ -146,16 +146,16 @@ def record(question: Question) -> str:
 
 
 CACHE = "cache.sqlite"
-"""The file in a store folder that keeps models' replies."""
+"""File of the reply cache in a store folder."""
 BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations", "calls")
 """Tables whose rows belong to one run."""
 BETWEEN_RUNS = ("battle_calls", "battles")
 """Tables whose rows belong to two runs, `one` and `other`; human labels do not belong to a run (`results.judging.judgments`)."""
 RUNNING, FINISHED, INTERRUPTED, FAILED_RUN, INCOMPLETE = "running", "finished", "interrupted", "failed", "incomplete"
 TOKEN = 8
-"""Hex digits that tell later executions of a fingerprint from the first."""
+"""Number of hex digits that distinguish later executions of a fingerprint from the first."""
 FINGERPRINT = "split_part(run, '.', 1)"
-"""SQL: the fingerprint of the run in column `run`."""
+"""SQL for the fingerprint of the run in column `run`."""
 
 
 def fingerprint_of(run: str) -> str:
@@ -696,25 +696,25 @@ def _json(value: Any) -> str:
 
 def _record(predictions: Sequence[Prediction]) -> dict[str, list[Any]]:
     """Return the columns of `methods.record.RECORD`, NULL if the system returned none."""
-    stated = [prediction.record() for prediction in predictions]
-    texts = {name: [_json(row[name]) if name in row else None for row in stated] for name in ("contexts", "statements", "searches")}
-    return {**texts, "confidence": [row.get("confidence") for row in stated]}
+    records = [prediction.record() for prediction in predictions]
+    texts = {name: [_json(row[name]) if name in row else None for row in records] for name in ("contexts", "statements", "searches")}
+    return {**texts, "confidence": [row.get("confidence") for row in records]}
 
 
 def stored_record(cells: Sequence[Any]) -> dict[str, Any]:
     """Convert the columns `contexts`, `statements`, `searches` and `confidence` of a row to arguments of `Prediction`."""
     *texts, confidence = cells
-    stated = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
-    return read_record({**stated, "confidence": confidence})
+    parsed = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
+    return read_record({**parsed, "confidence": confidence})
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """Return a time in seconds since 1970 as the store keeps it, UTC without a zone."""
+    """Convert a time in seconds since 1970 to the store's format, UTC without a zone."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
 
 
 def _oldest(calls: Sequence[Call]) -> datetime | None:
-    """Return when the oldest cached reply among calls was received."""
+    """Return the time of the oldest cached reply among calls."""
     return _moment(min((call.created for call in calls if call.cached and call.created is not None), default=None))
 
 

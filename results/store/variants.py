@@ -16,7 +16,7 @@ from benchmarks.registry import DataReference, included_splits
 from benchmarks.styles import FORMAL, STYLED
 
 SAME_QUESTIONS = {"sark": "nq"}
-"""Our datasets with questions of a dataset that the papers name."""
+"""ragmeter's datasets with the questions of a dataset in the papers."""
 
 _OF = "restyled="
 _DRAWN = (_OF[:-1], "by", "seed", "draw")
@@ -158,8 +158,8 @@ def overlap(item: str, other: str) -> bool:
 
 
 def _holds(value: DataReference, query: DataReference, same: frozenset[str] | None = None) -> bool:
-    alike = value.name == query.name and (not value.subset or not query.subset or value.subset == query.subset)
-    if alike and (value.split is None or set(value.split.split("+")) & set((query.split or "").split("+"))):
+    same_subset = value.name == query.name and (not value.subset or not query.subset or value.subset == query.subset)
+    if same_subset and (value.split is None or set(value.split.split("+")) & set((query.split or "").split("+"))):
         return True
     return query.split is not None and not included_splits(value, query).isdisjoint(included_splits(query, value) if same is None else same)
 

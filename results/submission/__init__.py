@@ -26,9 +26,9 @@ from results.submission.card import Card
 Severity = Literal["error", "warning", "note"]
 SHOWN_CHARS = 80
 NOT_IN_FILE = "the file has no row for this question"
-"""Why a question failed that a file leaves out, if the official script scores such files."""
+"""Failure reason of a question that is missing in a file, if the official script scores such files."""
 NO_ANSWER = "the file has no answer to this question"
-"""Why a question failed of which a file has other parts."""
+"""Failure reason of a question that has only other parts in a file."""
 
 
 @dataclass(frozen=True, slots=True)

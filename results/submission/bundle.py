@@ -130,11 +130,11 @@ def _line(value: dict[str, Any]) -> str:
 MANIFEST = "manifest.json"
 MEMBERS = (MANIFEST, CARD, PREDICTIONS)
 _OPTIONAL = (MANIFEST, QUESTIONS)
-"""Files that a manually packed template may lack or have in addition."""
+"""Files that are optional in a manually packed template."""
 SUFFIX = ".zip"
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 _SMALL = MIB
-"""A member that unpacks to less than this may be packed as tightly as it likes."""
+"""Maximum unpacked bytes of a member without a limit on the compression ratio."""
 _END = struct.Struct("<4s4H2LH")
 _MANIFEST_BYTES = 1024 * 1024
 
@@ -181,12 +181,12 @@ class Bundle:
     def differences(self, means: Mapping[str, float | None]) -> list[str]:
         """List metrics whose recomputed mean differs from the one that the bundle states."""
         results = []
-        for metric, stated in self.manifest.metrics.items() if self.manifest else ():
+        for metric, recorded in self.manifest.metrics.items() if self.manifest else ():
             ours = means.get(metric)
-            if metric in means and (stated is None) != (ours is None):
-                results.append(f"{metric}: scored here {ours}, the bundle states {stated}")
-            elif stated is not None and ours is not None and abs(stated - ours) > 1e-9:
-                results.append(f"{metric}: scored here {ours:.6f}, the bundle states {stated:.6f}")
+            if metric in means and (recorded is None) != (ours is None):
+                results.append(f"{metric}: scored here {ours}, the bundle states {recorded}")
+            elif recorded is not None and ours is not None and abs(recorded - ours) > 1e-9:
+                results.append(f"{metric}: scored here {ours:.6f}, the bundle states {recorded:.6f}")
         return results
 
 
@@ -302,7 +302,7 @@ def _broken(what: str, where: str) -> UserError:
 
 
 def _check_archive(source: IO[bytes], where: str, limits: Limits) -> None:
-    """Refuse by the archive's end record, before its directory, which may be huge, is read."""
+    """Check the archive's end record before its directory is read, which may be huge."""
     size = os.fstat(source.fileno()).st_size
     if size > limits.bundle_bytes:
         raise _broken(f"the bundle is larger than {limits.bundle_bytes // MIB} MiB", where)
@@ -363,8 +363,8 @@ def _manifest(raw: bytes, where: str) -> Manifest:
 
 def _check_hashes(archive: zipfile.ZipFile, manifest: Manifest, where: str, limits: Limits) -> None:
     for name in (CARD, PREDICTIONS):
-        stated: Any = manifest.files.get(name)
-        if stated is None:
+        recorded: Any = manifest.files.get(name)
+        if recorded is None:
             raise _broken(f"the manifest does not list {name}", f"{where}/{MANIFEST}")
         digest, size = hashlib.sha256(), 0
         with archive.open(name) as source:
@@ -372,7 +372,7 @@ def _check_hashes(archive: zipfile.ZipFile, manifest: Manifest, where: str, limi
                 digest.update(chunk)
                 size += len(chunk)
                 # The sizes in the archive's directory are untrusted input too.
-                if size > min(limits.file_bytes, stated.bytes):
+                if size > min(limits.file_bytes, recorded.bytes):
                     raise _broken(f"{name} is longer than its manifest says", f"{where}/{name}")
-        if digest.hexdigest() != stated.sha256:
+        if digest.hexdigest() != recorded.sha256:
             raise _broken(f"{name} was changed: its SHA-256 is not the manifest's", f"{where}/{name}")

@@ -61,7 +61,7 @@ def _decoded(raw: bytes, name: str) -> str:
 
 
 def _scan(text: str, name: str, depth: int) -> None:
-    """Refuse by events, which hold one value at a time."""
+    """Check a card's YAML as events, which contain one value at a time."""
     level = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -120,7 +120,7 @@ def _check_visible(node: yaml.ScalarNode, name: str) -> None:
 
 FORMAT = 1
 SCORE_KEYS = ("score", "scores", "result", "results", "metric", "metrics")
-"""Keys under which people put their own scores; refused, since scores are computed here."""
+"""Keys of users' own scores, which are refused because ragmeter computes the scores."""
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$"
 
 

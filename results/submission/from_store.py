@@ -30,7 +30,7 @@ from results.submission.validate import Target
 
 _LISTED = 5
 _SEED = re.compile(r"-(\d{1,9})-\d+$")
-"""The seed of the world in the id of a question of `worlds`."""
+"""Pattern of the world's seed in the id of a question of `worlds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ def known_board(store: Store, card: Card) -> Known:
     """
     reference = str(datasets.resolve(card.benchmark)[0])
     every = known_boards(store)
-    alike = [board for board, setting, seed in every if (board.reference, setting, seed) == (reference, str(card.setting), card.seed)]
-    if not alike:
+    matching = [board for board, setting, seed in every if (board.reference, setting, seed) == (reference, str(card.setting), card.seed)]
+    if not matching:
         listed = [f"{board.reference}, setting {setting}, seed {seed}" for board, setting, seed in every]
         raise UserError(
             f"this store has no board for {reference}, setting {card.setting}, seed {card.seed}",
@@ -72,13 +72,13 @@ def known_board(store: Store, card: Card) -> Known:
             "a card with options of the benchmark must name the data's fingerprint",
             code="benchmark-options-refused",
             where="card: config",
-            try_this=f"dataset_fingerprint: {alike[0].fingerprint}",
+            try_this=f"dataset_fingerprint: {matching[0].fingerprint}",
         )
-    meant = [board for board in alike if card.dataset_fingerprint in (None, board.fingerprint)]
+    meant = [board for board in matching if card.dataset_fingerprint in (None, board.fingerprint)]
     if card.dataset_fingerprint is None and card.limit is not None:
         meant = [board for board in meant if board.runs[0].questions == card.limit]
     if len(meant) != 1:
-        listed = [f"{board.fingerprint} ({board.runs[0].questions:,} questions)" for board in alike]
+        listed = [f"{board.fingerprint} ({board.runs[0].questions:,} questions)" for board in matching]
         field = "dataset_fingerprint" if card.dataset_fingerprint is not None or len(meant) > 1 else "limit"
         what = "several boards" if len(meant) > 1 else "no board"
         raise UserError(

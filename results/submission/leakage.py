@@ -40,7 +40,7 @@ from results.submission.card import Card, TrainingPart
 from results.submission.rows import PROMPT
 
 LoadTraining = Callable[[str], Mapping[str, str]]
-"""From a data reference to the texts of its questions by their ids; a UserError says that they are not on this machine."""
+"""Function from a data reference to its question texts by id; raises a UserError if they are not on this machine."""
 WORLDS = "worlds"
 _SEEDS = re.compile(r"\s*(\d{1,10})(?:\s*(?:-|–|\.\.)\s*(\d{1,10}))?\s*")
 
@@ -117,7 +117,7 @@ def _by_id(data: TrainingPart, benchmark: Benchmark) -> Iterator[str]:
 
 
 class _Compared:
-    """Compares declared data by their questions, each reference once: loading is work, and a card may repeat it."""
+    """Comparison of declared data by their questions; each reference is loaded once, even if a card repeats it."""
 
     def __init__(self, benchmark: Benchmark, load: LoadTraining) -> None:
         self._benchmark, self._load = benchmark, load
@@ -141,12 +141,12 @@ class _Compared:
 
 def _by_content(name: str, questions: Mapping[str, str], benchmark: Benchmark) -> list[str]:
     texts = set(map(normalize, questions.values()))
-    alike = {question.id for question in benchmark.questions if normalize(question.text) in texts}
+    equal = {question.id for question in benchmark.questions if normalize(question.text) in texts}
     if name == benchmark.reference.name:
-        named = sum(1 for question in benchmark.questions if question.id in questions and question.id not in alike)
+        named = sum(1 for question in benchmark.questions if question.id in questions and question.id not in equal)
         if named:
             return [f"has {named} question ids of the evaluated split"]
-    return [f"has {len(alike)} of the evaluated questions word for word"] if alike else []
+    return [f"has {len(equal)} of the evaluated questions word for word"] if equal else []
 
 
 def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
@@ -161,14 +161,14 @@ def training_loader() -> LoadTraining:
 
 
 SHARE = 0.05
-"""Share of the prompts from which on a leak is not a coincidence."""
+"""Minimum share of prompts with a leak that is not a coincidence."""
 FEW = 3
-"""Fewer leaks than this are a coincidence, unless they are most of the prompts."""
+"""Number of leaks below which they count as a coincidence, unless they are most of the prompts."""
 SAMPLE = 40
-"""Other questions' prompts in which an answer is looked for, to know boilerplate."""
+"""Number of other questions' prompts that are searched for an answer to detect boilerplate."""
 _NEIGHBORS = 2
 _OPENING = 200
-"""Characters of a text that hold its first words."""
+"""Characters at the start of a text that contain its first words."""
 _LABEL = re.compile(
     r"\b(is_?supporting|is_?gold|is_?positive|has_?answer|gold_?evidence)\b[\"']?\s*[:=]\s*[\"']?"
     r"(true|false|yes|no|[01])\b",
@@ -321,7 +321,7 @@ def _boilerplate(gold: str, spot: Spot, others: Sequence[Prompted]) -> bool:
 
 
 def _announced(leaks: Sequence[_Leak], rows: Sequence[Prompted]) -> set[tuple[str, ...]]:
-    """Return one or two words that precede the gold in many prompts, and mostly the gold: `gold answer`, but not `title`."""
+    """Return one or two words that precede the gold in many prompts and rarely other text: `gold answer`, but not `title`."""
     by_words: dict[tuple[str, ...], list[_Leak]] = {}
     for leak in leaks:
         for words in {leak.before, leak.before[-1:]} - {()}:
@@ -357,7 +357,7 @@ def _check_labels(rows: Sequence[Prompted], findings: Findings) -> None:
 
 
 def _named(row: Prompted) -> tuple[bool, bool]:
-    """Return whether just the positives among several delivered passages are named, and whether unavailable ones are."""
+    """Return whether exactly the positives among several delivered passages are marked, and whether unavailable ones are."""
     gold = set(row.question.evidence)
     options = {*row.passages, *(row.question.candidates or ())}
     named = {identifier for identifier in gold | options if any(identifier in text for text in row.raw)}
@@ -382,7 +382,7 @@ def stored_training(store: Store) -> LoadTraining:
     """
 
     @cache
-    def held() -> dict[str, DataReference]:
+    def stored_data() -> dict[str, DataReference]:
         return {data: DataReference.parse(item["reference"]) for data, item in queries.datasets(store).items()}
 
     @cache
@@ -390,7 +390,7 @@ def stored_training(store: Store) -> LoadTraining:
         return {row.question: row.text for row in queries.questions(store, data)}
 
     def load(reference: str) -> Mapping[str, str]:
-        results = {name: text for data in _within(DataReference.parse(reference), held()) for name, text in asked(data).items()}
+        results = {name: text for data in _within(DataReference.parse(reference), stored_data()) for name, text in asked(data).items()}
         if not results:
             raise UserError("the store has none of their questions", code="unknown-question")
         return results
@@ -398,10 +398,10 @@ def stored_training(store: Store) -> LoadTraining:
     return load
 
 
-def _within(wanted: DataReference, held: dict[str, DataReference]) -> Iterator[str]:
-    """Yield fingerprints of the stored data that lie within a reference: those that hold more would say too much of it."""
+def _within(wanted: DataReference, known: dict[str, DataReference]) -> Iterator[str]:
+    """Yield fingerprints of the stored data within a reference; those with more data would prove too much."""
     splits = set((wanted.split or "").split("+"))
-    for data, stored in held.items():
+    for data, stored in known.items():
         if (
             stored.name == wanted.name
             and wanted.subset in (None, stored.subset)

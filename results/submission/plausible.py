@@ -30,9 +30,9 @@ RIGHT, GOLD_EVIDENCE, COPIED, USAGE, SAME = (
     "same_answer",
 )
 SIGNS = (RIGHT, GOLD_EVIDENCE, COPIED, USAGE, SAME)
-"""Codes of these findings; boards mark a submission that has one."""
+"""Codes of these findings; boards mark submissions with one."""
 FEWEST = 10
-"""Fewer questions show no pattern."""
+"""Minimum number of questions for a pattern."""
 _ASK = "compare the listed questions with the method's own output; `ragmeter submit verify` compares with a run made here"
 
 
@@ -99,7 +99,7 @@ class StoredRun:
 
 
 LoadRuns = Callable[[], Iterable[StoredRun]]
-"""Get the runs that a submission is compared with."""
+"""Function that returns the runs with which a submission is compared."""
 
 
 _ARTICLES = frozenset(("a", "an", "the"))
@@ -114,7 +114,7 @@ def folded(text: str) -> str:
 
 
 _SHORT = 200
-"""Characters of a text that is likely to be an answer, and to come again."""
+"""Maximum characters of a text that is likely to be an answer and to recur."""
 
 
 def _folded(text: str) -> str:
@@ -148,7 +148,7 @@ def check_plausible(
 
 
 _WRAPPING = 12
-"""Words around a gold answer that are a wrapping; a longer answer may hold it by chance."""
+"""Maximum words around a gold answer; a longer answer may contain the gold by chance."""
 SYNTHETIC_SHARE, KNOWN_SHARE, CLOSED_BOOK_SHARE, UNLISTED_SHARE, PRECISE = 0.05, 0.5, 0.8, 0.95, 0.95
 
 
@@ -194,12 +194,12 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
 
 
 def _beyond_chance(count: int, total: int, share: float) -> bool:
-    """Return whether this many of a total are unlikely (1 %) if each has this probability."""
+    """Return whether this many of a total have a probability below 1 % if each has this probability."""
     return total > 0 and sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)) < 0.01
 
 
 def _unread(rows: Sequence[Answered]) -> int:
-    """Return how many answers the evidence and the question do not contain; yes/no answers and abstentions do not count."""
+    """Count the answers that neither evidence nor question contain, except yes, no and abstentions."""
     count = 0
     for row in rows:
         if not _is_guess(row.prediction.answer):
@@ -209,7 +209,7 @@ def _unread(rows: Sequence[Answered]) -> int:
 
 
 def _must_be_read(row: Answered) -> bool:
-    """Return whether a right answer shows that it was read: it cannot be guessed from the question."""
+    """Return whether a correct answer must have been read, because the question does not suffice to guess it."""
     question = f" {folded(row.question.text)} "
     guessable = any(gold in ("yes", "no", "true", "false") or re.fullmatch(r"\d{1,3}|\w", gold) for gold in row.golds)
     named = any(f" {gold} " in question for gold in row.golds)
@@ -217,7 +217,7 @@ def _must_be_read(row: Answered) -> bool:
 
 
 def _gives_gold(row: Answered) -> bool:
-    """Return whether an answer is a gold answer, perhaps wrapped in a few words."""
+    """Return whether an answer is a gold answer, possibly with a few more words."""
     brief = len(row.answer.split()) <= _WRAPPING + max(len(gold.split()) for gold in row.golds)
     if brief and any(f" {gold} " in f" {row.answer} " for gold in row.golds):
         return True
@@ -226,16 +226,16 @@ def _gives_gold(row: Answered) -> bool:
 
 
 _LONG = 8
-"""Letters of a gold answer that other words do not contain by chance."""
+"""Minimum letters of a gold answer that other words do not contain by chance."""
 
 
 def _letters(text: str) -> str:
-    """Return the letters and digits of a text without marks: what is left however they are spaced."""
+    """Return only the letters and digits of a text, without accents."""
     return "".join(letter for letter in unicodedata.normalize("NFKD", _HIDDEN.sub("", text)).casefold() if letter.isalnum())
 
 
 def _supported(row: Answered) -> bool:
-    """Return whether the evidence or a prompt contains a gold answer; whether a prompt may is checked elsewhere (`leakage`)."""
+    """Return whether the evidence or a prompt contains a gold answer; leakage in prompts is checked elsewhere (`leakage`)."""
     prompts = (message["content"] for message in row.prediction.notes.get(PROMPT, ()) if message["role"] != "assistant")
     texts = [*row.texts(), *prompts]
     # Folding is slow, and most answers are in the evidence as they are.
@@ -327,7 +327,7 @@ def equals_stored_run(rows: Sequence[Answered], findings: Findings, runs: Iterab
 
 
 def _same(row: Answered, other: str, folded_other: str) -> bool:
-    """Return whether an answer is another one, perhaps spaced or wrapped in a few words."""
+    """Return whether two answers are equal up to spacing and a few more words."""
     if row.answer == folded_other or _letters(row.prediction.answer) == _letters(other):
         return True
     brief = len(row.answer.split()) <= _WRAPPING + len(folded_other.split())
@@ -352,17 +352,17 @@ def impossible_usage(rows: Sequence[Answered], findings: Findings, retrieval_onl
     batch multiplies that by some hundred: 1,000,000 is beyond. The dearest models cost $0.0006 per token. A usage field of 0 is
     unknown and is not looked at.
     """
-    stated = [row for row in rows if not row.prediction.notes.get(FAILED) and _states(row)]
-    wrong = [(row, reason) for row in stated if (reason := _impossible(row, retrieval_only))]
-    prompts = [row.prediction.usage.prompt_tokens for row in stated if row.prediction.usage.prompt_tokens]
+    with_usage = [row for row in rows if not row.prediction.notes.get(FAILED) and _states(row)]
+    wrong = [(row, reason) for row in with_usage if (reason := _impossible(row, retrieval_only))]
+    prompts = [row.prediction.usage.prompt_tokens for row in with_usage if row.prediction.usage.prompt_tokens]
     # Prompts of the same length to a token do not exist once the texts differ.
-    constant = len(prompts) >= 2 * FEWEST and len(set(prompts)) == 1 and len({len(row.question.text) for row in stated}) > 2
+    constant = len(prompts) >= 2 * FEWEST and len(set(prompts)) == 1 and len({len(row.question.text) for row in with_usage}) > 2
     if constant and not wrong:
-        wrong = [(row, f"prompt_tokens is {prompts[0]:,} for each question") for row in stated]
-    if len(wrong) < max(3.0, USAGE_SHARE * len(stated)):
+        wrong = [(row, f"prompt_tokens is {prompts[0]:,} for each question") for row in with_usage]
+    if len(wrong) < max(3.0, USAGE_SHARE * len(with_usage)):
         return
     for row, reason in wrong:
-        findings.listed(USAGE, f"{row.place}: {reason}", line=row.line, wrong=len(wrong), stated=len(stated))
+        findings.listed(USAGE, f"{row.place}: {reason}", line=row.line, wrong=len(wrong), stated=len(with_usage))
 
 
 def _states(row: Answered) -> bool:
@@ -373,7 +373,7 @@ def _states(row: Answered) -> bool:
 
 
 def _impossible(row: Answered, retrieval_only: bool) -> str:
-    """Return why a usage is impossible, "" if it is possible."""
+    """Return why a usage is impossible, or ""."""
     usage, answer = row.prediction.usage, len(row.prediction.answer.split())
     tokens, seconds = usage.prompt_tokens + usage.completion_tokens, usage.own_s
     if not retrieval_only and answer >= 4 and 0 < usage.completion_tokens < answer / 2:

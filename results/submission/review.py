@@ -20,13 +20,13 @@ from results.store.store import Store, shortened
 SUBMITTED, VERIFIED = "submitted", "verified"
 HELD, REJECTED, WITHDRAWN = queries.HIDDEN
 ACTIONS = {"accept": SUBMITTED, "hold": HELD, "reject": REJECTED, "withdraw": WITHDRAWN}
-"""Decisions of an owner, with the resulting origin of the run."""
+"""Actions of the owner, with the resulting origin of the run."""
 STATUS = {SUBMITTED: "accepted", VERIFIED: "accepted", HELD: HELD, REJECTED: REJECTED, WITHDRAWN: WITHDRAWN}
-"""Text for visitors by origin."""
+"""Status text for visitors, by origin."""
 WAITING = "waits for approval"
-"""The reason of a submission that is held because the board asks for approval."""
+"""Reason of a held submission if the board requires approval."""
 RECORD = "submission"
-"""Key of the stored card under which stands what was found here: digests, contamination, warnings, verification, review."""
+"""Key of the results of the check in the stored card: digests, contamination, warnings, verification, review."""
 _REVIEW = "review"
 _REASON_CHARS = 500
 

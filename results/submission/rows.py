@@ -50,7 +50,7 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
     Only one chunk and one line are in memory at a time. A UTF-8 byte order mark is skipped and noted. Reading stops after
     `most` lines, including empty ones.
     """
-    held: list[bytes] = []
+    buffer: list[bytes] = []
     size = total = 0
     number, skipping = 1, False
     while chunk := source.read(limits.chunk_bytes):
@@ -65,10 +65,10 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             if not skipping and size + len(end) <= limits.line_bytes:
-                yield from _decoded(number, b"".join([*held, end]), findings)
+                yield from _decoded(number, b"".join([*buffer, end]), findings)
             elif not skipping:
                 findings.listed("line_too_long", line=number, mib=limits.line_bytes // MIB)
-            held, size, skipping = [], 0, False
+            buffer, size, skipping = [], 0, False
             number += 1
             if number > most:
                 findings.listed("too_many_rows", line=number, most=most)
@@ -77,18 +77,18 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
             continue
         if size + len(rest) > limits.line_bytes:
             findings.listed("line_too_long", line=number, mib=limits.line_bytes // MIB)
-            held, size, skipping = [], 0, True
+            buffer, size, skipping = [], 0, True
         elif rest:
-            held.append(rest)
+            buffer.append(rest)
             size += len(rest)
-    if held:
-        yield from _decoded(number, b"".join(held), findings)
+    if buffer:
+        yield from _decoded(number, b"".join(buffer), findings)
     if total == 0:
         findings.listed("empty", line=1)
 
 
 def _head(source: BinaryIO, chunk: bytes, findings: Findings) -> tuple[bytes, bool]:
-    """Return the first chunk without its byte order mark, and whether the file is something else altogether."""
+    """Return the first chunk without its byte order mark, and whether the file has another type."""
     while len(chunk) < 8 and (more := source.read(8 - len(chunk))):
         chunk += more
     for mark, (name, remedy) in _FOREIGN.items():
@@ -117,7 +117,7 @@ def _decoded(number: int, raw: bytes, findings: Findings) -> Iterator[Line]:
 
 KEYS = ("question_id", "answer", "evidence", "usage", "notes", "prompt", *RECORD)
 PROMPT = "prompt"
-"""Key of a row, and of the notes of the prediction made from it, under which its prompts stand."""
+"""Key of the prompts in a row, and in the notes of its prediction."""
 _COUNTS = ("prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes")
 _LARGEST = 2**53
 _STAGE_CHARS = 64
@@ -140,7 +140,7 @@ class PredictionRow:
 
 
 RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[PredictionRow]]
-"""From a stream to rows; what is not a row becomes a finding."""
+"""Function from a stream to rows; invalid rows become findings."""
 
 
 class Bad(Exception):
@@ -289,7 +289,7 @@ def prediction_of(row: Any, limits: Limits) -> Prediction:
 
 
 def _record(row: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """Return what a row says that the system returned next to its answer."""
+    """Return the fields of a row that describe how the system obtained its answer."""
     try:
         fields = read_record(row)
     except Malformed as error:
@@ -376,7 +376,7 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
 
 
 def _prompt(prompt: Any) -> list[dict[str, str]]:
-    """Return prompts as messages: a text, a list of texts, or a list of {role, content}."""
+    """Convert prompts to messages: from a text, a list of texts, or a list of {role, content}."""
     messages = prompt if isinstance(prompt, list) else [prompt]
     results = []
     for message in messages:

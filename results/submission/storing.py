@@ -39,8 +39,8 @@ def board_runs(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, s
         rows: All stored runs.
         dataset_fingerprint, setting, seed: The data that the submission was checked against.
     """
-    alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
-    return list({row.run: row for row in alike}.values())
+    matching = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
+    return list({row.run: row for row in matching}.values())
 
 
 def board_metrics(store: Store, card: Card, dataset_fingerprint: str) -> list[str]:
@@ -192,8 +192,8 @@ def store_report(
 
 
 def _description(card: Card) -> dict[str, Any]:
-    stated = card.to_json()
-    return {"submission": card.method.label, "models": stated["models"], "settings": stated["settings"]}
+    fields = card.to_json()
+    return {"submission": card.method.label, "models": fields["models"], "settings": fields["settings"]}
 
 
 def stored(store: Store, run: str) -> RunRow | None:
@@ -215,19 +215,19 @@ def _record(report: Report) -> dict[str, Any]:
 
 
 def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
-    """Return ranges of rows that are written in one transaction each, bounded in rows and in text."""
-    ranges, start, held = [], 0, 0
+    """Return ranges of rows per transaction, bounded in rows and text."""
+    ranges, start, characters = [], 0, 0
     for row, prediction in enumerate(predictions):
-        held += len(prediction.answer) + sum(len(item["content"]) for item in prediction.notes.get("prompt", ()))
-        held += sum(len(item.text) for item in prediction.contexts or ())
-        if row + 1 - start >= _BATCH_ROWS or held > _BATCH_CHARS:
+        characters += len(prediction.answer) + sum(len(item["content"]) for item in prediction.notes.get("prompt", ()))
+        characters += sum(len(item.text) for item in prediction.contexts or ())
+        if row + 1 - start >= _BATCH_ROWS or characters > _BATCH_CHARS:
             ranges.append((start, row + 1))
-            start, held = row + 1, 0
+            start, characters = row + 1, 0
     return [*ranges, (start, len(predictions))] if start < len(predictions) else ranges
 
 
 TOLERANCE = 0.005
-"""Largest difference of a metric's mean that still counts as agreement: half a point."""
+"""Maximum difference of a metric's mean that counts as agreement: half a point."""
 SHOWN = 5
 
 
@@ -411,7 +411,7 @@ def card_of(row: RunRow) -> Card:
 
 
 NOT_STATED = "not stated"
-"""Placeholder for unknown training data; a card without any would state that nothing was trained."""
+"""Placeholder for unknown training data; an empty list would claim that nothing was trained."""
 
 
 def card_of_run(row: RunRow) -> Card:
@@ -420,10 +420,10 @@ def card_of_run(row: RunRow) -> Card:
     parts = row.provenance.get("parts", ())
     declared = list(dict.fromkeys(data for part in parts for data in part.get("training_data", ())))
     revision = row.description.get("revision")
-    stated = revision if isinstance(revision, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}", revision) else row.short
+    version = revision if isinstance(revision, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}", revision) else row.short
     return Card.model_validate(
         {
-            "method": {"name": name, "version": stated},
+            "method": {"name": name, "version": version},
             "benchmark": str(DataReference.of_name(row.dataset)),
             "setting": row.setting,
             "limit": row.questions,
@@ -438,7 +438,7 @@ def card_of_run(row: RunRow) -> Card:
 
 
 def _models(value: Any, role: str) -> Iterator[tuple[str, str]]:
-    """Yield the models that options name, with the part that uses each."""
+    """Yield the models named in options, with the part that uses each."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in ("model", "local") and isinstance(item, str) and item:

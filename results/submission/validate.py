@@ -30,13 +30,13 @@ from results.submission.reply_checks import check_replies
 from results.submission.rows import PROMPT, PredictionRow, RowReader, jsonl_rows
 
 _CONTENT_ID = re.compile(rf"[pt][0-9a-f]{{{LENGTH}}}")
-"""The ids of passages and triples."""
+"""Pattern of passage and triple ids."""
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
-"""Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
+"""Ranking metrics with known order relations, which are always computed for the check."""
 RANKED = frozenset(("ranking", "texts", "graph"))
-"""Fields of ranked evidence that a metric reads."""
+"""Fields of ranked evidence that metrics use."""
 RANKING_NEEDS = RANKED | {"pages"}
-"""Fields that a metric may need for scoring rankings without answers."""
+"""Fields that metrics need for scoring rankings without answers."""
 _HAS: Mapping[str, Callable[[Prediction], object]] = {
     **dict.fromkeys(RANKED, lambda row: row.evidence),
     "pages": lambda row: row.evidence or row.notes.get(PAGES),
@@ -46,7 +46,7 @@ _HAS: Mapping[str, Callable[[Prediction], object]] = {
     "searches": lambda row: row.searches,
     "confidence": lambda row: row.confidence is not None,
 }
-"""Fields that a submission may lack entirely, by the word in `needs`."""
+"""Fields that a whole submission may omit, by the word in `needs`."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _check_data(card: Card, target: Target, findings: Findings) -> None:
 
 
 class _Checker:
-    """Checks rows one by one against the questions, and keeps what is well-formed."""
+    """Checker of rows against the questions, one by one; keeps the valid rows."""
 
     def __init__(self, setting: Setting, target: Target, findings: Findings) -> None:
         self._findings = findings
@@ -184,7 +184,7 @@ class _Checker:
 
     @property
     def shows_contexts(self) -> bool:
-        """Return whether a row has the texts that the system showed its model."""
+        """Return whether a row has the texts of the model's context."""
         return any(prediction.contexts is not None for prediction in self._kept.values())
 
     def add(self, row: PredictionRow) -> None:
@@ -231,11 +231,11 @@ class _Checker:
 
     def _has_sentence(self, passage: str, index: int) -> bool:
         # Where the dataset splits no sentences, a method counts those of its own splitting.
-        held = len(self._corpus.get([passage])[0].sentences) or 10**6
-        return 0 <= index < held
+        sentences = len(self._corpus.get([passage])[0].sentences) or 10**6
+        return 0 <= index < sentences
 
     def _missing(self, partial: bool, refused: int) -> None:
-        """Report questions without a row, unless the rows that could not be read may be theirs: one cause is reported once."""
+        """Report questions without a row, unless unreadable rows may be theirs, so that one cause is reported once."""
         missing = [question for question in self._questions if question.id not in self._lines]
         if refused >= len(missing):
             return
@@ -248,7 +248,7 @@ class _Checker:
                 self._findings.add("missing", "a question has no row", detail, try_this=remedy)
 
     def scorable(self, metrics: Sequence[Metric]) -> list[Metric]:
-        """Return the metrics that read only what some row has: a closed-book system has no recall, which is not one of 0."""
+        """Return the metrics whose inputs some row has: recall of a closed-book system is missing instead of 0."""
         kept = self._kept.values()
         lacking = {need for need, has in _HAS.items() if not any(map(has, kept))}
         if not self._whole:
@@ -256,7 +256,7 @@ class _Checker:
         return [metric for metric in metrics if not lacking.intersection(metric.entry.needs)]
 
     def finish(self, card: Card, ranked: bool, runs: LoadRuns | None, partial: bool, refused: int) -> None:
-        """Add what can be said only when every row was seen."""
+        """Add the findings that depend on all rows."""
         self._missing(partial, refused)
         kept = list(self._kept.values())
         failed = [item for item in kept if item.notes.get(FAILED) not in (None, "", NO_ANSWER)]

@@ -1,4 +1,4 @@
-"""An endpoint that can be busy, for tests of pace and limits."""
+"""Endpoint that can be set to busy, for tests of pace and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.server import ChatRequest, OpenAIServer, Written
 
 
 class Endpoint:
-    """A server that can be set to be busy; counts what is in flight.
+    """Server that can be set to busy; counts calls in flight.
 
     Attributes:
         together: Calls are held until so many were in flight at once, however slow this machine is.
@@ -46,7 +46,7 @@ class Endpoint:
                 self.now -= 1
 
     def chat(self, **options: Any) -> ChatModel:
-        """A model at this endpoint."""
+        """Return a chat model of this endpoint."""
         extra = {name: options.pop(name) for name in ("cache", "role", "usage_by_role") if name in options}
         config = {"model": "m", "base_url": self.server.url, "key_variable": None, "backoff_s": 0.001, **options}
         return ChatModel(ChatConfig(**config), **extra)

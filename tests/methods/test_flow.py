@@ -1,4 +1,4 @@
-"""Programs of one question each: none waits for another, and what is batched does not show in a result."""
+"""Programs of one question each: none waits for another, and batching does not change results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from methods import flow
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(-20, 20), max_size=40), st.integers(1, 7), st.integers(1, 20), st.booleans())
-def test_each_gets_its_own_result_or_error_whatever_the_company(items: list[int], size: int, in_flight: int, sorts: bool) -> None:
+def test_each_item_gets_its_own_result_or_error_in_any_batch(items: list[int], size: int, in_flight: int, sorts: bool) -> None:
     batches: list[int] = []
 
     def work(batch: list[int]) -> list[int]:
@@ -39,7 +39,7 @@ def test_each_gets_its_own_result_or_error_whatever_the_company(items: list[int]
     assert max(batches, default=0) <= min(size, in_flight)
 
 
-def test_of_those_waiting_like_lengths_go_together() -> None:
+def test_batcher_groups_waiting_items_by_length() -> None:
     batches: list[list[str]] = []
 
     def work(batch: list[str]) -> list[str]:
@@ -52,7 +52,7 @@ def test_of_those_waiting_like_lengths_go_together() -> None:
     assert all(len(set(map(len, batch))) == 1 and len(batch) == 4 for batch in batches)
 
 
-def test_what_no_question_can_survive_is_not_tried_one_by_one() -> None:
+def test_fatal_batch_error_is_not_retried_one_by_one() -> None:
     calls = []
 
     def work(batch: list[int]) -> list[int]:
@@ -65,7 +65,7 @@ def test_what_no_question_can_survive_is_not_tried_one_by_one() -> None:
 
 
 @pytest.mark.slow
-def test_a_slow_question_holds_up_no_other_and_no_more_than_asked_for_are_under_way() -> None:
+def test_slow_question_delays_no_other_within_the_concurrency_limit() -> None:
     under_way, most = set[int](), 0
 
     async def program(number: int) -> int:
@@ -87,7 +87,7 @@ def test_a_slow_question_holds_up_no_other_and_no_more_than_asked_for_are_under_
     assert most == 4
 
 
-def test_stream_holds_no_task_that_has_finished() -> None:
+def test_stream_releases_finished_tasks() -> None:
     async def program(item: int) -> int:
         return item
 
@@ -99,7 +99,7 @@ def test_stream_holds_no_task_that_has_finished() -> None:
     assert max(held) < 3
 
 
-def test_an_error_or_a_caller_that_stops_cancels_the_others() -> None:
+def test_error_or_closed_stream_cancels_other_tasks() -> None:
     cancelled: list[int] = []
     begun = threading.Event()
 
@@ -136,7 +136,7 @@ def test_an_error_or_a_caller_that_stops_cancels_the_others() -> None:
     assert isinstance(raised[0], flow.Cancelled)
 
 
-def test_a_programs_trace_is_its_own_and_tells_waiting_from_service() -> None:
+def test_trace_belongs_to_one_program_and_separates_waiting_from_service() -> None:
     seconds: list[float] = []
 
     def work(batch: list[int]) -> list[int]:
@@ -161,7 +161,7 @@ def test_a_programs_trace_is_its_own_and_tells_waiting_from_service() -> None:
     assert sum(seconds[:2]) - 0.02 < waited[2] < sum(seconds)
 
 
-def test_both_forms_of_a_role_are_asked_alike_and_each_query_by_its_own_arguments() -> None:
+def test_batch_and_single_roles_are_called_alike_with_each_querys_arguments() -> None:
     class Doubles:
         def retrieve(self, queries: Sequence[int], k: int) -> list[int]:
             return [query * k for query in queries]
@@ -181,7 +181,7 @@ def test_both_forms_of_a_role_are_asked_alike_and_each_query_by_its_own_argument
         assert flow.ordered(lambda q, r=retrieve: r(q, q % 4), queries, 20) == [n * (n % 4) for n in range(50)]  # type: ignore[misc]
 
 
-def test_waiting_for_programs_in_a_worker_thread_is_an_error_not_a_deadlock() -> None:
+def test_waiting_for_programs_in_a_worker_thread_raises_instead_of_deadlocking() -> None:
     async def program(number: int) -> int:
         return number
 
@@ -190,7 +190,7 @@ def test_waiting_for_programs_in_a_worker_thread_is_an_error_not_a_deadlock() ->
         flow.ordered(batcher, range(4), 4)
 
 
-def test_it_works_inside_a_loop_of_the_callers_own() -> None:
+def test_flow_runs_inside_the_callers_event_loop() -> None:
     async def program(number: int) -> int:
         await asyncio.sleep(0.001)
         return -number
@@ -201,7 +201,7 @@ def test_it_works_inside_a_loop_of_the_callers_own() -> None:
     assert asyncio.run(cell()) == [-number for number in range(10)]
 
 
-def test_where_one_of_several_raises_the_others_are_cancelled() -> None:
+def test_error_of_one_gathered_task_cancels_the_others() -> None:
     ended: list[str] = []
 
     async def waits(number: int) -> int:
@@ -230,7 +230,7 @@ def test_single_form_that_is_not_async_is_named() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_error_that_ends_a_loop_reaches_its_caller_and_leaves_the_loop_running(error: type[BaseException]) -> None:
+def test_fatal_error_reaches_its_caller_and_the_shared_loop_keeps_running(error: type[BaseException]) -> None:
     async def fails() -> None:
         raise error
 

@@ -1,4 +1,4 @@
-"""Roles chained: what reaches which stage, and what comes out."""
+"""Chained roles: the input of each stage and the resulting prediction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORPUS = Corpus.of(Passage(name, "", f"text of {name}") for name in NAMES)
 
 
 class InOrder:
-    """Ranks the corpus in its order."""
+    """Retriever that ranks the corpus in its order."""
 
     batch_size = 32
 
@@ -55,7 +55,7 @@ class Shorten:
 
 
 class Echo:
-    """Answers with the texts of its context."""
+    """Reader that answers with the texts of its context."""
 
     batch_size = 4
 
@@ -74,13 +74,13 @@ def answers(pipeline: Pipeline, requests: Sequence[Query], corpus: Corpus = CORP
     return sorted(pipeline.answer(requests), key=lambda prediction: order.index(prediction.question_id))
 
 
-def test_the_reader_gets_k_passages_and_the_evidence_is_the_whole_ranking() -> None:
+def test_reader_gets_k_passages_and_evidence_is_the_whole_ranking() -> None:
     prediction = answers(Pipeline(InOrder(), Echo(), k=2), queries(1))[0]
     assert prediction.answer == "text of p000|text of p001"
     assert prediction.evidence == tuple(Evidence(name, float(-rank)) for rank, name in enumerate(NAMES[:DEPTH]))
 
 
-def test_rerankers_decide_what_is_read_and_the_final_order() -> None:
+def test_rerankers_decide_the_read_passages_and_the_final_order() -> None:
     once = answers(Pipeline(InOrder(), Echo(), k=1, depth=10, rerankers=[Backwards()]), queries(1))[0]
     assert once.answer == "text of p009"
     assert [item.id for item in once.evidence] == NAMES[9::-1]
@@ -88,7 +88,7 @@ def test_rerankers_decide_what_is_read_and_the_final_order() -> None:
     assert [item.id for item in twice.evidence] == NAMES[:10]
 
 
-def test_the_reader_is_handed_what_a_reranker_selected_also_behind_another_one() -> None:
+def test_reader_gets_the_passages_selected_by_any_reranker() -> None:
     class Selecting:
         def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
             return [replace(r, selected=frozenset(r.ids[2:9:3])) for r in rankings]
@@ -99,7 +99,7 @@ def test_the_reader_is_handed_what_a_reranker_selected_also_behind_another_one()
         assert len(prediction.evidence) == 10
 
 
-def test_a_compressor_gets_k_passages_and_its_cost_is_counted() -> None:
+def test_compressor_gets_k_passages_and_its_cost_is_counted() -> None:
     prediction = answers(Pipeline(InOrder(), Echo(), k=3, compressor=Shorten(), budget=9), queries(1))[0]
     assert prediction.answer == "3 passages within 9"
     assert (prediction.usage.memory_tokens, prediction.usage.prompt_tokens) == (7, 3)
@@ -107,11 +107,11 @@ def test_a_compressor_gets_k_passages_and_its_cost_is_counted() -> None:
     assert len(prediction.evidence) == DEPTH
 
 
-def test_k_beyond_depth_deepens_the_ranking() -> None:
+def test_k_above_depth_increases_the_depth() -> None:
     assert len(answers(Pipeline(InOrder(), Echo(), k=120, depth=10), queries(1))[0].evidence) == 120
 
 
-def test_questions_are_taken_as_there_is_room_and_batched_by_the_roles_sizes() -> None:
+def test_questions_are_drawn_lazily_and_batched_by_the_roles_batch_size() -> None:
     retriever, drawn = InOrder(), []
     retriever.batch_size = 4
 
@@ -131,7 +131,7 @@ def test_questions_are_taken_as_there_is_room_and_batched_by_the_roles_sizes() -
 
 
 @pytest.mark.slow
-def test_seconds_of_a_batch_are_shared_and_waiting_stands_apart() -> None:
+def test_seconds_of_a_batch_are_shared_and_waiting_is_separate() -> None:
     class Slow(Echo):
         def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
             time.sleep(0.5)
@@ -143,7 +143,7 @@ def test_seconds_of_a_batch_are_shared_and_waiting_stands_apart() -> None:
     assert sum(seconds["wait"] >= 0.4 for seconds in usages) == 4
 
 
-def test_a_program_that_tells_no_stages_apart_is_one() -> None:
+def test_program_without_stages_has_one_answer_stage() -> None:
     async def program(query: Query) -> Prediction:
         await asyncio.sleep(0.1)
         return Prediction(query.id, "", usage=Usage(seconds={"own": 1.0} if query.id == "q1" else {}))
@@ -154,7 +154,7 @@ def test_a_program_that_tells_no_stages_apart_is_one() -> None:
     assert own.usage.own_s == 1.0
 
 
-def test_a_reranker_s_cost_and_notes_reach_the_prediction_and_what_it_hands_on_is_not_counted_twice() -> None:
+def test_cost_and_notes_of_a_reranker_reach_the_prediction_once() -> None:
     class Costly(InOrder):
         def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
             return [replace(ranking, usage=Usage(model_calls=1)) for ranking in super().retrieve(queries, k)]
@@ -173,7 +173,7 @@ def test_a_reranker_s_cost_and_notes_reach_the_prediction_and_what_it_hands_on_i
 
 
 @pytest.mark.parametrize("count", [1, 20])
-def test_a_question_for_which_a_role_raises_fails_alone(count: int) -> None:
+def test_error_of_a_role_fails_only_its_question(count: int) -> None:
     class Picky(Echo):
         bad = frozenset(("q0", "q17"))
 
@@ -190,7 +190,7 @@ def test_a_question_for_which_a_role_raises_fails_alone(count: int) -> None:
     assert [p.answer for p in picky if "failed" not in p.notes] == [p.answer for p in whole if p.question_id not in Picky.bad]
 
 
-def test_a_role_has_one_form() -> None:
+def test_role_with_batch_and_single_form_is_refused() -> None:
     class Both(Echo):
         async def read_one(self, query: Query, context: Context) -> Answer:
             return Answer("")
@@ -208,13 +208,13 @@ def test_closed_book_queries_never_reach_the_index() -> None:
     assert retriever.batches == [1]
 
 
-def test_an_empty_corpus_needs_no_index() -> None:
+def test_empty_corpus_needs_no_index() -> None:
     retriever = InOrder()
     assert answers(Pipeline(retriever, Echo()), queries(2), Corpus.of([]))[1].answer == ""
     assert retriever.indexed == 0
 
 
-def test_a_role_that_returns_results_out_of_order_is_stopped() -> None:
+def test_role_that_returns_results_out_of_order_is_an_error() -> None:
     class Shifted(InOrder):
         def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
             return super().retrieve(queries, k)[::-1]
@@ -223,7 +223,7 @@ def test_a_role_that_returns_results_out_of_order_is_stopped() -> None:
         answers(Pipeline(Shifted(), Echo()), queries(2))
 
 
-def test_a_reader_that_drops_an_answer_is_stopped() -> None:
+def test_reader_that_drops_an_answer_is_an_error() -> None:
     class Dropping(Echo):
         def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
             return super().read(queries, contexts)[1:]
@@ -237,7 +237,7 @@ def test_answering_before_indexing_is_an_error() -> None:
         list(Pipeline(InOrder(), Echo()).answer(queries(1)))
 
 
-def test_a_retriever_without_reader_is_completed_and_described_by_the_default_one(ground: Any) -> None:
+def test_retriever_without_reader_gets_the_default_reader_in_its_description(ground: Any) -> None:
     alone, spelled_out = (Composition(Component.of("bm25")), Composition(Component.of("bm25"), Component.of("extractive")))
     assert alone.fingerprint == spelled_out.fingerprint
     assert alone.describe()["reader"]["id"] == "extractive"
@@ -251,7 +251,7 @@ def test_a_retriever_without_reader_is_completed_and_described_by_the_default_on
     assert all(options[0])
 
 
-def test_every_part_counts_for_the_fingerprint() -> None:
+def test_every_part_changes_the_fingerprint() -> None:
     bm25, reader = Component.of("bm25"), Component.of("retrieval_only")
     made = [
         Composition(bm25),
@@ -264,7 +264,7 @@ def test_every_part_counts_for_the_fingerprint() -> None:
     assert len({composition.fingerprint for composition in made}) == len(made)
 
 
-def test_full_context_reads_everything_unless_k_says_otherwise(ground: Any) -> None:
+def test_full_context_reads_all_passages_unless_k_is_set(ground: Any) -> None:
     question = next(q for q in ground.questions if q.candidates)
     assert question.candidates is not None
     for k, expected in ((None, 10), (2, 2)):
@@ -282,7 +282,7 @@ def test_full_context_of_a_whole_corpus_is_refused(ground: Any) -> None:
         answers(assemble(Component.of("full_context"), Services()), [question.query()], ground.corpus)  # type: ignore[arg-type]
 
 
-def test_indexes_are_kept_by_retriever_and_corpus(ground: Any, tmp_path: Path) -> None:
+def test_indexes_are_stored_per_retriever_and_corpus(ground: Any, tmp_path: Path) -> None:
     services, bm25 = Services(artifacts=tmp_path), Component.of("bm25")
     assemble(bm25, services).index(ground.corpus)
     folder = index_folder(bm25, ground.corpus, services)
@@ -302,21 +302,21 @@ def test_indexes_are_kept_by_retriever_and_corpus(ground: Any, tmp_path: Path) -
         ({"method": "bm25", "k": 0}, "number-too-small"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused_before_anything_is_built(parts: dict[str, Any], message: str) -> None:
+def test_incompatible_parts_are_refused_before_building(parts: dict[str, Any], message: str) -> None:
     made = {name: Component.of(value) if isinstance(value, str) else value for name, value in parts.items()}
     with raises(message):
         Composition(**made)
 
 
-def test_a_control_that_answers_by_itself_takes_no_reader() -> None:
+def test_control_that_answers_itself_refuses_a_reader() -> None:
     with raises("parts-of-whole-method"):
         assemble(Component.of("gold_answer"), Services(), reader=Component.of("extractive"))
 
 
 @pytest.mark.slow
-def test_registered_products_play_the_role_that_their_kind_names(offline_options: dict[str, dict[str, Any]]) -> None:
+def test_registered_retrievers_build_a_retriever_and_not_a_method(offline_options: dict[str, dict[str, Any]]) -> None:
     for entry in METHODS:
-        # test_graph_conformance builds those of triples.
+        # baselines/test_graph.py builds retrievers of triples.
         if entry.kind == "retriever" and not entry.over_triples:
             built = entry.factory(entry.validate(offline_options.get(entry.id, {})), Services(device="cpu"))
             assert isinstance(built, Retriever)
@@ -324,7 +324,7 @@ def test_registered_products_play_the_role_that_their_kind_names(offline_options
 
 
 class Unprintable(Exception):
-    """Its message cannot be read."""
+    """Exception with a message that cannot be printed."""
 
     def __init__(self, raised: type[BaseException]) -> None:
         self.raised = raised
@@ -334,7 +334,7 @@ class Unprintable(Exception):
 
 
 @pytest.mark.parametrize("error", [Unprintable(ValueError), Unprintable(SystemExit), SystemExit(5)], ids=["str", "str exits", "exit"])
-def test_an_error_without_a_message_and_an_exit_fail_one_question(error: BaseException) -> None:
+def test_error_without_a_message_and_system_exit_fail_only_one_question(error: BaseException) -> None:
     async def program(query: Query) -> Prediction:
         if query.id == queries(1)[0].id:
             raise error

@@ -1,4 +1,4 @@
-"""Files of presets: options laid over others."""
+"""Files of presets: options that override others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ longer: {over: long, model: {length: 320}, judge: {over: shared, n: 2}}
 """
 
 
-def test_presets_resolve_over_at_every_level_and_hide_underscored_entries(tmp_path: Path) -> None:
+def test_presets_resolve_inheritance_at_every_level_and_hide_underscored_entries(tmp_path: Path) -> None:
     path = tmp_path / "presets.yaml"
     path.write_text(TEXT, encoding="utf-8")
     presets = read_presets(path, shared={"n": 1, "by": "rules"})
@@ -24,7 +24,7 @@ def test_presets_resolve_over_at_every_level_and_hide_underscored_entries(tmp_pa
     }
 
 
-def test_an_llm_of_another_kind_replaces_one_but_keeps_sampling() -> None:
+def test_llm_of_another_kind_replaces_the_presets_but_keeps_sampling() -> None:
     below = {"llm": {"model": "a", "base_url": "http://x", "temperature": 0.5}}
     assert laid_over(below, {"llm": {"local": "pocket"}}) == {"llm": {"temperature": 0.5, "local": "pocket"}}
     assert laid_over(below, {"llm": {"temperature": 0.0}})["llm"]["base_url"] == "http://x"

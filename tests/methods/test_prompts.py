@@ -1,4 +1,4 @@
-"""Templates: their format, what may replace one that ships, and the token ids of their pieces."""
+"""Templates: their format, replacements of shipped ones, and token ids of their parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = sorted(path for package in ("methods", "judges") for path in (ROOT / pac
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    """A tokenizer built like Llama's: a space before every text, `<s>` before every prompt, pairs of letters merged."""
+    """Make a tokenizer like Llama's: a space before every text, `<s>` before every prompt, merged pairs of letters."""
     from tokenizers import Tokenizer, models, normalizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -31,7 +31,7 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
-def test_every_shipped_template_is_of_the_one_format_and_renders() -> None:
+def test_every_shipped_template_parses_and_renders() -> None:
     assert len(FILES) > 60
     for path in FILES:
         prompt = read(path)
@@ -44,7 +44,7 @@ def test_every_shipped_template_is_of_the_one_format_and_renders() -> None:
         assert read(path).hash == prompt.hash
 
 
-def test_parts_of_one_role_are_one_message_and_each_is_repeated() -> None:
+def test_consecutive_parts_of_a_role_form_one_message_and_each_parts_repeat() -> None:
     prompt = parse("system\nS\n---\nuser\n\nHead $n\n---\nuser each\n[$i] $t\n---\nuser\nTail\n\n---\nassistant\nA", "x")
     assert prompt.messages([{"i": 1, "t": "one"}, {"i": 2, "t": " two"}], n=2) == [
         {"role": "system", "content": "S"},
@@ -63,18 +63,18 @@ def test_parts_of_one_role_are_one_message_and_each_is_repeated() -> None:
         ("options\nwhitespace: keep\n---\nuser\n Say $a\n\n---\nuser\nnow\n", [("user", " Say {v}\nnow\n")]),
     ],
 )
-def test_white_space_of_a_template_follows_its_rule_and_values_keep_theirs(text: str, messages: list[tuple[str, str]]) -> None:
+def test_template_whitespace_is_normalized_and_values_are_verbatim(text: str, messages: list[tuple[str, str]]) -> None:
     filled = parse(text, "x").messages(a=" v\n")
     assert [(message["role"], message["content"]) for message in filled] == [(role, content.format(v=" v\n")) for role, content in messages]
 
 
-def test_wordings_replace_the_part_above() -> None:
+def test_wordings_replace_the_previous_part() -> None:
     prompt = parse("system\nS\n---\nuser\nTell $a\n---\nor\nSay $a", "x")
     assert prompt.wordings == 2
     assert [prompt.with_wording(number).pair(a=1) for number in (0, 1)] == [("S", "Tell 1"), ("S", "Say 1")]
 
 
-def test_options_are_read_and_are_part_of_the_hash() -> None:
+def test_options_are_parsed_and_enter_the_hash() -> None:
     text = "user\n$a"
     prompt = parse(f'options\nbos: none\nstop: ["\\n", "</a>"]\nmax_tokens: 7\n---\n{text}', "x")
     assert prompt.options == Options(bos="none", whitespace="strip", stop=("\n", "</a>"), max_tokens=7)
@@ -104,7 +104,7 @@ def test_options_are_read_and_are_part_of_the_hash() -> None:
         ("$5", "template-lone-dollar"),
     ],
 )
-def test_a_file_that_is_no_template_is_refused_by_its_name(text: str, problem: str) -> None:
+def test_invalid_template_file_is_refused_by_name(text: str, problem: str) -> None:
     with raises(problem) as error:
         parse(text, "own.txt")
     assert error.value.where == "own.txt"
@@ -125,7 +125,7 @@ SETWISE = Shipped("methods.baselines.rerank", "setwise", optional=frozenset({"co
         ("text\n$query $label $passage", "placeholder-not-repeated"),
     ],
 )
-def test_an_own_file_that_cannot_take_the_place_of_the_shipped_one_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_custom_file_that_does_not_match_the_shipped_template_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text, "utf-8")
     with raises(problem) as error:
@@ -133,21 +133,21 @@ def test_an_own_file_that_cannot_take_the_place_of_the_shipped_one_is_refused(tm
     assert error.value.where == str(path)
 
 
-def test_an_own_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+def test_custom_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_bytes(b"\xef\xbb\xbfuser\r\n$query\r\n---\r\nuser each\r\n$label $passage\r\n")
     (message,) = SETWISE.load(path).messages([{"label": "A", "passage": "p"}], query="q")
     assert message == {"role": "user", "content": "q\nA p"}
 
 
-def test_messages_and_pieces_do_not_replace_each_other(tmp_path: Path) -> None:
+def test_message_template_does_not_replace_a_completion_template(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text("user\n$query $passage", "utf-8")
     with raises("template-roles-mismatch"):
         Shipped("methods.baselines.rerank", "rank1").load(path)
 
 
-def test_a_folder_may_hold_some_of_the_templates(tmp_path: Path) -> None:
+def test_folder_may_contain_a_subset_of_the_templates(tmp_path: Path) -> None:
     shipped = Shipped("methods.sark", "answer")
     assert shipped.load_from(tmp_path) == shipped.load()
     (tmp_path / "answer.txt").write_text("$question $context", "utf-8")
@@ -156,7 +156,7 @@ def test_a_folder_may_hold_some_of_the_templates(tmp_path: Path) -> None:
         shipped.load_from(tmp_path / "none")
 
 
-def test_pieces_are_tokenized_apart_with_one_beginning(tokenizer: Any) -> None:
+def test_completion_parts_are_tokenized_separately_with_one_begin_token(tokenizer: Any) -> None:
     prompt = parse("text\nquery:\n---\ntext\n $query\n---\ntext\n\npassage: $passage", "x")
     (ids,) = prompt.token_ids(tokenizer, [{"query": "who", "passage": "a b"}])
     pieces = ("query:", " who", "\npassage: a b")
@@ -166,14 +166,14 @@ def test_pieces_are_tokenized_apart_with_one_beginning(tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize(("text", "begins"), [("text\n<s>$a", [1]), ("text\n$a", [1]), ("options\nbos: none\n---\ntext\n$a", [])])
-def test_the_tokenizers_beginning_comes_once_or_not_at_all(tokenizer: Any, text: str, begins: list[int]) -> None:
+def test_begin_token_occurs_at_most_once(tokenizer: Any, text: str, begins: list[int]) -> None:
     (ids,) = parse(text, "x").token_ids(tokenizer, [{"a": "who"}])
     assert [number for number in ids if number == 1] == begins
     assert ids[: len(begins)] == begins
 
 
 @pytest.mark.parametrize("room", [1000, 16, 12])
-def test_a_prompt_that_is_too_long_loses_the_end_of_its_passage(tokenizer: Any, room: int) -> None:
+def test_too_long_prompt_loses_the_end_of_its_passage(tokenizer: Any, room: int) -> None:
     prompt = parse("text\nquery: $query\n---\ntext\nthe passage: $passage\n---\ntext\nwho", "x")
     rows = [{"query": "who", "passage": "a b c " * count} for count in (1, 9)]
     for full, cut in zip(prompt.token_ids(tokenizer, rows), prompt.token_ids(tokenizer, rows, room), strict=True):
@@ -183,7 +183,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_passage(tokenizer: Any, 
     assert prompt.frame_ids(tokenizer) == [1, *tokenizer("who", add_special_tokens=False)["input_ids"]]
 
 
-def test_the_page_of_prompts_has_every_system_with_a_published_prompt_and_its_license() -> None:
+def test_prompts_page_lists_every_published_prompt_with_its_license() -> None:
     rows = [*prompts_of_trainings(), *(row for kind in KINDS for row in prompts_of(kind))]
     shown = {text.split(": ")[-1] for _, text, _ in rows}
     others = {"longbench"}  # of a dataset, on its own page

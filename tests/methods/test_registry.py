@@ -1,4 +1,4 @@
-"""What a registration takes over from the options of a method."""
+"""The parts of a registration that follow from the options of a method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NamingConfig(ModelMethodConfig):
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Methods of these tests are known to them alone."""
+    """Remove the methods that a test registers."""
     list(METHODS)
     before = dict(METHODS._entries)
     yield
@@ -37,21 +37,21 @@ def registered(name: str, **stated: Any) -> Component:
     return Component.of(name)
 
 
-def test_options_that_name_a_model_state_extra_weights_and_needs() -> None:
+def test_model_options_determine_extra_weights_and_needs() -> None:
     component = registered("naming_test")
     assert component.entry.extra == "models"
     assert component.describe()["weights"] == weights_hash("minilm")
     assert component.needs == Needs((Checkpoint("minilm"),))
 
 
-def test_a_registration_replaces_what_the_options_state() -> None:
+def test_registration_arguments_override_those_derived_from_options() -> None:
     component = registered("stated_test", extra="llm", checkpoint_hash=lambda config: "own", needs=lambda config: Needs())
     assert component.entry.extra == "llm"
     assert component.describe()["weights"] == "own"
     assert component.needs == Needs()
 
 
-def test_a_folder_that_is_not_there_is_refused_before_loading(tmp_path: Path) -> None:
+def test_missing_folder_is_refused_before_loading(tmp_path: Path) -> None:
     registered("naming_test")
     with pytest.raises(UserError) as caught:
         Component.of("naming_test", {"model": str(tmp_path / "none")}).config.preflight()
@@ -62,7 +62,7 @@ class Named:
     def __init__(self, config: NamingConfig, services: Services) -> None: ...
 
 
-def test_options_are_of_the_class_that_the_factory_is_annotated_with() -> None:
+def test_options_class_is_the_factorys_annotation() -> None:
     register("annotated_test", kind="retriever", summary="")(Named)
     register("heir_test", kind="retriever", summary="")(type("Heir", (Named,), {"__module__": __name__}))
     register("plain_test", kind="retriever", summary="")(lambda config, services: None)
@@ -70,7 +70,7 @@ def test_options_are_of_the_class_that_the_factory_is_annotated_with() -> None:
     assert classes == [NamingConfig, NamingConfig, MethodConfig]
 
 
-def test_a_class_of_options_that_the_module_does_not_know_must_be_stated() -> None:
+def test_options_class_unknown_to_the_module_must_be_passed() -> None:
     class LocalConfig(MethodConfig): ...
 
     def made(config: LocalConfig, services: Services) -> None: ...
@@ -93,7 +93,7 @@ OWN_FORMAT = {
 """Systems without an option for their prompt, and why."""
 
 
-def test_every_system_that_asks_a_model_has_an_option_for_its_prompt() -> None:
+def test_every_system_with_an_llm_has_a_prompt_option() -> None:
     asking = {entry.id: entry for entry in METHODS if entry.kind == "reader" or "llm" in entry.config.model_fields}
     options = ("prompt", "prompts", "forward_prompt")
     without = {name for name, entry in asking.items() if not set(options) & set(entry.config.model_fields)}

@@ -58,7 +58,7 @@ load_file, save_file = safetensors.load_file, safetensors.save_file
 
 @pytest.fixture(scope="module")
 def golden(data_folder: Path) -> Path:
-    """The folder of what the authors' code made."""
+    """Return the folder of outputs of the authors' code."""
     folder = data_folder / "golden"
     if not folder.is_dir():
         pytest.skip(f"outputs of the authors' code not found at {folder}")
@@ -90,9 +90,9 @@ WITH_FIXTURES = {
     **dict.fromkeys(("bge_m3", "recomp_extractive", "dpa_rag"), "none"),
     "qwen3-embedding": "as built in",
 }
-"""Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
+"""Systems with fixtures, and the name of their prompt if it differs, or the page's text instead of a published prompt."""
 LICENSES = {"chatqa": "its model card (nvidia/Llama3-ChatQA-1.5-8B): Llama 3 community license"}
-"""Licenses of what is not in the registry."""
+"""Licenses that are not in the registry."""
 OTHERS = {
     "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
@@ -148,7 +148,7 @@ def encoder(identifier: str, tokenizer: Any, **config: Any) -> Any:
 
 
 LEFT_OUT = "\u0120prefer", 10702
-"""The one token of Qwen2.5 that the fixtures contain and their tokenizer, which is cut to the tokens of other texts, lacks."""
+"""The only token of Qwen2.5 that is in the fixtures but not in their reduced tokenizer."""
 
 
 def with_token(tokenizer: Any, token: str, number: int) -> Any:
@@ -172,7 +172,7 @@ LOG_ODDS = {
 
 
 @pytest.mark.parametrize("identifier", LOG_ODDS)
-def test_log_odds_rerankers_read_the_published_ids(golden: Path, identifier: str) -> None:
+def test_log_odds_rerankers_encode_the_published_token_ids(golden: Path, identifier: str) -> None:
     data = read(golden / "ids" / f"{LOG_ODDS[identifier][0]}.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     if identifier == "mxbai_reranker":
@@ -185,7 +185,7 @@ def test_log_odds_rerankers_read_the_published_ids(golden: Path, identifier: str
 
 
 @pytest.mark.parametrize("identifier", LOG_ODDS)
-def test_log_odds_rerankers_score_as_published(golden: Path, identifier: str) -> None:
+def test_log_odds_rerankers_give_the_published_scores(golden: Path, identifier: str) -> None:
     folder = golden / "released" / LOG_ODDS[identifier][1]
     data, logits = read(folder / "expected.json"), load_file(folder / "expected.safetensors") if identifier == "rank1" else {}
     made: dict[str | None, Any] = {}
@@ -213,19 +213,19 @@ def passages_of(golden: Path, ids: list[str]) -> list[Passage]:
 
 
 def last_logits(model: Any, ids: Sequence[int]) -> Any:
-    """Return the logits of a model behind some ids."""
+    """Return the logits of a model after some ids."""
     with torch.inference_mode():
         return model(torch.tensor([list(ids)])).logits[0, -1].float()
 
 
 def assert_close(ours: Any, expected: Any, tolerance: float = 1e-4) -> None:
-    """Check that a tensor is the published one; the difference is relative to its norm."""
+    """Assert that a tensor equals the published one; the tolerance is relative to its norm."""
     assert ours.shape == expected.shape
     assert float((ours - expected).norm() / expected.norm()) < tolerance
 
 
 class Unlimited:
-    """A counter for prompts that always fit."""
+    """Counter that accepts prompts of any length."""
 
     name = fingerprint = "none"
 
@@ -234,7 +234,7 @@ class Unlimited:
 
 
 def encoded(tokenizer: Any, messages: Messages) -> list[int]:
-    """Return the ids of a conversation by the code with which weights of this machine read it."""
+    """Return the ids of a conversation as local models encode it."""
     model = CausalModel.__new__(CausalModel)
     model.tokenizer, model.text_encoder = tokenizer, TextEncoder(tokenizer)
     turns, start = started(messages)
@@ -245,7 +245,7 @@ LISTWISE = ("rankzephyr", "rank_zephyr"), ("reasonrank", "reasonrank")
 
 
 @pytest.mark.parametrize(("name", "file"), LISTWISE)
-def test_listwise_rerankers_read_the_published_ids(golden: Path, name: str, file: str) -> None:
+def test_listwise_rerankers_encode_the_published_token_ids(golden: Path, name: str, file: str) -> None:
     data = read(golden / "ids" / f"{file}.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     tokenizer.chat_template = data["chat_template"]
@@ -259,7 +259,7 @@ def test_listwise_rerankers_read_the_published_ids(golden: Path, name: str, file
 
 
 @pytest.mark.parametrize(("name", "file"), [("rank_r1", "rank_r1"), ("rank_r1_v02", "rank_r1_v02")])
-def test_rank_r1_reads_the_published_ids(golden: Path, name: str, file: str) -> None:
+def test_rank_r1_encodes_the_published_token_ids(golden: Path, name: str, file: str) -> None:
     data = read(golden / "ids" / f"{file}.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     for case in data["cases"]:
@@ -288,7 +288,7 @@ def test_rankzephyr_computes_the_published_logits(golden: Path) -> None:
     record("rankzephyr", NUMBERS, len(logits), len(logits))
 
 
-def test_rankllama_reads_the_ids_of_its_card(golden: Path) -> None:
+def test_rankllama_encodes_the_token_ids_of_its_model_card(golden: Path) -> None:
     data = read(golden / "ids" / "rankllama.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     made = RankLlama.__new__(RankLlama)
@@ -299,7 +299,7 @@ def test_rankllama_reads_the_ids_of_its_card(golden: Path) -> None:
     record("rankllama", IDS, len(data["cases"]), len(data["cases"]))
 
 
-def test_rankllama_scores_as_its_card(golden: Path) -> None:
+def test_rankllama_gives_the_scores_of_its_model_card(golden: Path) -> None:
     folder = golden / "released" / "rankllama"
     made = build("rankllama", base=str(folder / "base"), adapter=str(folder / "checkpoint"), dtype="float32")
     cases = read(folder / "expected.json")["cases"]
@@ -310,7 +310,7 @@ def test_rankllama_scores_as_its_card(golden: Path) -> None:
     record("rankllama", NUMBERS, len(cases), len(cases))
 
 
-def test_search_r1_reads_the_published_ids(golden: Path) -> None:
+def test_search_r1_encodes_the_published_token_ids(golden: Path) -> None:
     data = read(golden / "ids" / "search_r1.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     template = tokenizer.chat_template
@@ -338,7 +338,7 @@ COMPRESSORS = {
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
-def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_path: Path) -> None:
+def test_compressors_compute_the_published_vectors(golden: Path, name: str, tmp_path: Path) -> None:
     folder = golden / "released" / name
     data, tensors = read(folder / "expected.json"), load_file(folder / "expected.safetensors")
     options = {key: str(folder / value) if value == "retriever" else value for key, value in COMPRESSORS[name].items()}
@@ -373,7 +373,7 @@ def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_pat
 
 
 def in_shards(file: Path) -> None:
-    """Write a file of weights as two."""
+    """Split a weights file into two shards."""
     weights = torch.load(file)
     for number in range(2):
         some = list(weights)[number::2]
@@ -382,7 +382,7 @@ def in_shards(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["clara/base-legacy-true", "clara/base-legacy-false", "autocompressor/legacy-false/checkpoint"])
-def test_a_sentencepiece_file_alone_tokenizes_as_published(golden: Path, name: str, tmp_path: Path) -> None:
+def test_sentencepiece_model_without_tokenizer_json_tokenizes_as_published(golden: Path, name: str, tmp_path: Path) -> None:
     shutil.copytree(golden / "released" / name, tmp_path / "made")
     expected = tokenizer_of(tmp_path / "made")
     (tmp_path / "made" / "tokenizer.json").unlink()
@@ -392,7 +392,7 @@ def test_a_sentencepiece_file_alone_tokenizes_as_published(golden: Path, name: s
 
 
 def converted(golden: Path, name: str, folder: Path) -> Path:
-    """Convert a published compressor, as a user does."""
+    """Convert a published compressor like a user does."""
     source = golden / "released" / name
     options = {key: str(source / value) if value == "retriever" else value for key, value in COMPRESSORS[name].items()}
     options |= {"encoder": str(source / "bert")} if name == "cocom-light" else {}
@@ -402,7 +402,7 @@ def converted(golden: Path, name: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
-def test_readers_of_compressors_ask_as_published(golden: Path, name: str, tmp_path: Path) -> None:
+def test_readers_of_compressors_use_the_published_prompts(golden: Path, name: str, tmp_path: Path) -> None:
     system, folder = name.partition("/")[0], golden / "released" / name
     data, tensors = read(folder / "expected.json"), load_file(folder / "expected.safetensors")
     reader = build("memory_reader", model=str(converted(golden, name, tmp_path / "made")))
@@ -441,7 +441,7 @@ def memory_of(system: str, tensors: Any, documents: Sequence[int]) -> list[Any]:
 
 
 def ids_of(pieces: Sequence[Any], memory: Sequence[int], separator: int | None, behind: bool) -> list[int]:
-    """Return the ids of a prompt as the authors' tokenizer has them, with their tokens in the place of vectors, which stand before some."""
+    """Return the ids of a prompt from the authors' tokenizer, with their tokens in the positions of vectors, which precede some."""
     ids: list[int] = []
     vectors = False
     for piece in pieces:
@@ -457,7 +457,7 @@ def ids_of(pieces: Sequence[Any], memory: Sequence[int], separator: int | None, 
 
 
 def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) -> Any:
-    """Return the summary vectors of a text that is read in segments of some lengths."""
+    """Return the summary vectors of a text that is encoded in segments of some lengths."""
     memory, start = model.nothing, 0
     for length in lengths:
         row = [memory, *model.system.row(model, ids[start : start + length], "")]
@@ -467,7 +467,7 @@ def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) ->
 
 
 @pytest.mark.parametrize("stage", ["Base", "Instruct", "E2E", "E2E-legacy-false"])
-def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Path, stage: str, tmp_path: Path) -> None:
+def test_clara_computes_the_published_vectors_of_documents_and_questions(golden: Path, stage: str, tmp_path: Path) -> None:
     folder = golden / "released" / "clara"
     data, tensors = read(folder / stage / "expected.json"), load_file(folder / stage / "expected.safetensors")
     base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
@@ -483,7 +483,7 @@ def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["Base", "Instruct", "E2E", "E2E-legacy-false"])
-def test_claras_reader_asks_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
+def test_clara_reader_uses_the_published_prompt(golden: Path, stage: str, tmp_path: Path) -> None:
     folder = golden / "released" / "clara"
     data, tensors = read(folder / stage / "expected.json"), load_file(folder / stage / "expected.safetensors")
     base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
@@ -505,7 +505,7 @@ def test_claras_reader_asks_as_published(golden: Path, stage: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("stage", ["E2E", "E2E-legacy-false"])
-def test_clara_finds_and_answers_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
+def test_clara_selects_and_answers_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
     folder = golden / "released" / "clara"
     data = read(folder / stage / "expected.json")
     base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
@@ -534,7 +534,7 @@ class CLaRa:
 
 
 @pytest.mark.slow
-def test_a_prompt_of_the_checkpoint_itself_wins_and_ours_and_a_file_can_be_chosen(golden: Path, tmp_path: Path) -> None:
+def test_checkpoint_prompt_is_the_default_and_ours_or_a_file_can_be_chosen(golden: Path, tmp_path: Path) -> None:
     folder = golden / "released" / "clara"
     shutil.copytree(folder / "Base" / "checkpoint", tmp_path / "source")
     convert_clara(released(str(tmp_path / "source")), tmp_path / "plain", str(folder / "base-legacy-true"), {}, "cpu")
@@ -553,7 +553,7 @@ def test_a_prompt_of_the_checkpoint_itself_wins_and_ours_and_a_file_can_be_chose
     assert len(hashes) == 4
 
 
-def test_published_prompts_that_are_missing_stop_before_the_first_question(
+def test_missing_published_prompts_are_refused_before_the_first_question(
     golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = str(converted(golden, "pisco/legacy-true", tmp_path / "made"))
@@ -572,7 +572,7 @@ def test_published_prompts_that_are_missing_stop_before_the_first_question(
         assert len(pieces) == 1 + 4 * bool(memory) + bool(memory)
 
 
-def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path) -> None:
+def test_clara_uses_the_same_memory_token_at_all_positions(golden: Path, tmp_path: Path) -> None:
     folder, source = golden / "released" / "clara", tmp_path / "source"
     shutil.copytree(folder / "E2E" / "checkpoint", source)
     own = read(source / "config.json")
@@ -663,7 +663,7 @@ def test_dpa_rag_scores_as_published(golden: Path) -> None:
     record("dpa_rag", NUMBERS, len(cases), len(cases))
 
 
-def test_setwise_reads_the_published_ids(golden: Path) -> None:
+def test_setwise_encodes_the_published_token_ids(golden: Path) -> None:
     data = read(golden / "ids" / "setwise_vicuna.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     tokenizer.chat_template = data["chat_template"]
@@ -684,7 +684,7 @@ def test_rankgpt_sends_the_published_messages(golden: Path) -> None:
     record("rankgpt", TEXTS, len(data["cases"]), len(data["cases"]))
 
 
-def test_in_context_ralm_reads_the_published_ids(golden: Path) -> None:
+def test_in_context_ralm_encodes_the_published_token_ids(golden: Path) -> None:
     data = read(golden / "ids" / "ic_ralm.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     tokenizer.chat_template = None
@@ -697,7 +697,7 @@ def test_in_context_ralm_reads_the_published_ids(golden: Path) -> None:
     record("in_context_ralm", IDS, len(data["cases"]), len(data["cases"]))
 
 
-def test_texts_without_ids_are_the_published_ones(golden: Path) -> None:
+def test_prompts_without_token_ids_equal_the_published_texts(golden: Path) -> None:
     cases = read(golden / "ids" / "plain_texts.json")["cases"]
     refiner, passage = Writer(PROMPTS["ddr_refiner"].load(), Unlimited(), plain_references=True), "passage"
     for case in cases:
@@ -713,7 +713,7 @@ def test_texts_without_ids_are_the_published_ones(golden: Path) -> None:
         record(name, TEXTS, len(cases), len(cases))
 
 
-def test_ddr_generator_asks_in_the_published_format_and_cuts_the_end_of_the_passages(golden: Path) -> None:
+def test_ddr_generator_uses_the_published_format_and_truncates_passages_at_the_end(golden: Path) -> None:
     llm = {"local": str(golden / "released" / "rank-zephyr" / "checkpoint"), "dtype": "float32", "max_tokens": 2}
     made = build("ddr_generator", llm=llm)
     passages = [Passage("a", "", "One $x {y} "), Passage("b", "", "two.")]
@@ -727,7 +727,7 @@ def test_ddr_generator_asks_in_the_published_format_and_cuts_the_end_of_the_pass
     assert 0 < notes["truncated"]["kept"] < notes["truncated"]["of"]
 
 
-def test_retrobust_reads_the_published_ids(golden: Path) -> None:
+def test_retrobust_encodes_the_published_token_ids(golden: Path) -> None:
     data = read(golden / "ids" / "retrobust.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     tokenizer.chat_template = None
@@ -744,7 +744,7 @@ def test_retrobust_reads_the_published_ids(golden: Path) -> None:
     record("retrobust", IDS, calls, calls)
 
 
-def test_self_rag_reads_the_published_ids(golden: Path) -> None:
+def test_self_rag_encodes_the_published_token_ids(golden: Path) -> None:
     data = read(golden / "ids" / "self_rag.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
     tokenizer.chat_template = None
@@ -777,7 +777,7 @@ def test_self_rag_scores_and_decides_as_published(golden: Path) -> None:
     record("self_rag", NUMBERS, len(data["cases"]), len(data["cases"]))
 
 
-def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
+def test_released_checkpoints_page_matches_these_tests() -> None:
     if (names := set(RESULTS)) != set(WITH_FIXTURES):
         pytest.skip(f"not compared in this run: {', '.join(sorted(set(WITH_FIXTURES) - names))}")
     heads = "| system | published prompt | license | ids equal | numbers equal |"
@@ -801,7 +801,7 @@ def line(name: str) -> str:
 
 
 def said(name: str, kind: str) -> str:
-    """Return how many of a system's cases are equal; texts if the fixture holds no ids."""
+    """Return how many of a system's cases are equal; texts if the fixture has no ids."""
     if kind == IDS and TEXTS in RESULTS[name]:
         kind = TEXTS
     equal, of = RESULTS[name].get(kind, (0, 0))

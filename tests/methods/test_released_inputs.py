@@ -65,7 +65,7 @@ CHAT = "{% for m in messages %}{{ '[INST] ' + m['content'] + ' [/INST]' }}{% end
 
 
 def loaded(folder: Path, template: str | None = "") -> tuple[Any, OwnCounter]:
-    """Return what reads conversations with a tokenizer as weights of this machine do, and its counter; `template`: another one."""
+    """Return the encoder of a local model's conversations with a tokenizer, and its counter; `template` replaces the template."""
     model, weights = CausalModel.__new__(CausalModel), Loaded.__new__(Loaded)
     model.tokenizer = tokenizer_of(folder)
     if template != "":
@@ -80,7 +80,7 @@ def ids(weights: Any, messages: Messages | None) -> list[int]:
 
 
 class Asked:
-    """A question of a program whose model and retriever reply from lists; it keeps what is sent."""
+    """A question of a program whose model and retriever reply from lists; it records what is sent."""
 
     def __init__(self, text: str, config: Any, prompts: dict[str, Any], replies: list[str], results: list[list[Passage]]) -> None:
         self.text, self.config, self.prompts, self.sent = text, config, prompts, list[Messages]()
@@ -229,6 +229,6 @@ AUTHORS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_odd_inputs_are_read_as_the_authors_code_reads_them(golden: Path, name: str, data_folder: Path, monkeypatch: Any) -> None:
+def test_unusual_inputs_are_tokenized_like_the_authors_code(golden: Path, name: str, data_folder: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert fingerprint(list(SYSTEMS[name](golden / "ids" / "tokenizers"))) == AUTHORS[name]

@@ -1,4 +1,4 @@
-"""Checkpoints behind an endpoint: the same scores as from local weights, and a refusal where log-probabilities are missing."""
+"""Checkpoints behind an endpoint: scores equal those of local weights, and missing log-probabilities are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RANKING = Ranking("q", tuple(CORPUS.ids), (4.0, 3.0, 2.0, 1.0))
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny Qwen2.5 that was taught to end some of its thoughts with a verdict."""
+    """Save a tiny Qwen2.5 that was trained to end some of its thoughts with a verdict."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -72,7 +72,7 @@ def rank1(model: str, services: Services | None = None, **options: Any) -> Any:
 
 @contextmanager
 def serving(folder: str, **options: Any) -> Iterator[tuple[Weights, str]]:
-    """Serve a checkpoint for the length of a block; gives it and the base URL."""
+    """Serve a checkpoint within a block; yields the server and the base URL."""
     weights = Weights(folder, **options)
     with VLLM("judge", weights=weights).running() as url:
         yield weights, url
@@ -107,7 +107,7 @@ def test_rank1_scores_of_an_endpoint_equal_those_of_local_weights(judge: str, se
     assert len(served.requests) - before == len(TEXTS) + unfinished
 
 
-def test_flare_writes_the_same_sentences_and_searches_by_an_endpoint(tiny_llama: str, tmp_path: Path) -> None:
+def test_flare_gives_the_same_sentences_and_queries_with_an_endpoint(tiny_llama: str, tmp_path: Path) -> None:
     options = {"model": tiny_llama, "retriever": "bm25", "k": 1, "max_new_tokens": 6, "sentences": 2}
     with serving(tiny_llama) as (served, url):
         services = Services(device="cpu", cache=tmp_path / "cache.sqlite", artifacts=tmp_path / "artifacts")
@@ -143,7 +143,7 @@ def test_endpoint_without_log_probabilities_is_refused_before_the_first_question
             config.reach(tmp_path / "cache.sqlite")
 
 
-def test_rank1_fails_a_question_whose_order_the_returned_tokens_leave_open(judge: str) -> None:
+def test_rank1_fails_a_question_if_returned_tokens_do_not_determine_the_order(judge: str) -> None:
     with serving(judge, most=1) as (_, url):
         (result,) = each(rank1(judge, endpoint=endpoint(url)), "rerank", [QUERY], [RANKING], CORPUS)
     assert result.notes[FAILED].startswith("rank1: ")
@@ -162,16 +162,16 @@ def test_rank1_fails_a_question_whose_order_the_returned_tokens_leave_open(judge
         ([(0.0, INFINITE), (-INFINITE, 1.0)], False),
     ],
 )
-def test_bounds_settle_an_order_if_they_do_not_overlap(bounds: list[tuple[float, float]], known: bool) -> None:
+def test_order_is_determined_exactly_if_bounds_do_not_overlap(bounds: list[tuple[float, float]], known: bool) -> None:
     assert settled(bounds) is known
 
 
-def test_cached_log_probabilities_are_read_as_they_were_written() -> None:
+def test_cached_log_probabilities_round_trip() -> None:
     completion = Completion("a", "stop", 1, 1, "m", logprobs=Logprobs(("token_id:1",), (-0.5,), {"token_id:1": -0.5}))
     assert Completion.from_json(json.loads(json.dumps(completion.to_json()))) == completion
 
 
-def test_options_that_the_system_decides_are_refused_for_its_endpoint(tiny_llama: str) -> None:
+def test_endpoint_options_that_the_system_sets_are_refused(tiny_llama: str) -> None:
     for option in ({"max_tokens": 5}, {"temperature": 0.5}, {"batch": True}):
         with pytest.raises(ValueError, match="endpoint"):
             FlareConfig.model_validate({"model": tiny_llama, "endpoint": endpoint("http://localhost:1/v1", **option)})
@@ -182,12 +182,12 @@ def test_local_options_keep_their_fingerprint(tiny_llama: str) -> None:
 
 
 def scorers(folder: str, url: str, cache: Path | None = None) -> tuple[LikelihoodScorer, LikelihoodScorer]:
-    """The same checkpoint here and behind an endpoint."""
+    """Return scorers for the same checkpoint, local and behind an endpoint."""
     services = Services(device="cpu", cache=cache)
     return tuple(LikelihoodScorer(ScorerConfig.of(folder, where).open(services, "test")) for where in (None, endpoint(url)))  # type: ignore[return-value]
 
 
-def test_scores_of_given_texts_equal_those_of_local_weights_and_are_asked_for_once(tiny_llama: str, tmp_path: Path) -> None:
+def test_scores_of_texts_equal_those_of_local_weights_and_are_requested_once(tiny_llama: str, tmp_path: Path) -> None:
     template = ScoringTemplate("Context: $chunk\nQuestion: $question\nAnswer:", chat=True)
     questions = [ScoringRequest({"question": "who ?"}, " the painter"), ScoringRequest({"question": "où ?"}, " là\n")]
     with serving(tiny_llama) as (served, url):
@@ -205,7 +205,7 @@ def test_scores_of_given_texts_equal_those_of_local_weights_and_are_asked_for_on
     assert {len(tokens) for tokens in kept} == {len(score.tokens) for row in made for score in row}  # and no prompt's
 
 
-def test_a_prompt_too_long_for_the_endpoint_is_cut_in_its_chunk(tiny_llama: str) -> None:
+def test_prompt_too_long_for_the_endpoint_is_truncated_in_its_chunk(tiny_llama: str) -> None:
     length = CausalModel(CausalConfig(model=tiny_llama), "cpu").length
     text = "word " * length
     pair = ScoredText(f"{text}\nAnswer:", " a", (0, len(text)))
@@ -235,7 +235,7 @@ def test_endpoints_that_do_not_score_the_tokens_sent_are_refused_before_the_firs
                 config.reach(tmp_path / "cache.sqlite")
 
 
-def test_a_probe_that_was_answered_is_not_asked_again(tiny_llama: str, tmp_path: Path) -> None:
+def test_answered_probe_is_not_repeated(tiny_llama: str, tmp_path: Path) -> None:
     with serving(tiny_llama) as (served, url):
         scorer = ScorerConfig.of(tiny_llama, endpoint(url))
         for _ in range(2):
@@ -244,14 +244,14 @@ def test_a_probe_that_was_answered_is_not_asked_again(tiny_llama: str, tmp_path:
     assert len(served.requests) == 1
 
 
-def test_a_text_that_could_not_be_scored_stops_the_scoring(tiny_llama: str) -> None:
+def test_text_that_cannot_be_scored_stops_the_scoring(tiny_llama: str) -> None:
     with VLLM("judge", weights=Weights(tiny_llama), max_model_len=8).running() as url:
         _, remote = scorers(tiny_llama, url)
         with raises("text-not-scored"):
             remote.score([ScoredText("a long prompt", " a")])
 
 
-def test_setwise_chooses_the_same_labels_by_an_endpoint(tiny_llama: str) -> None:
+def test_setwise_chooses_the_same_labels_with_an_endpoint(tiny_llama: str) -> None:
     options = {"llm": {"local": tiny_llama}, "score": "likelihood", "k": 2, "passage_tokens": 16}
     with serving(tiny_llama) as (served, url):
         local, remote = (
@@ -262,7 +262,7 @@ def test_setwise_chooses_the_same_labels_by_an_endpoint(tiny_llama: str) -> None
     assert remote.notes["setwise"]["calls"] == len(served.requests) > local.notes["setwise"]["calls"]
 
 
-def test_ark_aligns_chunks_alike_by_an_endpoint(tiny_llama: str, tmp_path: Path) -> None:
+def test_ark_gives_the_same_alignment_with_an_endpoint(tiny_llama: str, tmp_path: Path) -> None:
     pieces = tuple(Piece(f"c{n}", n, text, 0, len(text)) for n, text in enumerate(TEXTS))
     document = Document("d", (), pieces, (Question("q", QUERY.text, ("by the river",)),))
     raw = []
@@ -277,14 +277,14 @@ def test_ark_aligns_chunks_alike_by_an_endpoint(tiny_llama: str, tmp_path: Path)
         assert list(remote[name]) == pytest.approx(list(local[name]), abs=1e-4)
 
 
-def test_labels_of_compressors_are_alike_by_an_endpoint(tiny_llama: str) -> None:
+def test_compressor_labels_are_equal_with_an_endpoint(tiny_llama: str) -> None:
     asking = [("who ?", (Passage("", "A", text),), "the painter") for text in TEXTS] + [("who ?", (), "the painter")]
     with serving(tiny_llama) as (_, url):
         local, remote = (likelihoods(ScorerConfig.of(tiny_llama, w), Services(device="cpu"), asking) for w in (None, endpoint(url)))
     assert remote == pytest.approx(local, abs=1e-3)
 
 
-def test_self_rag_answers_alike_by_an_endpoint(tiny_selfrag: str, tmp_path: Path) -> None:
+def test_self_rag_gives_the_same_answers_with_an_endpoint(tiny_selfrag: str, tmp_path: Path) -> None:
     options = {"model": tiny_selfrag, "retriever": "bm25", "k": 2, "max_new_tokens": 6}
     with serving(tiny_selfrag) as (served, url):
         predictions = []
@@ -306,11 +306,11 @@ def test_self_rag_answers_alike_by_an_endpoint(tiny_selfrag: str, tmp_path: Path
         {"llm": {"local": "m"}, "score": "likelihood", "endpoint": {"model": "m", "temperature": 0.5}},
     ],
 )
-def test_options_of_setwise_that_an_endpoint_does_not_follow_are_refused(options: dict[str, Any]) -> None:
+def test_setwise_options_unsupported_by_endpoints_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="endpoint"):
         Component.of("setwise", options)
 
 
-def test_options_of_an_endpoint_that_scores_nothing_are_refused() -> None:
+def test_endpoint_without_a_likelihood_score_is_refused() -> None:
     with pytest.raises(ValueError, match="endpoint"):
         ScoreConfig.model_validate({"f": {"weight": 0}, "b": {"weight": 0}, "endpoint": {"model": "m"}})

@@ -1,4 +1,4 @@
-"""Models of real classes with random weights, saved as published ones are: for tests of how a model is used."""
+"""Models of real classes with random weights, saved in published layouts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = [
 
 
 def tokenizer(style: str = "bert", length: int = 64) -> Any:
-    """A word-level tokenizer that frames its inputs as BERT, XLM-R, Qwen3-Embedding or Mistral do."""
+    """Make a word-level tokenizer that adds the special tokens of BERT, XLM-R, Qwen3-Embedding or Mistral."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -52,7 +52,7 @@ def tokenizer(style: str = "bert", length: int = 64) -> Any:
 
 
 def config(kind: str, size: int, **more: Any) -> Any:
-    """A tiny configuration of a class: hidden size 32, two layers."""
+    """Make a tiny configuration of a class: hidden size 32, two layers."""
     import transformers
 
     shared = {"vocab_size": size, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -68,7 +68,7 @@ def save(folder: Path, style: str, model: Any, length: int = 64) -> Path:
 
 
 def scaled(model: Any, by: float = 5.0) -> Any:
-    """Weights large enough that different inputs give clearly different outputs."""
+    """Scale weights so that different inputs give clearly different outputs."""
     import torch
 
     with torch.no_grad():
@@ -79,7 +79,7 @@ def scaled(model: Any, by: float = 5.0) -> Any:
 
 
 def layout(folder: Path, size: int, modules: list[tuple[str, str, dict[str, Any]]], prompts: dict[str, str]) -> None:
-    """Make a folder a SentenceTransformer's: its modules beside the transformer, and its prompts."""
+    """Turn a folder into a SentenceTransformer's: modules next to the transformer, and prompts."""
     listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
     for number, (path, kind, settings) in enumerate(modules, start=1):
         listed.append({"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"})
@@ -91,14 +91,14 @@ def layout(folder: Path, size: int, modules: list[tuple[str, str, dict[str, Any]
 
 
 def pooling(mode: str) -> tuple[str, str, dict[str, Any]]:
-    """The pooling module of a layout, in the published files' old spelling."""
+    """Write the pooling module of a layout with the old keys of published files."""
     kinds = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
     settings = {f"pooling_mode_{name}": kind == mode for kind, name in kinds.items()}
     return "1_Pooling", "Pooling", {"word_embedding_dimension": 32, **settings}
 
 
 def masked_language_model(kind: str = "Bert", dropout: float = 0.0) -> Any:
-    """A masked language model over the words of `tokenizer()`."""
+    """Make a masked language model over the words of `tokenizer()`."""
     import torch
     import transformers
 
@@ -114,7 +114,7 @@ def masked_language_model(kind: str = "Bert", dropout: float = 0.0) -> Any:
 
 
 def colbert(folder: Path) -> Path:
-    """`HF_ColBERT`: BERT under the prefix `bert.`, the projection as `linear.weight` beside it, settings in a file."""
+    """Save `HF_ColBERT`: BERT under the prefix `bert.`, the projection as `linear.weight`, settings in a file."""
     import torch
     from safetensors.torch import save_file
     from transformers import BertModel
@@ -143,11 +143,11 @@ THINKING_TEMPLATE = (
     "{%- if add_generation_prompt %}<|im_start|>assistant\n"
     "{%- if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )
-"""How Qwen3's template begins a reply: with an empty thought if thinking is switched off, else the model begins one itself."""
+"""The start of a reply in Qwen3's template: an empty thought if thinking is switched off, else the model begins one itself."""
 
 
 def thinker(folder: Path, template: str = THINKING_TEMPLATE) -> Path:
-    """A Qwen3 whose next token depends on the last one only: it thinks "hm hm hm", then answers "Lyon for sure"."""
+    """Save a Qwen3 whose next token depends only on the last one: it thinks "hm hm hm", then answers "Lyon for sure"."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM

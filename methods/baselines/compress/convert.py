@@ -100,9 +100,9 @@ def _summary_options(source: Released) -> dict[str, Any]:
 
 def _encoder_options(source: Released) -> dict[str, Any]:
     """Return the options of PCC. Lite is an encoder, Large an adapter with memory tokens; the name gives the rate."""
-    stated = re.search(r"(\d+)x", source.source)
+    rate = re.search(r"(\d+)x", source.source)
     below = source.option("base_model_name_or_path") if (source.folder / ADAPTER).is_file() else source.source
-    return {"encoder": below, "base": PCC_DECODER, **({"rate": int(stated[1])} if stated else {})}
+    return {"encoder": below, "base": PCC_DECODER, **({"rate": int(rate[1])} if rate else {})}
 
 
 def _layers_options(source: Released) -> dict[str, Any]:

@@ -35,7 +35,7 @@ SYSTEMS = ("autocompressor", "xrag", "cocom", "pcc", "pisco", "oscar")
 """Names of the systems; each is registered in the module of the same name."""
 T = TypeVar("T")
 SoftModel: TypeAlias = Any
-"""Stands for `model.SoftModel`, which imports this file."""
+"""Placeholder type for `model.SoftModel`, which imports this file."""
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 

@@ -161,9 +161,9 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
         follow = FOLLOW_UP.search(reply)
         reply, question = (reply[: follow.start()], follow[1].strip()) if follow else (reply, "")
         if waiting:
-            stated = INTERMEDIATE.search(reply)
+            intermediate = INTERMEDIATE.search(reply)
             # Models continue behind the words that they were left with, or repeat them.
-            answer = stated[1] if stated else next((line for line in reply.splitlines() if line.strip()), "")
+            answer = intermediate[1] if intermediate else next((line for line in reply.splitlines() if line.strip()), "")
             steps.append((waiting, short_answer(answer) or "unknown"))
         if not question:
             final = behind(reply, FINAL)

@@ -129,9 +129,9 @@ class NameWords:
         owners = np.repeat(np.arange(len(names)), lengths)
         within = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         words = self.words[starts[owners] + within]
-        held = np.array([np.bincount(owners[words == term], minlength=len(names)) for term in terms], np.int64)
+        counts = np.array([np.bincount(owners[words == term], minlength=len(names)) for term in terms], np.int64)
         position = position.reshape(parts.shape)
-        return held.reshape(len(terms), len(names))[:, position].sum(axis=1), lengths[position].sum(axis=0)
+        return counts.reshape(len(terms), len(names))[:, position].sum(axis=1), lengths[position].sum(axis=0)
 
 
 @register(

@@ -94,10 +94,10 @@ class _Growth:
                 self._stop(what)
                 number -= 1
 
-    def _begin(self, cluster: int, anew: list[int]) -> None:
+    def _begin(self, cluster: int, new_nodes: list[int]) -> None:
         """Schedule when a growing cluster stops, and when edges at its new nodes become tight."""
         heapq.heappush(self.events, (self.time + self.left[cluster], STOPS, cluster))
-        for node in anew:
+        for node in new_nodes:
             for edge in self.at[node]:
                 self._note(edge)
 
@@ -139,11 +139,11 @@ class _Growth:
         both = self.growing[item] and self.growing[other]
         stopped, inner = (item, self.ends[edge][0]) if self.growing[other] else (other, self.ends[edge][1])
         self.merged.append((edge, -1, -1) if both else (edge, stopped, inner))
-        anew = [] if both else self.members[stopped].copy()
+        new_nodes = [] if both else self.members[stopped].copy()
         for side in (item, other):
             if self.growing[side]:
                 self._stop(side)
-        self._begin(self._union(item, other), anew)
+        self._begin(self._union(item, other), new_nodes)
         return int(both)
 
     def _stop(self, cluster: int) -> None:

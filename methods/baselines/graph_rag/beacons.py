@@ -78,7 +78,7 @@ def checked_layout(settings: Mapping[str, Any], where: str) -> None:
     elif settings.get("model_type") not in KINDS:
         fault = f"model_type={settings.get('model_type')!r}"
     elif settings.get("beacon_stride") != settings["beacon_window"]:
-        fault = f"beacon_stride={settings.get('beacon_stride')!r} beside beacon_window={settings['beacon_window']!r}"
+        fault = f"beacon_stride={settings.get('beacon_stride')!r} with beacon_window={settings['beacon_window']!r}"
     else:
         fault = next((f"{name}={settings[name]!r}" for name, value in LAYOUT.items() if settings.get(name, value) != value), None)
     if fault is not None:

@@ -507,7 +507,7 @@ T = TypeVar("T", bound=type)
 Item = TypeVar("Item")
 
 
-def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> Callable[[T], T]:
+def register(identifier: str, *, config: type[SystemConfig], **registration: Any) -> Callable[[T], T]:
     """Register a graph RAG index or method with the settings that all systems share; see `methods.registry.register`."""
     offline = issubclass(config, GraphConfig) and not config.needs_llm
 
@@ -527,7 +527,7 @@ def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> C
             extra="models",
             checkpoint_hash=lambda options: options.made_of(),
             needs=lambda options: needs_of(options.encoder, options.llm, *options.own_models),
-            **stated,
+            **registration,
         )(build if retriever else kind)
         return kind
 

@@ -280,9 +280,9 @@ class GraphRagIndex(SystemIndex):
         nearby = nearest(index.entities, vector, self.config.entities).tolist()
         chunks: dict[int, tuple[int, float]] = {}
         for place, node in enumerate(nearby):
-            stated = np.asarray(index.edge_chunks[np.flatnonzero((index.ends == node).any(axis=1))].sum(axis=0))
+            mentions = np.asarray(index.edge_chunks[np.flatnonzero((index.ends == node).any(axis=1))].sum(axis=0))
             for chunk in index.graph.nodes[node].chunks:
-                chunks.setdefault(chunk, (place, -float(stated[chunk])))
+                chunks.setdefault(chunk, (place, -float(mentions[chunk])))
         order = sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
         return self.ranking(query, group, order, k, {"entities": nearby})
 
@@ -314,10 +314,10 @@ def relations_of(index: GraphIndex, nodes: Sequence[int], each: int) -> list[int
         Relations between `nodes`, by the sum of their ends' degrees. Then relations to other entities, at most `each` ×
         `len(nodes)`, by the number of `nodes` that the other entity is related to, then by degrees.
     """
-    held = np.isin(index.ends, nodes)
+    selected = np.isin(index.ends, nodes)
     ranks = index.degrees[index.ends].sum(axis=1)
-    within_nodes, outward = np.flatnonzero(held.all(axis=1)), np.flatnonzero(held.sum(axis=1) == 1)
-    others = np.where(held[outward, 0], index.ends[outward, 1], index.ends[outward, 0])
+    within_nodes, outward = np.flatnonzero(selected.all(axis=1)), np.flatnonzero(selected.sum(axis=1) == 1)
+    others = np.where(selected[outward, 0], index.ends[outward, 1], index.ends[outward, 0])
     shared = np.bincount(others, minlength=len(index.graph.nodes))[others]
     first = within_nodes[np.argsort(-ranks[within_nodes], kind="stable")]
     then = outward[np.lexsort((-ranks[outward], -shared))]

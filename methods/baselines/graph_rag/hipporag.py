@@ -107,7 +107,7 @@ class Facts:
         texts: Texts of the facts for models and readers.
         printed: Texts of the facts for the encoder.
         ends: Phrases of each fact, shape (facts, 2).
-        stated: Number of times that each fact is stated, shape (facts,).
+        mentions: Number of times that each fact is mentioned, shape (facts,).
         fact_chunks, phrase_chunks: Incidence of facts and phrases in chunks, as sparse 0/1 matrices.
     """
 
@@ -115,7 +115,7 @@ class Facts:
     texts: list[str]
     printed: list[str]
     ends: NDArray[np.int64]
-    stated: NDArray[np.float64]
+    mentions: NDArray[np.float64]
     fact_chunks: Any
     phrase_chunks: Any
 
@@ -142,8 +142,8 @@ class Facts:
         phrase_facts = incidence_of(np.tile(facts, 2), ends.T.ravel(), (len(chunks), len(phrases)))
         phrase_chunks = (phrase_facts.T @ fact_chunks).tocsr()
         phrase_chunks.data[:] = 1.0
-        stated = np.array([len(numbers) for numbers in chunks.values()], np.float64)
-        return cls(phrases, list(texts.values()), [printed for _, _, printed in chunks], ends, stated, fact_chunks, phrase_chunks)
+        mentions = np.array([len(numbers) for numbers in chunks.values()], np.float64)
+        return cls(phrases, list(texts.values()), [printed for _, _, printed in chunks], ends, mentions, fact_chunks, phrase_chunks)
 
 
 def incidence_of(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> Any:
@@ -173,9 +173,9 @@ def phrases_and_passages(facts: Facts, links: Mapping[tuple[int, int], float]) -
 
     size = len(facts.phrases)
     counts: Counter[tuple[int, int]] = Counter()
-    for (one, other), stated in zip(facts.ends.tolist(), facts.stated.tolist(), strict=True):
-        counts[one, other] += stated
-        counts[other, one] += stated
+    for (one, other), mentions in zip(facts.ends.tolist(), facts.mentions.tolist(), strict=True):
+        counts[one, other] += mentions
+        counts[other, one] += mentions
     weights = {**counts, **links}
     rows, columns = np.array(list(weights), np.int64).reshape(-1, 2).T
     directed = coo_array((np.fromiter(weights.values(), np.float64, len(weights)), (rows, columns)), shape=(size, size)).tocsr()
@@ -201,7 +201,7 @@ def links(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float
     return {(one, other): -minus for one in able for minus, other in sorted(nearby[one])[: LINKS + 1]}
 
 
-def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]]) -> Any:
+def adjacency(facts: Facts, similar: Sequence[tuple[int, int, float]]) -> Any:
     """Build the weighted graph of version 1: CSR, symmetric, shape (phrases, phrases).
 
     A fact edge is weighted by the number of its statements, a similarity edge by its cosine.
@@ -209,9 +209,9 @@ def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]]) -> Any:
     from scipy.sparse import coo_array
 
     size = len(facts.phrases)
-    pairs = np.array([pair[:2] for pair in alike], np.int64).reshape(-1, 2)
+    pairs = np.array([pair[:2] for pair in similar], np.int64).reshape(-1, 2)
     ends = np.concatenate([facts.ends, pairs])
-    data = np.concatenate([facts.stated, [pair[2] for pair in alike]])
+    data = np.concatenate([facts.mentions, [pair[2] for pair in similar]])
     rows, columns = np.concatenate([ends, ends[:, ::-1]]).T
     return coo_array((np.tile(data, 2), (rows, columns)), shape=(size, size)).tocsr()
 
@@ -292,8 +292,8 @@ class HippoIndex(SystemIndex):
             return chi, []
         vectors = self.phrases(group.index, facts)
         rows = [int(np.argmax(vectors @ self.query_vector(name.lower()))) for name in names]
-        held = np.diff(facts.phrase_chunks.indptr)[rows]
-        chi[rows] = 1 / np.maximum(held, 1)
+        passage_counts = np.diff(facts.phrase_chunks.indptr)[rows]
+        chi[rows] = 1 / np.maximum(passage_counts, 1)
         return chi, [facts.phrases[place] for place in rows]
 
     def passage_scores(self, group: Group, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -440,11 +440,11 @@ class Hippo2Index(HippoIndex):
 
     def restarts(self, facts: Facts, kept: Sequence[int], nearby: _Found) -> tuple[NDArray[np.float64], list[str]]:
         """Return the restart distribution over phrases and passages, and the phrases with nonzero mass."""
-        held = np.maximum(np.diff(facts.phrase_chunks.indptr), 1)
+        passage_counts = np.maximum(np.diff(facts.phrase_chunks.indptr), 1)
         shares: dict[int, list[float]] = {}
         for fact in kept:
             for place in facts.ends[fact].tolist():
-                shares.setdefault(place, []).append(nearby.scores[fact] / held[place])
+                shares.setdefault(place, []).append(nearby.scores[fact] / passage_counts[place])
         weights = {place: float(np.mean(values)) for place, values in shares.items()}
         linked = sorted(weights, key=lambda place: (-weights[place], place))[: self.config.entities]
         chi = np.zeros(len(facts.phrases) + len(nearby.dense))

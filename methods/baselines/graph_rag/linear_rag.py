@@ -84,8 +84,8 @@ class Bridges:
         edges = csr_array(counts @ diags_array(1 / np.maximum(totals, 1)))
         first = np.array([n for n in range(len(reads) - 1) if documents[n] is not None and documents[n] == documents[n + 1]], np.int64)
         ends = (np.concatenate([first, first + 1]), np.concatenate([first + 1, first]))
-        beside = coo_array((np.ones(2 * len(first)), ends), shape=(len(reads), len(reads)))
-        return cls(names, sentences, holds, counts, csr_array(block_array([[None, edges], [edges.T, beside]])))
+        neighbors = coo_array((np.ones(2 * len(first)), ends), shape=(len(reads), len(reads)))
+        return cls(names, sentences, holds, counts, csr_array(block_array([[None, edges], [edges.T, neighbors]])))
 
 
 @register(

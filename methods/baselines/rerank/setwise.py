@@ -54,9 +54,7 @@ class SetwiseConfig(ChoiceConfig):
     @model_validator(mode="after")
     def _has_likelihoods(self) -> SetwiseConfig:
         if self.score == "likelihood" and not isinstance(self.llm, LocalConfig):
-            raise ValueError(
-                "score: likelihood needs llm: {local: …}; if an endpoint serves that checkpoint, name it as the option endpoint, beside llm"
-            )
+            raise ValueError("score: likelihood needs llm: {local: …}; if an endpoint serves that checkpoint, also set the option endpoint")
         if self.endpoint is not None and self.score != "likelihood":
             raise ValueError("endpoint has an effect only with score: likelihood; for score: generation put the endpoint under llm")
         _ = self.scorer  # checks the options of the endpoint

@@ -33,12 +33,12 @@ from ragmeter.runner.tasks import Task
 from results.store.store import Store
 
 OVERHEAD = 1.3
-"""Memory of a GPU for a model, as a multiple of its weights in 16 bits."""
+"""GPU memory for a model, as a multiple of its weights in 16 bits."""
 _SENT = re.compile(r"(RAGMETER|HF|HUGGINGFACE|TRANSFORMERS|TOKENIZERS)_\w+|\w+_(API_KEY|TOKEN|URL)|(https?|no)_proxy", re.I)
 """Environment variables that workers get from the process that writes the results."""
 _KEPT = re.compile(r"RAY_\w+|TOKENIZERS_PARALLELISM")
 HEAD_S = 20.0
-"""Seconds for which the head may be silent before a run ends; after 60, Ray ends the process without a message."""
+"""Seconds without a sign of the head after which a run ends; after 60, Ray ends the process without a message."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Shares:
 
     def options(self) -> list[str]:
         """Return the command-line options that express these settings."""
-        stated = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus, "--shared": self.shared}
-        return ["--executor", "ray", *(word for name, value in stated.items() if value is not None for word in (name, str(value)))]
+        by_flag = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus, "--shared": self.shared}
+        return ["--executor", "ray", *(word for name, value in by_flag.items() if value is not None for word in (name, str(value)))]
 
 
 def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
@@ -76,14 +76,14 @@ def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
     if None in needs:
         return 1.0
     models = {(item.model, item.revision): item for need in needs if need for item in need.checkpoints if not item.adapter}
-    stated = sum(need.gpu_gb or 0.0 for need in needs if need) * 1e9
-    if not models and not stated:
+    bytes_needed = sum(need.gpu_gb or 0.0 for need in needs if need) * 1e9
+    if not models and not bytes_needed:
         return 0.0
     sizes = {key: size_of(*key).parameters for key in models}
-    if not gpu_bytes or (not stated and None in sizes.values()):
+    if not gpu_bytes or (not bytes_needed and None in sizes.values()):
         return 1.0
     weights = sum((4 if models[key].dtype == "float32" else 2) * (size or 0.0) for key, size in sizes.items())
-    share = max(stated, OVERHEAD * weights) / gpu_bytes
+    share = max(bytes_needed, OVERHEAD * weights) / gpu_bytes
     return float(math.ceil(share)) if share > 1 else math.ceil(share * 10) / 10
 
 
@@ -160,7 +160,7 @@ class RayCluster:
                 )
 
     def _probed(self, folders: dict[str, str | None], marked: set[Path], parts: Sequence[Component]) -> tuple[list[Node], Node]:
-        """Look at all nodes, and at this process; the marked folders must be the same ones everywhere."""
+        """Inspect all nodes and this process; the marked folders must be the same everywhere."""
         import ray
 
         marks = {folder.absolute(): folder.absolute() / f".seen-{secrets.token_hex(8)}" for folder in marked}
@@ -288,7 +288,7 @@ def _seen(node: Mapping[str, Any], wanted: Wanted) -> tuple[str, Any]:
 
 
 def _node_of(name: str, reference: Any) -> Node:
-    """Return what a node reports.
+    """Return a node's report.
 
     Raises:
         UserError: A node cannot run ragmeter.
@@ -363,7 +363,7 @@ def _cluster_lost(why: str) -> Broke:
 
 
 def _require_reachable(address: str) -> None:
-    """Refuse an address without a server; Ray itself would try for minutes."""
+    """Refuse an address without a server, which Ray itself would try for minutes."""
     if address == "auto":
         return
     if "://" in address:
@@ -384,7 +384,7 @@ def _require_reachable(address: str) -> None:
 
 
 def _refused(address: str, why: str) -> UserError:
-    """Return why Ray did not let this process in, although something listens there."""
+    """Return why Ray rejected this process, although something listens there."""
     what = " ".join(why.split()) or "no reason given"
     if "version mismatch" in what.lower():
         remedy = "install the same Ray and Python on every node, then start Ray there again"

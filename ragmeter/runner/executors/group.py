@@ -21,16 +21,16 @@ from methods.training import Progress, Silent
 from ragmeter.runner.executors.processes import processes, reporting
 
 PATIENCE_S = 5.0
-"""Seconds in which processes end after one has failed; the first to be noticed may have failed because of another."""
+"""Seconds for processes to end after one has failed; the first noticed one may have failed because of another."""
 PLACED_S = 60.0
-"""Seconds in which a cluster must have found room for all processes."""
+"""Maximum seconds in which a cluster must place all processes."""
 LOSSES = 3
-"""Times that a group may lose a process in a cluster; it continues from its last saved state."""
+"""Maximum number of lost processes per group in a cluster; it continues from its last snapshot."""
 KILLED = "training-killed"
 TAIL = 4000
-"""Bytes shown of the output of other processes if one of them is killed."""
+"""Bytes of other processes' output that are shown if one of them is killed."""
 Function = Callable[..., Any]
-"""Called in each process with its arguments and a `Progress`."""
+"""Function called in each process with its arguments and a `Progress`."""
 
 
 def ranks(wanted: int | None, device: str | None) -> int:
@@ -203,7 +203,7 @@ class Rank:
 
 
 def _ended(references: Sequence[Any]) -> Any:
-    """Return what the first process returns."""
+    """Return the result of the first process."""
     import ray
 
     from ragmeter.runner.executors.ray_method import value_of
@@ -224,7 +224,7 @@ def _ended(references: Sequence[Any]) -> Any:
 
 
 def _cause(errors: Sequence[BaseException], lost: type[BaseException]) -> BaseException:
-    """Return why a group ended: the other processes fail only because a connection was closed."""
+    """Return why a group ended; the other processes fail only because a connection was closed."""
     cause = next((error for kind in (UserError, lost) for error in errors if isinstance(error, kind)), errors[0])
     if isinstance(cause, BrokenProcessPool):
         hint = "run the same command again: it continues; with fewer --processes if memory ran out"
@@ -244,7 +244,7 @@ def free_port(host: str) -> int:
 
 
 class _Reported:
-    """Progress that another process shows."""
+    """Progress that is sent to another process, which shows it."""
 
     def __init__(self, reports: Any) -> None:
         self._reports = reports
@@ -270,7 +270,7 @@ def _rank(function: Function, arguments: Sequence[Any], quiet: str | None) -> An
 
 @contextmanager
 def _shown(progress: Progress) -> Any:
-    """Offer a queue whose reports are shown."""
+    """Provide a queue whose reports are shown."""
     reports = get_context("spawn").SimpleQueue()
 
     def show() -> None:

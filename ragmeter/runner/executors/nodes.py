@@ -24,10 +24,10 @@ from methods.models.weights import missing_weights
 from methods.registry import Component
 
 PACKAGES = ("ragmeter", "ray", "torch", "transformers", "sentence-transformers", "bm25s", "numpy", "pyarrow")
-"""Numbers may depend on the versions of these, so all nodes must have the same."""
+"""Packages that may change figures, so that all nodes must have the same versions."""
 CODE = "ragmeter's code"
 REACH_S = 5.0
-"""Seconds within which an address must answer."""
+"""Maximum seconds in which an address must answer."""
 Place = tuple[str, int]
 
 
@@ -104,7 +104,7 @@ def _version(package: str) -> str:
 
 
 def _code() -> str:
-    """Return a hash of ragmeter's modules and prompts: two checkouts may differ and have one version."""
+    """Return a hash of ragmeter's modules and prompts, because different checkouts may have the same version."""
     total = hashlib.blake2b(digest_size=6)
     for package in sorted(SHIPPED):
         for path in sorted(path for end in ("py", "txt") for path in (HOME / package).rglob(f"*.{end}")):

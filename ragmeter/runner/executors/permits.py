@@ -91,7 +91,7 @@ class PermitServer:
 
 
 class _Served:
-    """One worker's connection, with what the worker holds."""
+    """One worker's connection, with the slots and budget that the worker holds."""
 
     def __init__(self, server: PermitServer, connection: Connection) -> None:
         self._server = server
@@ -300,7 +300,7 @@ class Permits:
 
 
 class _Limiter(RateLimiter):
-    """Slots that the server hands out."""
+    """Slots that the server grants."""
 
     def __init__(self, permits: Permits, address: Address) -> None:
         super().__init__()
@@ -332,7 +332,7 @@ class _Limiter(RateLimiter):
 
 
 class _Budget(Budget):
-    """A budget that the server keeps."""
+    """A budget on the server."""
 
     def __init__(self, permits: Permits, address: Address) -> None:
         super().__init__(None, None)

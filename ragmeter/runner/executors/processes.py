@@ -15,9 +15,9 @@ from typing import Any
 
 THREADS = "OMP_NUM_THREADS"
 GRACE_S = 10.0
-"""Seconds that a process has to remove what it has half written; one that waits for other processes may not react at all."""
+"""Seconds for a process to remove partial files; one that waits for other processes may not react at all."""
 Submit = Callable[..., Future[Any]]
-"""Function that starts a call of a function with arguments and returns the future of its result."""
+"""Function that submits a call of a function with arguments, and returns the future of its result."""
 
 
 def cores() -> int:
@@ -42,7 +42,7 @@ def processes(most: int, sharing: int | None = None, environment: Mapping[str, s
         environment: Environment variables of the processes.
         reports: A queue that `reporting` returns in the processes.
     """
-    stated, others = os.environ.get(THREADS), set(active_children())
+    threads, others = os.environ.get(THREADS), set(active_children())
     # Libraries read it when a process imports them.
     os.environ.setdefault(THREADS, str(max(1, cores() // (sharing or most))))
     pool = ProcessPoolExecutor(most, get_context("spawn"), initializer=_begin, initargs=(dict(environment or {}), reports))
@@ -52,7 +52,7 @@ def processes(most: int, sharing: int | None = None, environment: Mapping[str, s
         _end(set(active_children()) - others)
         raise
     finally:
-        if stated is None:
+        if threads is None:
             os.environ.pop(THREADS, None)
         pool.shutdown()
 

@@ -26,9 +26,9 @@ from ragmeter.runner.executors.permits import PermitServer
 LOOK_S = 0.5
 """Seconds between two checks for an interruption while a method waits for its workers."""
 ROOM_S = 20.0
-"""Seconds without a started worker after which a message says that the cluster is full."""
+"""Seconds without a started worker after which a message reports a full cluster."""
 LOSSES = 5
-"""Workers that may be lost without an answer in between."""
+"""Maximum number of workers lost without an answer in between."""
 
 
 class RayMethod:
@@ -79,7 +79,7 @@ class RayMethod:
         return usage
 
     def _first(self, ask: Any) -> Any:
-        """Ask the first worker, and another one if it is lost."""
+        """Query the first worker, or another one if it is lost."""
         import ray
 
         while True:
@@ -96,7 +96,7 @@ class RayMethod:
                 self._lose(worker, error)
 
     def _wait_for_room(self, worker: Any) -> None:
-        """Wait until a worker runs, or is lost; tell the user what it waits for."""
+        """Wait until a worker runs or is lost; tell the user the reason for waiting."""
         import ray
 
         started, since, noted = worker.started.remote(), time.monotonic(), False

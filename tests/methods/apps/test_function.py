@@ -1,4 +1,4 @@
-"""Python functions as methods: what they may return, what they are handed, and their code as identity."""
+"""Python functions as methods: allowed return values, arguments, and the code as identity."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_functions_may_be_async_and_return_the_whole_record() -> None:
     assert Usage() != prediction.usage
 
 
-def test_turns_and_id_are_handed_to_functions_that_take_them() -> None:
+def test_functions_with_parameters_for_turns_and_id_receive_them() -> None:
     query = Query("q", "And?", turns=(Turn("user", "Hi"),))
     assert called(lambda question, turns, id: f"{id} {turns[0]['content']}", query).answer == "q Hi"
     with raises("no-place-for-turns"):
@@ -93,13 +93,13 @@ def test_turns_and_id_are_handed_to_functions_that_take_them() -> None:
 @pytest.mark.parametrize(
     "returned", [None, 3, ["a"], ("Lyon", "context"), ("Lyon", [3]), {"text": "Lyon"}, {"answer": "a", "confidence": "x"}]
 )
-def test_wrong_return_value_is_a_fault_of_the_code(returned: Any) -> None:
+def test_wrong_return_type_is_reported_as_an_error_of_the_users_code(returned: Any) -> None:
     prediction = called(lambda question: returned)
     assert prediction.notes[FAILED].startswith("TypeError: the function returned")
     assert prediction.notes[CAUSE] == CODE
 
 
-def test_exceptions_empty_answers_and_time_outs_are_failed_questions() -> None:
+def test_exceptions_empty_answers_and_timeouts_fail_the_question() -> None:
     def broken(question: str) -> str:
         raise ValueError("no index")
 
@@ -108,7 +108,7 @@ def test_exceptions_empty_answers_and_time_outs_are_failed_questions() -> None:
     assert "timed out" in called(slowly, timeout_s=0.02).notes[FAILED]
 
 
-def test_functions_that_block_run_side_by_side() -> None:
+def test_blocking_functions_run_in_parallel() -> None:
     others = threading.Barrier(8)
 
     def meeting(question: str) -> str:
@@ -147,7 +147,7 @@ def identities(folder: Path, word: str) -> list[str]:
     return [plan.composition.method.fingerprint for plan in plans]
 
 
-def test_plugin_files_of_an_experiment_are_loaded_and_their_code_is_the_identity(tmp_path: Path) -> None:
+def test_plugin_files_of_an_experiment_are_loaded_and_their_code_enters_the_identity(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "same", "other")]
     seen = []
     for folder, word in zip(folders, ("Lyon", "Lyon", "Paris"), strict=True):
@@ -180,14 +180,14 @@ def test_plugin_that_cannot_be_loaded_names_cause_and_line(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("call", ["acme_app", "acme_none:answer", "acme_app:nothing", "acme_app:WORD", ":answer", "no/such.py:answer"])
-def test_call_that_names_no_function_is_refused(tmp_path: Path, call: str) -> None:
+def test_call_without_an_existing_function_is_refused(tmp_path: Path, call: str) -> None:
     (tmp_path / "acme_app.py").write_text("WORD = 'Lyon'\n")
     load_file(tmp_path / "acme_app.py")
     with pytest.raises(ValidationError):
         Component.of("function", {"call": call})
 
 
-def test_file_can_be_named_without_plugins(tmp_path: Path) -> None:
+def test_call_may_name_a_file_without_plugins(tmp_path: Path) -> None:
     (tmp_path / "acme_alone.py").write_text("def answer(question):\n    return 'Lyon'\n")
     component = Component.of("function", {"call": f"{tmp_path}/acme_alone.py:answer"})
     assert next(iter(component.codes.values())).id

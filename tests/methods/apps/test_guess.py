@@ -1,4 +1,4 @@
-"""Guessing how an app takes a question and where its reply has answer and contexts."""
+"""Guessing an app's request format and the paths of answer and contexts in its reply."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ LONG = "Lyon lies on the Rhône."
         ("", {}),
     ],
 )  # fmt: skip
-def test_places_are_guessed_from_a_reply(reply: Any, options: dict[str, Any]) -> None:
+def test_paths_of_answer_and_contexts_are_guessed_from_a_reply(reply: Any, options: dict[str, Any]) -> None:
     assert guess(reply) == options
 
 
-def test_app_that_takes_another_field_is_asked_again_with_its_name() -> None:
+def test_request_is_repeated_with_the_field_name_that_the_app_expects() -> None:
     def reply(request: Asked) -> Any:
         return {"answer": "Lyon", "docs": [{"text": LONG}]} if "query" in request.json else (422, {"detail": "query missing"}, {})
 
@@ -62,12 +62,12 @@ def test_app_that_takes_another_field_is_asked_again_with_its_name() -> None:
     assert [request.json for request in requests] == [{"question": "Where?"}, {"query": "Where?"}]
 
 
-def test_app_that_reports_a_missing_field_with_status_200_is_asked_again_too() -> None:
+def test_request_is_also_repeated_if_a_missing_field_is_reported_with_status_200() -> None:
     with app(lambda request: {"reply": "Lyon"} if "messages" in request.json else {"error": "messages?"}) as (url, _):
         assert try_app(url, "Where?").options == {"body": {"messages": "{{messages}}"}, "answer": "reply"}
 
 
-def test_url_with_a_place_for_the_question_is_fetched() -> None:
+def test_url_with_a_question_placeholder_is_fetched_with_get() -> None:
     with app(lambda request: {"answer": request.path}) as (url, _):
         trial = try_app(f"{url}?q={{{{question}}}}", "Where is it?")
     assert trial.options == {"method": "GET", "answer": "answer"}
@@ -84,14 +84,14 @@ def test_url_with_a_place_for_the_question_is_fetched() -> None:
         ({"rows": []}, "rows"),
     ],
 )
-def test_what_is_no_answer_gives_no_options_and_its_reason(reply: Any, words: str) -> None:
+def test_reply_without_an_answer_gives_a_reason_and_no_options(reply: Any, words: str) -> None:
     with app(lambda request: reply) as (url, requests):
         trial = try_app(url, "Where?")
     assert (dict(trial.options), trial.prediction, words in trial.problem) == ({}, None, True)
     assert trial.requests == len(requests) <= 8
 
 
-def test_nothing_listens() -> None:
+def test_url_without_a_listening_server_is_tried_once_and_reported() -> None:
     with app(lambda request: {}) as (url, _):
         pass
     trial = try_app(url, "Where?")

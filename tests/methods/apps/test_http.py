@@ -1,4 +1,4 @@
-"""An application behind HTTP: requests, replies, streams, and everything that can go wrong, on real loopback servers."""
+"""An application behind HTTP: requests, replies, streams and every kind of error, on real loopback servers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def one(reply: Answer, **config: Any) -> Prediction:
     return prediction
 
 
-def test_question_is_sent_and_places_of_the_reply_are_read() -> None:
+def test_question_is_sent_and_reply_paths_are_read() -> None:
     reply = {
         "data": {"answer": " Lyon ", "sure": 0.5},
         "docs": [{"text": "Lyon is big.", "id": 7, "link": "http://a", "score": 0.25}, {"text": "b", "id": None, "link": "", "score": 1}],
@@ -103,7 +103,7 @@ def test_templates_fill_in_questions_turns_and_variables(monkeypatch: pytest.Mon
     assert prediction.answer == "your key is ***"
 
 
-def test_get_and_forms_quote_the_question() -> None:
+def test_get_and_form_requests_url_encode_the_question() -> None:
     question = "a&b = ü?"
     url_query = lambda request: parse_qs(urlsplit(request.path).query)  # noqa: E731
     with app(lambda request: {"answer": url_query(request)["q"][0]}) as (url, _):
@@ -114,11 +114,11 @@ def test_get_and_forms_quote_the_question() -> None:
     assert parse_qs(requests[0].body.decode()) == {"q": [question]}
 
 
-def test_plain_text_is_the_whole_reply() -> None:
+def test_plain_text_reply_is_the_answer() -> None:
     assert one(lambda request: (200, "\ufeffZürich".encode(), {"content-type": "text/plain"}), answer="$").answer == "Zürich"
 
 
-def test_json_is_read_whatever_its_content_type() -> None:
+def test_json_is_parsed_with_any_content_type() -> None:
     assert one(lambda request: (200, b'{"answer": "Lyon"}', {"content-type": "text/html"})).answer == "Lyon"
 
 
@@ -131,7 +131,7 @@ def piece(text: str) -> dict[str, Any]:
     return {"choices": [{"delta": {"content": text}}]}
 
 
-def test_streams_are_joined() -> None:
+def test_streamed_chunks_are_joined() -> None:
     delta = {"answer": "choices[0].delta.content", "stream": "sse", "contexts": "docs[].text", "body": {"messages": "{{messages}}"}}
     prediction = one(lambda request: sse({"docs": [{"text": "a"}], **piece("Ly")}, piece("on"), {"usage": {}}, "[DONE]"), **delta)
     assert (prediction.answer, prediction.contexts) == ("Lyon", (Shown("a"),))
@@ -179,7 +179,7 @@ CHAT = {
         ("azure", {"choices": [CHAT]}, (Shown("a", "a.md"),), None),
     ],
 )
-def test_chat_endpoints_with_citations(preset: str, reply: Any, shown: Any, cites: Any) -> None:
+def test_chat_endpoints_return_answers_with_citations(preset: str, reply: Any, shown: Any, cites: Any) -> None:
     (prediction,), requests = ask(lambda request: reply, preset=preset, body={"model": "m"})
     assert requests[0].json == {"messages": [{"role": "user", "content": "Where?"}], "model": "m"}
     assert prediction.answer.startswith("Lyon")
@@ -233,14 +233,14 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_reply_is_a_failed_question_that_names_the_place(name: str) -> None:
+def test_bad_reply_fails_the_question_and_names_the_missing_path(name: str) -> None:
     reply, config, stated = BAD[name]
     prediction = one(lambda request: reply, **config)
     assert prediction.answer == ""
     assert stated in prediction.notes[FAILED]
 
 
-def test_replies_that_miss_a_place_fail_alone() -> None:
+def test_reply_without_a_configured_path_fails_only_its_question() -> None:
     replies = {"q0": GOOD, "q1": {"text": "Lyon"}, "q2": HTML, "q3": GOOD}
     predictions, _ = ask(lambda request: replies[request.json["id"]], *"abcd", body={"id": "{{id}}", "q": "{{question}}"}, concurrency=1)
     assert [bool(prediction.notes.get(FAILED)) for prediction in predictions] == [False, True, True, False]
@@ -263,7 +263,7 @@ def test_app_that_refuses_everything_ends_the_task(reply: Reply, questions: int)
         ask(lambda request: reply, *["Where?"] * questions, concurrency=1)
 
 
-def test_nothing_that_listens_ends_the_task_and_shows_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_app_ends_the_task_and_shows_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with app(lambda request: GOOD) as (url, _):
         pass
     monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
@@ -278,13 +278,13 @@ def test_nothing_that_listens_ends_the_task_and_shows_what_was_sent(monkeypatch:
     assert "SSL_CERT_FILE" not in remedy  # no certificate is read for http:
 
 
-def test_faults_that_pass_are_tried_again() -> None:
+def test_transient_errors_are_retried() -> None:
     replies = iter([(503, b"", {}), (429, b"", {"retry-after": "0.01"}), (200, GOOD, {})])
     (prediction,), requests = ask(lambda request: next(replies), usd_per_call=0.5)
     assert (prediction.answer, len(requests), prediction.usage.cost_usd) == ("Lyon", 3, 1.5)
 
 
-def test_slow_reply_times_out_as_a_whole() -> None:
+def test_timeout_covers_the_whole_reply() -> None:
     def slow(request: Asked) -> Any:
         time.sleep(0.2)
         return GOOD
@@ -292,7 +292,7 @@ def test_slow_reply_times_out_as_a_whole() -> None:
     assert "timed out after 0.05 s" in one(slow, timeout_s=0.05, attempts=1).notes[FAILED]
 
 
-def test_requests_in_flight_are_bounded_and_waiting_is_no_time_of_the_question() -> None:
+def test_concurrency_is_bounded_and_queueing_is_excluded_from_latency() -> None:
     lock, met, running, most = threading.Lock(), threading.Event(), 0, 0
 
     def reply(request: Asked) -> Any:
@@ -338,13 +338,13 @@ def test_dollar_limit_stops_requests() -> None:
         {"attempts": 0},
     ],
 )
-def test_options_that_cannot_work_or_hold_secrets_are_refused(config: dict[str, Any]) -> None:
+def test_options_that_cannot_work_or_contain_secrets_are_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as caught:
         Component.of("http", {"url": "http://a/ask", **config})
     assert "abc" not in str(caught.value)
 
 
-def test_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_may_come_from_an_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     component = Component.of("http", {"url": "${APP_URL}/ask?x=1", "answer": "answer"})
     assert component.config.model_dump()["url"] == "${APP_URL}/ask?x=1"
     monkeypatch.setenv("APP_URL", "localhost:8000")
@@ -355,14 +355,14 @@ def test_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         assert [prediction.answer for prediction in Composition(component).build(Services()).answer([Query("q", "?")])] == ["/ask?x=1"]
 
 
-def test_variable_that_is_not_set_and_turns_without_a_place_are_refused() -> None:
+def test_unset_variable_and_turns_without_a_placeholder_are_refused() -> None:
     with raises("missing-variable"):
         Component.of("http", {"url": "http://a/ask", "headers": {"Authorization": "Bearer ${NO_SUCH_KEY}"}}).preflight()
     with raises("no-place-for-turns"):
         ask(lambda request: GOOD, Query("q", "And?", turns=(Turn("user", "Hi"),)))
 
 
-def test_secrets_and_speed_are_no_part_of_the_identity() -> None:
+def test_secrets_and_speed_options_do_not_change_the_identity() -> None:
     plain = Component.of("http", {"url": "http://a/ask"})
     other = Component.of("http", {"url": "http://a/ask", "headers": {"X-Key": "${A}"}, "concurrency": 9, "run_usd": 1})
     assert plain.fingerprint == other.fingerprint != Component.of("http", {"url": "http://a/ask", "answer": "text"}).fingerprint

@@ -1,4 +1,4 @@
-"""Paths into replies: what they find, and what is stated of what they do not find."""
+"""Paths into replies: matches, and errors for missing ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_paths_find_values(path: str, values: list[object]) -> None:
         ("docs[].tags[]", "a list's item is an object with the keys text"),
     ],
 )
-def test_missing_place_names_the_step_and_what_is_there(path: str, stated: str) -> None:
+def test_missing_path_error_names_the_failing_step_and_the_available_keys(path: str, stated: str) -> None:
     with pytest.raises(Missing) as caught:
         Path.of(path).find(DOCUMENT)
     assert stated in str(caught.value)

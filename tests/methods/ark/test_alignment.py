@@ -1,4 +1,4 @@
-"""ARK's alignment scores: combination by formula, and the log-likelihoods against a naive loop."""
+"""ARK's alignment scores: the formula of the total, and log-likelihoods against a naive loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_negatives_exclude_the_best_chunks_and_the_evidence() -> None:
 
 
 @given(FLOATS)
-def test_min_max_lies_between_0_and_1_and_equal_scores_are_a_half(scores: np.ndarray) -> None:
+def test_min_max_maps_to_0_to_1_and_equal_scores_to_one_half(scores: np.ndarray) -> None:
     result = normalized(scores, "minmax")
     if np.ptp(scores) == 0:
         assert (result == 0.5).all()
@@ -49,7 +49,7 @@ def test_min_max_lies_between_0_and_1_and_equal_scores_are_a_half(scores: np.nda
 
 
 @given(FLOATS, st.floats(0.5, 20), st.floats(-20, 20))
-def test_the_scale_of_a_raw_score_leaves_totals_unchanged(scores: np.ndarray, factor: float, shift: float) -> None:
+def test_scale_and_shift_of_a_raw_score_do_not_change_totals(scores: np.ndarray, factor: float, shift: float) -> None:
     if 0 < np.ptp(scores) < 1e-3:
         scores = np.round(scores, 2)
     other = np.linspace(0, 1, len(scores))
@@ -58,7 +58,7 @@ def test_the_scale_of_a_raw_score_leaves_totals_unchanged(scores: np.ndarray, fa
     assert totals(config, f=scores * factor + shift, b=other, v=other) == pytest.approx(before, abs=1e-6)
 
 
-def test_the_total_is_the_weighted_sum_and_equal_totals_go_by_place() -> None:
+def test_total_is_the_weighted_sum_and_ties_keep_chunk_order() -> None:
     raw = {"f": np.array([-4.0, -2.0, -3.0]), "b": np.array([-1.0, -2.0, -3.0]), "v": np.array([0.1, 0.3, 0.2])}
     rows = aligned("q", ["a", "b", "c"], raw, score())
     assert [row.total for row in rows] == pytest.approx([0 + 0.3 + 0, 1 + 0.15 + 1, 0.5 + 0 + 0.5])
@@ -77,12 +77,12 @@ def test_weight_zero_equals_removing_the_term(scores: np.ndarray) -> None:
     assert aligned("q", ["c0"] * len(scores), {"f": scores, "v": other}, config)[0].n_b is None
 
 
-def test_short_chunks_keep_a_share_of_their_total() -> None:
+def test_totals_of_short_chunks_are_reduced_in_proportion_to_length() -> None:
     raw = {"f": np.array([-1.0, -2.0]), "b": np.array([-1.0, -2.0]), "v": np.array([0.2, 0.2])}
     assert totals(score(), [4, 30], **raw) == pytest.approx([0.4 * (1.3 + 0.5), 0.5])
 
 
-def test_some_score_must_count() -> None:
+def test_weights_that_are_all_zero_are_refused() -> None:
     with pytest.raises(ValueError, match="weight 0"):
         score(f={"weight": 0}, b={"weight": 0}, v={"weight": 0})
 
@@ -130,7 +130,7 @@ def raw(scorer: str, shelf: Path | None = None, **changes: Any) -> list[Any]:
 
 
 def naive(scorer: str, prompt: str, target: str) -> tuple[float, int]:
-    """The sum of log-probabilities, token by token without any cache, and how many tokens they are of."""
+    """Sum log-probabilities token by token without a cache; return the sum and the number of tokens."""
     import torch
 
     model = CausalModel(CausalConfig(model=scorer, max_new_tokens=1), "cpu")
@@ -145,7 +145,7 @@ def naive(scorer: str, prompt: str, target: str) -> tuple[float, int]:
     return total, len(tail)
 
 
-def test_the_scores_are_means_over_the_target_of_a_naive_loop(scorer: str) -> None:
+def test_scores_are_mean_log_likelihoods_of_the_target_as_in_a_naive_loop(scorer: str) -> None:
     results = raw(scorer)
     for question, scores in zip(document().questions, results, strict=True):
         for position, chunk in enumerate(CHUNKS):
@@ -155,7 +155,7 @@ def test_the_scores_are_means_over_the_target_of_a_naive_loop(scorer: str) -> No
             assert scores["b"][position] == pytest.approx(total / count, abs=1e-4)
 
 
-def test_scores_do_not_depend_on_the_company_of_a_question_or_chunk(scorer: str) -> None:
+def test_scores_do_not_depend_on_other_questions_or_chunks_in_the_batch(scorer: str) -> None:
     together = raw(scorer)
     item = document([CHUNKS[1]])
     alone = Terms(config(scorer), "cpu", None, None).raw(item, item.questions[1:])
@@ -163,7 +163,7 @@ def test_scores_do_not_depend_on_the_company_of_a_question_or_chunk(scorer: str)
         assert alone[0][name][0] == pytest.approx(together[1][name][1], abs=1e-4)
 
 
-def test_a_long_chunk_is_cut_and_what_is_around_it_stays(scorer: str) -> None:
+def test_long_chunk_is_truncated_and_the_prompt_around_it_is_kept(scorer: str) -> None:
     long = " ".join(["stone"] * 200)
     there = document([long])
     terms = Terms(config(scorer), "cpu", None, None)
@@ -179,7 +179,7 @@ def test_a_long_chunk_is_cut_and_what_is_around_it_stays(scorer: str) -> None:
     assert result["f"][0] == pytest.approx(total / count, abs=1e-4)
 
 
-def test_kept_scores_are_not_computed_again(scorer: str, tmp_path: Path) -> None:
+def test_stored_scores_are_not_recomputed(scorer: str, tmp_path: Path) -> None:
     there = document()
     first = Terms(config(scorer), "cpu", tmp_path, None)
     before = first.raw(there, there.questions[:1])
@@ -192,8 +192,8 @@ def test_kept_scores_are_not_computed_again(scorer: str, tmp_path: Path) -> None
     assert other.computed == 2 * 3
 
 
-def test_a_scorer_that_reads_ranks_the_chunk_with_the_answer_first() -> None:
-    """Planted: the model that ships copies answers out of what it reads."""
+def test_trained_scorer_ranks_the_chunk_with_the_answer_first() -> None:
+    """The shipped model copies answers from its context."""
     texts = [
         "Bruno Varn was born in 1702. Bruno Varn lived in Hulme.",
         "Ada Lorn was born in Jorvik. Ada Lorn's profession was that of a baker.",

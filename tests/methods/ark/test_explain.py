@@ -1,4 +1,4 @@
-"""What `ragmeter explain ark` says of a question about a world, against the steps that the training takes."""
+"""`ragmeter explain ark` for a question about a world, against the steps of the training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module")
 def question_and_corpus() -> tuple[Question, Corpus]:
-    """A question about the first passages of a long document, and those that answer it."""
+    """Return a question about a long document with the passages that answer it and the first others."""
     world = registry.load("worlds/long:train", {"worlds": 1, "questions": 8})
     question = next(question for question in world.questions if question.type == "single" and question.document_id)
     kept = dict.fromkeys([*question.evidence, *world.corpus.by_document[question.document_id or ""][:10]])
@@ -49,7 +49,7 @@ def training(tiny_models: ModuleType, tiny_llama: str, tmp_path_factory: pytest.
 
 
 @pytest.mark.slow
-def test_every_step_is_shown(question_and_corpus: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
+def test_explanation_has_a_table_per_step(question_and_corpus: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path) -> None:
     question, corpus = question_and_corpus
     config = ArkExplainConfig(training=training)
     config.preflight()
@@ -72,7 +72,7 @@ def test_every_step_is_shown(question_and_corpus: tuple[Question, Corpus], train
     assert explain(question, corpus, config, Services(artifacts=tmp_path, device="cpu")) == result
 
 
-def test_what_cannot_be_explained_is_refused(
+def test_questions_and_options_that_cannot_be_explained_are_refused(
     question_and_corpus: tuple[Question, Corpus], training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, corpus = question_and_corpus
@@ -86,11 +86,11 @@ def test_what_cannot_be_explained_is_refused(
         ArkExplainConfig(checkpoint=str(tmp_path)).preflight()
 
 
-def test_the_explainer_is_found_by_its_methods_name() -> None:
+def test_explainer_is_found_by_the_name_of_its_method() -> None:
     assert EXPLAINERS.get("ark").config is ArkExplainConfig
 
 
-def test_a_preset_lies_under_the_options_and_a_wrong_option_is_named() -> None:
+def test_options_override_the_preset_and_an_unknown_option_is_named() -> None:
     config = ArkExplainConfig.model_validate({"training": {"preset": "worlds", "seed": 7}})
     explained = config.options("explained")
     assert explained == TRAININGS.get("ark").validate({"preset": "worlds", "seed": 7, "data": ["worlds/long:train"]})

@@ -1,4 +1,4 @@
-"""ARK's loss, its batches and its gradients, against formulas written out."""
+"""ARK's loss, batches and gradients against written-out formulas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unit(rng: np.random.Generator, count: int) -> Any:
 
 
 def vectors(batch: Batch, seed: int = 0) -> tuple[Any, Any]:
-    """Vectors that depend on a text alone."""
+    """Return vectors that depend only on the text."""
     made = [unit(np.random.default_rng([seed, *text.encode()]), 1) for text in (*batch.queries, *batch.documents)]
     return torch.cat(made[: len(batch.queries)]), torch.cat(made[len(batch.queries) :])
 
@@ -41,7 +41,7 @@ def loss(rows: list[TrainRow], config: LossConfig, temperature: float = 0.1) -> 
 
 
 def by_hand(rows: list[TrainRow], candidates: list[list[str]], temperature: float = 0.1) -> float:
-    """The formula, row by row, over named candidates (the positive first)."""
+    """Compute the formula row by row over named candidates (the positive first)."""
     losses = []
     for item, names in zip(rows, candidates, strict=True):
         query = unit(np.random.default_rng([0, *item.query.encode()]), 1)[0].double()
@@ -50,7 +50,7 @@ def by_hand(rows: list[TrainRow], candidates: list[list[str]], temperature: floa
     return sum(losses) / len(losses)
 
 
-def test_the_loss_is_the_formula_over_own_negatives_and_over_the_batch() -> None:
+def test_loss_equals_the_formula_with_own_and_in_batch_negatives() -> None:
     rows = [row("a", "c0", "c1", "c2"), row("b", "c3", "c4")]
     assert loss(rows, OWN) == pytest.approx(by_hand(rows, [["c0", "c1", "c2"], ["c3", "c4"]]), abs=1e-5)
     every = [["c0", "c1", "c2", "c3", "c4"], ["c3", "c0", "c1", "c2", "c4"]]
@@ -59,11 +59,11 @@ def test_the_loss_is_the_formula_over_own_negatives_and_over_the_batch() -> None
     assert loss(rows, LossConfig()) == pytest.approx(by_hand(rows, gold), abs=1e-5)
 
 
-def test_without_negatives_there_is_no_loss() -> None:
+def test_loss_is_zero_without_negatives() -> None:
     assert loss([row("a", "c0")], OWN) == pytest.approx(0, abs=1e-6)
 
 
-def test_what_counts_is_the_stage_of_the_row() -> None:
+def test_in_batch_negatives_follow_the_stage_of_each_row() -> None:
     config = LossConfig(in_batch=("all", "none", "none"))
     rows = [row("a", "c0"), row("b", "c3", "c4", stage="stage2")]
     assert loss(rows, config) == pytest.approx(by_hand(rows, [["c0", "c3", "c4"], ["c3", "c4"]]), abs=1e-5)
@@ -78,7 +78,7 @@ def test_other_positives_of_the_question_are_masked() -> None:
     assert loss(rows, config.model_copy(update={"mask_same_question": False})) > loss(rows, config)
 
 
-def test_duplicates_count_as_often_as_rows_bring_them_where_asked() -> None:
+def test_count_duplicates_counts_a_candidate_once_per_occurrence() -> None:
     rows = [row("a", "c0", "c9"), row("b", "c3", "c9"), row("e", "c0")]
     config = LossConfig(in_batch=("all",) * 3, count_duplicates=True, mask_same_question=False)
     brought = ["c0", "c9", "c3", "c9", "c0"]
@@ -86,7 +86,7 @@ def test_duplicates_count_as_often_as_rows_bring_them_where_asked() -> None:
     assert loss(rows, config) == pytest.approx(by_hand(rows, candidates), abs=1e-5)
 
 
-def test_masking_removes_every_copy_of_a_positive_and_keeps_the_own_one_once() -> None:
+def test_masking_removes_all_copies_of_a_positive_except_the_rows_own() -> None:
     both = ("c0", "c1")
     rows = [row("a", "c0", "c5", positives=both), row("a", "c1", "c5", positives=both), row("b", "c0")]
     config = LossConfig(in_batch=("all",) * 3, count_duplicates=True, mask_same_question=True)
@@ -113,7 +113,7 @@ def test_the_gradient_moves_the_question_towards_its_positive() -> None:
     assert float(-queries.grad[0] @ (documents[0] - documents[1:].mean(dim=0))) > 0
 
 
-def test_batches_hold_every_row_once_an_epoch_and_depend_on_the_seed_alone() -> None:
+def test_each_epoch_has_every_row_once_in_an_order_set_only_by_the_seed() -> None:
     rows = [row(f"q{n}", f"c{n}") for n in range(11)]
     config = TrainConfig(batch_size=3, accumulation=2)
     made = plan(rows, config, 2, 7, "stage1")

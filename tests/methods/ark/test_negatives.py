@@ -1,4 +1,4 @@
-"""ARK's negatives and rows: against a naive union, positives kept out, draws by seed."""
+"""ARK's negatives and rows: against a naive union, without positives, sampled by seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.errors import raises
 
 
 class Planted:
-    """Vectors by the number at the end of a text."""
+    """Encoder whose vectors follow from the number at the end of a text."""
 
     def passages(self, texts: Any) -> Any:
         return np.eye(20, dtype=np.float32)[[int(text.split()[-1]) for text in texts]]
@@ -47,7 +47,7 @@ POSITIVES = {"q0": ["c1", "c2"], "q1": ["c3"]}
 
 
 @given(st.integers(0, 4), st.integers(1, 9), st.integers(1, 6), st.integers(0, 100))
-def test_the_union_is_what_any_query_finds_best_first(queries: int, chunks: int, top: int, seed: int) -> None:
+def test_union_has_the_top_chunks_of_all_queries_ordered_by_best_rank(queries: int, chunks: int, top: int, seed: int) -> None:
     scores = np.random.default_rng(seed).normal(size=(queries, chunks)).astype(np.float32)
     result = union(scores, top)
     naive: dict[int, int] = {}
@@ -57,7 +57,7 @@ def test_the_union_is_what_any_query_finds_best_first(queries: int, chunks: int,
     assert result == sorted(naive, key=lambda position: (naive[position], position))
 
 
-def test_what_augmented_queries_find_is_negative_unless_it_is_positive() -> None:
+def test_chunks_found_by_augmented_queries_are_negatives_unless_positive() -> None:
     (first, second) = mine(document(), {"q0": ["1 4", "5 6"], "q1": []}, POSITIVES, Planted(), MineConfig(top_k=2), "stage2", "hash")
     assert first.retrieved == ("c1", "c5", "c4", "c6")
     assert first.negatives == ("c5", "c4", "c6")
@@ -65,7 +65,7 @@ def test_what_augmented_queries_find_is_negative_unless_it_is_positive() -> None
     assert second.negatives == second.retrieved == ()
 
 
-def test_positives_are_kept_out_by_text_too_and_each_text_stays_once() -> None:
+def test_texts_equal_to_a_positive_are_excluded_and_duplicate_texts_are_removed() -> None:
     pieces = [Piece("a", 0, "same", 0, 4), Piece("b", 1, "same", 5, 9), Piece("c", 2, "other", 10, 15), Piece("e", 3, "other", 16, 20)]
     assert eligible([0, 1, 2, 3], pieces, ["a"]) == [2]
     assert eligible([3, 2], pieces, ["a"]) == [3]
@@ -77,7 +77,7 @@ def test_neighbors_that_share_text_with_a_positive_are_dropped_on_request() -> N
 
 
 @given(st.integers(1, 8), st.integers(0, 5), st.integers(0, 50))
-def test_rows_hold_unique_negatives_of_their_document_and_no_positive(chunks: int, sample: int, seed: int) -> None:
+def test_rows_have_unique_negatives_from_their_document_and_no_positive(chunks: int, sample: int, seed: int) -> None:
     there = document(chunks, 1)
     gold = {"q0": [f"c{n}" for n in range(min(2, chunks))]}
     pools = {"q0": random_pool(there, gold["q0"])}
@@ -90,7 +90,7 @@ def test_rows_hold_unique_negatives_of_their_document_and_no_positive(chunks: in
         assert set(row.negative_ids) <= set(pools["q0"])
 
 
-def test_rows_join_by_id_so_that_a_missing_pool_shifts_nothing() -> None:
+def test_pools_are_joined_by_question_id_so_a_missing_pool_shifts_no_row() -> None:
     there = document()
     pools = {"q0": ("c5", "c6", "c7"), "q1": ("c0", "c6")}
     whole, _ = rows_of(there, POSITIVES, pools, "stage2", 2, 0)
@@ -100,8 +100,8 @@ def test_rows_join_by_id_so_that_a_missing_pool_shifts_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_draws_depend_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where Python hashes texts otherwise."""
+def test_sampled_negatives_depend_only_on_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's hash randomization must not change samples."""
     program = (
         "import sys; from pathlib import Path; from methods.ark.negatives import *; from methods.ark.data import *;"
         "from methods.ark.data import *;"
@@ -132,7 +132,7 @@ def test_rows_are_written_as_json_lines(tmp_path: Path) -> None:
         check_rows([TrainRow("q", "d", "s", "t", "c1", ("c2",), ("c1",))], {"c1": "same", "c2": "same"})
 
 
-def test_a_document_is_cut_anew_or_taken_by_its_passages() -> None:
+def test_document_is_chunked_as_configured_or_kept_as_its_passages() -> None:
     texts = ["One two three. ", "Four five six.", "Seven eight."]
     passages = [Passage(passage_id("T", text, "d"), "T", text, (), "d") for text in texts]
     whole = document_text(passages)
@@ -145,7 +145,7 @@ def test_a_document_is_cut_anew_or_taken_by_its_passages() -> None:
     assert len({piece.id for piece in cut}) == 3
 
 
-def test_recorded_queries_are_cut_and_a_question_without_any_gets_none(tmp_path: Path) -> None:
+def test_recorded_queries_are_limited_and_a_question_without_record_has_none(tmp_path: Path) -> None:
     path = tmp_path / "queries.jsonl"
     path.write_text(json.dumps({"id": "q0", "size": "small", "queries": ["a", "b", "c"]}) + "\n")
     source = RecordedQueries(path, most=2)

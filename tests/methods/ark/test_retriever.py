@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 
 class Named:
-    """An index that answers with its name."""
+    """Index that answers with its name."""
 
     def __init__(self, name: int) -> None:
         self.name, self.built, self.notes = name, list[str](), dict[str, str]()
@@ -31,7 +31,7 @@ class Named:
         return [Ranking(f"{query.id}/{self.name}", (), ()) for query in queries]
 
 
-def test_each_question_is_answered_by_the_index_of_its_fold_in_its_place() -> None:
+def test_each_query_uses_the_index_of_its_fold_and_results_keep_query_order() -> None:
     queries = [Query(f"q{n}", f"Question {n}?") for n in range(20)]
     index = FoldsIndex([Named(number) for number in (1, 2, 3)])
     index.build_for(queries)
@@ -40,11 +40,11 @@ def test_each_question_is_answered_by_the_index_of_its_fold_in_its_place() -> No
     assert {name.partition("/")[2] for name in named} == {"1", "2", "3"}
 
 
-def test_the_fold_follows_from_the_words_alone() -> None:
+def test_fold_depends_only_on_the_normalized_words_of_the_question() -> None:
     assert fold_of("Who  founded\nVelmar?", 7) == fold_of("who founded velmar?", 7)
 
 
-def test_a_checkpoint_that_may_have_read_its_fold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_that_may_have_been_trained_on_its_fold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DenseConfig, "preflight", lambda self: None)
     folders = []
     for number, fold in enumerate(("-1/2", "-2/2", None), 1):

@@ -29,7 +29,7 @@ def encoder(kind: str, tiny_models: ModuleType, folder: Path, layers: int = 3) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_layers_are_trained_and_nothing_before_them(kind: str, tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_only_the_last_layers_are_trained(kind: str, tiny_models: ModuleType, tmp_path: Path) -> None:
     model = encoder(kind, tiny_models, tmp_path)
     freeze_all_but_last(model, 1)
     trained = {name for name, item in model.named_parameters() if item.requires_grad}
@@ -51,6 +51,6 @@ def test_the_last_layers_are_trained_and_nothing_before_them(kind: str, tiny_mod
     assert moved <= trained
 
 
-def test_more_layers_than_there_are_is_an_error(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_more_trainable_layers_than_the_model_has_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     with raises("too-few-encoder-layers"):
         freeze_all_but_last(encoder("Bert", tiny_models, tmp_path), 4)

@@ -1,4 +1,4 @@
-"""ARK from end to end: toy documents to a checkpoint that plain sentence-transformers loads, and what is refused."""
+"""ARK end to end: from toy documents to a checkpoint that plain sentence-transformers loads, and refused inputs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_rows(path: Path) -> list[TrainRow]:
 
 
 class Scripted:
-    """Queries without a graph; counts how often it is asked."""
+    """Queries without a graph; counts its calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -55,7 +55,7 @@ class Scripted:
 
 
 def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
-    """Three toy documents with two questions each."""
+    """Return three toy documents with two questions each."""
     passages, questions = [], []
     for number in range(first, first + 3):
         chunks = [f"{fact} {number} ." for fact in FACTS]
@@ -76,7 +76,7 @@ def benchmark(split: str = "train", first: int = 0, seed: int = 1) -> Benchmark:
 
 
 def known(patch: pytest.MonkeyPatch) -> dict[str, Benchmark]:
-    """What references mean here."""
+    """Map references to the data of these tests."""
     results = {"worlds/long:train": benchmark(), "worlds/long:validation": benchmark("validation", 10, 10_000)}
     patch.setattr("methods.training.material.load", lambda reference, options: results[reference])
     return results
@@ -135,7 +135,7 @@ def _trained(base: str, tiny_llama: str, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def finished(data: dict[str, Benchmark], _trained: Path, tmp_path: Path) -> Path:
-    """A folder in which `config(base, tiny_llama)` was trained, to be written to."""
+    """Train `config(base, tiny_llama)` in a folder that tests may write to."""
     return Path(shutil.copytree(_trained, tmp_path / "finished"))
 
 
@@ -166,7 +166,7 @@ def test_from_documents_to_a_checkpoint_that_sentence_transformers_loads(
 
 
 @pytest.mark.slow
-def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
+def test_artifacts_record_chunks_scores_and_parents_of_each_stage(finished: Path) -> None:
     work = finished / "work"
     chunks = {row["id"]: row for row in map(json.loads, (work / "chunks.jsonl").read_text().splitlines())}
     assert len(chunks) == 18
@@ -198,9 +198,7 @@ def test_artifacts_hold_what_the_stages_were_made_of(finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_run_scores_nothing_and_takes_every_stage_over(
-    finished: Path, base: str, tiny_llama: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_run_reuses_every_stage_without_scoring(finished: Path, base: str, tiny_llama: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.ark import alignment
 
     before = files(finished)
@@ -216,7 +214,7 @@ def test_a_second_run_scores_nothing_and_takes_every_stage_over(
 
 
 @pytest.mark.slow
-def test_other_options_find_the_raw_scores_of_an_earlier_training(
+def test_training_with_other_options_reuses_raw_scores(
     finished: Path, base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from methods.ark import alignment
@@ -237,7 +235,7 @@ def test_equal_seeds_give_equal_files(finished: Path, base: str, tiny_llama: str
 
 
 @pytest.mark.slow
-def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
+def test_training_interrupted_after_a_stage_resumes_with_the_next(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     options = config(base, tiny_llama)
     context = TrainingContext(tmp_path / "work", tmp_path / "to", Services(device="cpu"))
     left = ArkTraining(options, Scripted()).run(context)
@@ -249,14 +247,14 @@ def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, bas
 
 
 @pytest.mark.slow
-def test_a_stage_refuses_parents_that_were_changed(finished: Path, base: str, tiny_llama: str) -> None:
+def test_stage_with_a_modified_parent_is_refused(finished: Path, base: str, tiny_llama: str) -> None:
     (finished / "checkpoints" / "stage1" / "README.md").write_text("another")
     with raises("checkpoint-replaced"):
         train(config(base, tiny_llama), finished)
 
 
 @pytest.mark.slow
-def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
+def test_folder_with_other_files_or_a_foreign_checkpoint_is_refused(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
     with raises("folder-of-other-training"):
         train(config(base, tiny_llama, seed=9), finished)
     (tmp_path / "new" / "checkpoints" / "stage1").mkdir(parents=True)
@@ -275,7 +273,7 @@ def test_trained_and_evaluated_data_are_disjoint(data: dict[str, Benchmark], bas
     require_disjoint(data["worlds/long:train"], data["worlds/long:validation"])
 
 
-def test_a_precision_that_the_processor_lacks_is_refused_before_anything_is_written(base: str, tiny_llama: str, tmp_path: Path) -> None:
+def test_unsupported_precision_is_refused_before_anything_is_written(base: str, tiny_llama: str, tmp_path: Path) -> None:
     with raises("precision-not-supported"):
         train(config(base, tiny_llama, train={"precision": "fp16"}), tmp_path)
     assert not list(tmp_path.iterdir())
@@ -287,7 +285,7 @@ def test_a_test_split_is_refused(base: str, tiny_llama: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("seed", [10_000, 100_000])
-def test_worlds_that_are_not_for_training_are_refused(
+def test_worlds_of_other_splits_than_train_are_refused(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, seed: int
 ) -> None:
     data["worlds/long:train"] = benchmark(seed=seed)
@@ -309,7 +307,7 @@ def test_worlds_that_are_not_for_training_are_refused(
         {"train": {"query_instruction": False}},
     ],
 )
-def test_every_control_of_the_ablations_trains(
+def test_every_ablation_control_can_be_trained(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     source = Scripted()
@@ -326,7 +324,7 @@ def test_every_control_of_the_ablations_trains(
         assert {row.question_id: row.positive_ids for row in rows} == evidence
 
 
-def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
+def test_presets_are_valid_options_that_differ_from_the_defaults() -> None:
     entry = TRAININGS.get("ark")
     paper, released = (entry.validate({"preset": name}) for name in ("paper", "released"))
     assert isinstance(paper, ArkTrainingConfig)
@@ -342,7 +340,7 @@ def test_the_presets_are_options_and_differ_from_the_defaults() -> None:
 
 
 @pytest.mark.slow
-def test_the_tuned_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
+def test_trained_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
     data: dict[str, Benchmark], finished: Path, base: str
 ) -> None:
     folder = finished / "checkpoints" / "stage3"
@@ -359,7 +357,7 @@ def test_the_tuned_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
 
 
 def small_world() -> Benchmark:
-    """Three documents of a train world, cut to the passages that answer their questions and eight others."""
+    """Return three documents of a train world, cut to the passages that answer their questions and eight others."""
     world = registry.load("worlds/long:train", {"worlds": 1, "questions": 16})
     documents = list(dict.fromkeys(question.document_id for question in world.questions))[:3]
     questions = [question for question in world.questions if question.document_id in documents and question.type == "single"]
@@ -369,7 +367,7 @@ def small_world() -> Benchmark:
 
 
 @pytest.mark.slow
-def test_graphs_of_worlds_give_the_negatives_and_a_second_run_asks_nobody(
+def test_world_graphs_give_negatives_and_a_second_run_makes_no_call(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from methods.graphs.augmented_queries import TemplateQueries

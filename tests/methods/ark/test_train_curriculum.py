@@ -1,4 +1,4 @@
-"""ARK's trainer: gradients in pieces, stages cut off and taken up, learning."""
+"""ARK's trainer: gradients of split batches, interrupted and resumed stages, learning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUERIES = {"a": "where was the bridge ?", "b": "who lived by the river ?"}
 
 @pytest.fixture(scope="module", params=["Bert", pytest.param("Qwen3", marks=pytest.mark.slow)])
 def folder(request: Any, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny encoder: with absolute positions and mean pooling, or with rotary ones and the last token."""
+    """Save a tiny encoder: absolute positions with mean pooling, or rotary ones with the last token."""
     import transformers
 
     torch.manual_seed(1)
@@ -84,8 +84,8 @@ def without_dropout(model: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("held", [1, 10_000])
 @pytest.mark.parametrize(("share", "recompute"), [("all", False), ("none", True)])
-def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int, share: str, recompute: bool) -> None:
-    """With gradient caching (few tokens held) and without it, with and without recomputed activations, against one pass."""
+def test_gradient_of_a_split_batch_equals_that_of_the_whole(folder: Path, held: int, share: str, recompute: bool) -> None:
+    """Compare with one pass: with gradient caching (few tokens held) and without it, with and without recomputed activations."""
     config = options(folder, {"in_batch": [share] * 3, "temperature": 0.1}, held_tokens=held, recompute=recompute)
     batch = batch_of(rows(), TEXTS, config.loss)
     pieces = tower(config)
@@ -106,7 +106,7 @@ def test_a_batch_in_pieces_has_the_gradient_of_the_whole(folder: Path, held: int
         assert torch.allclose(result[name], gradient, atol=1e-5), name
 
 
-def test_a_step_without_memory_keeps_gradient_and_batch_negatives(folder: Path, tmp_path: Path) -> None:
+def test_step_repeated_after_out_of_memory_keeps_gradient_and_batch_negatives(folder: Path, tmp_path: Path) -> None:
     config = options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held_tokens=10_000, micro_batch=4)
     small, whole = trainer(config, tmp_path / "small"), trainer(config, tmp_path / "whole")
     encode = small.tower._encode
@@ -129,7 +129,7 @@ def test_a_step_without_memory_keeps_gradient_and_batch_negatives(folder: Path, 
     assert all(torch.allclose(result[name], gradient, atol=1e-5) for name, gradient in expected.items())
 
 
-def test_gradient_caching_draws_the_same_dropout_twice_and_a_part_counts_by_its_share(folder: Path) -> None:
+def test_gradient_caching_repeats_dropout_and_scales_each_part_by_its_share(folder: Path) -> None:
     results = []
     for held, scale, process in ((1, 1.0, None), (10_000, 0.25, None), (10_000, 0.25, accelerator("no", "cpu"))):
         item = tower(options(folder, {"in_batch": ["all"] * 3, "temperature": 0.1}, held_tokens=held), process)
@@ -163,7 +163,7 @@ def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_l
 
 
 @pytest.mark.slow
-def test_a_stage_cut_off_ends_with_the_same_weights(folder: Path, tmp_path: Path) -> None:
+def test_interrupted_stage_ends_with_the_same_weights(folder: Path, tmp_path: Path) -> None:
     config = options(folder)
     whole = trainer(config, tmp_path / "whole", "stage1")
     whole.loop.run()
@@ -189,7 +189,7 @@ def test_a_stage_cut_off_ends_with_the_same_weights(folder: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_step_lowers_the_loss_and_twenty_steps_learn_two_questions(folder: Path, tmp_path: Path) -> None:
+def test_one_step_lowers_the_loss_and_twenty_steps_fit_two_questions(folder: Path, tmp_path: Path) -> None:
     config = options(folder, {"in_batch": ["none"] * 3, "temperature": 0.1}, learning_rate=[5e-3] * 3)
     item = trainer(config, tmp_path, epochs=20)
     without_dropout(item.tower.model)
@@ -200,7 +200,7 @@ def test_a_step_lowers_the_loss_and_twenty_steps_learn_two_questions(folder: Pat
     assert figures["loss"] < 0.2 * losses[0]
 
 
-def test_figures_of_held_out_questions_enter_the_curve_after_each_epoch(folder: Path, tmp_path: Path) -> None:
+def test_metrics_of_held_out_questions_are_logged_after_each_epoch(folder: Path, tmp_path: Path) -> None:
     item = trainer(options(folder), tmp_path, epochs=3, validate=lambda: {"validation_recall@5": 0.5})
     assert item.loop.run()["validation_recall@5"] == 0.5
     lines = [json.loads(line) for line in item.loop.curve.read_text().splitlines()]

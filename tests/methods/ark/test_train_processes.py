@@ -1,6 +1,5 @@
-"""A whole training of ARK in two processes: its rows, losses and checkpoints are those of one, written once.
-
-A model fails to write some queries, and the training is interrupted once.
+"""A whole training of ARK in two processes: rows, losses and checkpoints equal those of one process and are written
+once. A model fails to write some queries, and the training is interrupted once.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Path(f"{folder}-{rank}.json").write_text(json.dumps([progress.resumed, [one.stag
 
 @pytest.fixture
 def base(tiny_models: ModuleType, tmp_path: Path) -> str:
-    """A tiny encoder without dropout, whose masks depend on how a batch is shared out."""
+    """Save a tiny encoder without dropout, because masks depend on how a batch is divided."""
     import transformers
 
     torch.manual_seed(0)
@@ -66,7 +65,7 @@ def losses(folder: Path) -> list[float]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_two_processes_write_the_rows_losses_and_stages_of_one(
+def test_two_processes_give_the_same_rows_losses_and_stages_as_one(
     base: str, tiny_llama: str, in_two: Callable[..., tuple[Path, Path]]
 ) -> None:
     item, two = in_two(PROGRAM, str(Path(__file__).with_name("test_train.py")), base, tiny_llama)

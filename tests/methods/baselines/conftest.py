@@ -1,4 +1,4 @@
-"""Compressors with random weights: those into vectors over the tiny Llama, and checkpoints in their published layouts."""
+"""Compressors with random weights: those into vectors over the tiny Llama, and checkpoints in published layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIGHT = "cocom light"
 
 @pytest.fixture(scope="session")
 def makes(tiny_llama: str, tiny_encoder: str, tiny_gpt2: str) -> Callable[..., SoftModel]:
-    """A model of a system whose every learned number was drawn, so that nothing is as it begins."""
+    """Make a model of a system in which every learned parameter is random, so that none has its initial value."""
 
     def make(name: str, **more: Any) -> SoftModel:
         options: dict[str, Any] = {"base": tiny_llama, "max_length": 48, "max_prompt": 1000, **more}
@@ -61,7 +61,7 @@ def folders(models: dict[str, SoftModel], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random checkpoints of every published layout, by name."""
+    """Make random checkpoints of every published layout, by name."""
     folder = tmp_path_factory.mktemp("published")
     published(folder)
     make(folder, ["flan-t5"])

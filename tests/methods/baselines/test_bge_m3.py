@@ -1,4 +1,4 @@
-"""BGE-M3 as a retriever: the weighted sum of three scores, kept on disk and read again."""
+"""BGE-M3 as a retriever: the weighted sum of three scores, stored and reopened."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_scores_are_the_weighted_sum_of_the_modes(tiny_bge_m3: str, ground: Any,
 
 
 @pytest.mark.slow
-def test_an_index_read_again_ranks_as_a_fresh_one(tiny_bge_m3: str, ground: Any, tmp_path: Path) -> None:
+def test_reopened_index_ranks_like_a_fresh_one(tiny_bge_m3: str, ground: Any, tmp_path: Path) -> None:
     queries = [question.query() for question in ground.questions]
     fresh = retriever(tiny_bge_m3).index(ground.corpus).retrieve(queries, 10)
     retriever(tiny_bge_m3).index(ground.corpus, tmp_path / "index")
@@ -53,13 +53,13 @@ def test_scoring_in_parts_changes_nothing(tiny_bge_m3: str, ground: Any, monkeyp
         assert item.scores == pytest.approx(other.scores, abs=1e-6)
 
 
-def test_an_empty_corpus_and_one_of_one_passage_can_be_asked(tiny_bge_m3: str, ground: Any, tmp_path: Path) -> None:
+def test_empty_and_single_passage_corpora_can_be_queried(tiny_bge_m3: str, ground: Any, tmp_path: Path) -> None:
     query = Query("q", "Who?")
     assert retriever(tiny_bge_m3).index(Corpus.of([]), tmp_path / "none").retrieve([query], 5)[0].ids == ()
     single = Corpus.of([ground.corpus[0]])
     assert retriever(tiny_bge_m3).index(single).retrieve([query], 5)[0].ids == single.ids
 
 
-def test_weights_are_arks_unless_others_are_given() -> None:
+def test_default_weights_are_those_of_the_ark_paper() -> None:
     assert Component.of("bge_m3").config.model_dump()["weights"] == {"dense": 1.0, "sparse": 0.3, "multi": 1.0}
     assert tuple(Component.of("bge_m3", {"preset": "dense_only"}).config.model_dump()["modes"]) == ("dense",)

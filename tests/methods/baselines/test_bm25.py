@@ -1,4 +1,4 @@
-"""BM25 against Lucene's formula, written down as a loop."""
+"""BM25 against Lucene's formula as a loop."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ texts_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".
     st.sampled_from([(1.5, 0.75), (0.9, 0.4), (1.2, 0.0), (0.0, 1.0)]),
     st.integers(1, 12),
 )
-def test_scores_are_lucenes_formula(texts: list[str], query: str, parameters: tuple[float, float], own: int) -> None:
-    """Over the corpus, and over a question's own candidates as if there were nothing else."""
+def test_scores_equal_lucenes_formula(texts: list[str], query: str, parameters: tuple[float, float], own: int) -> None:
+    """Scores over the corpus, and over a question's candidates as if they were the corpus."""
     k1, b = parameters
     corpus = corpus_of(texts)
     index = bm25(k1=k1, b=b, **PLAIN).index(corpus)
@@ -78,7 +78,7 @@ def test_scores_are_lucenes_formula(texts: list[str], query: str, parameters: tu
 
 
 def exact(query: str, texts: list[str], k1: float, b: float) -> list[dict[int, Fraction]]:
-    """Scores in exact numbers: what the logarithm for terms that n texts hold is multiplied with, for each n."""
+    """Compute scores in exact arithmetic: for each n, the factor of the logarithm for terms that n texts contain."""
     documents = [words(text) for text in texts]
     mean = Fraction(sum(map(len, documents)), len(documents))
     scores = []
@@ -98,10 +98,10 @@ def exact(query: str, texts: list[str], k1: float, b: float) -> list[dict[int, F
     st.sampled_from([(1.5, 0.75), (1.2, 0.0)]),
     st.randoms(),
 )
-def test_scores_that_are_equal_in_exact_numbers_are_equal(
+def test_scores_that_are_equal_in_exact_arithmetic_are_equal(
     texts: list[str], query: list[str], parameters: tuple[float, float], rng: Any
 ) -> None:
-    """And no order changes one: of the query's words, of the candidates, or of a corpus with others in it."""
+    """No order changes a score: of the query's words, of the candidates, or of other passages in the corpus."""
     k1, b = parameters
     texts = [*texts, *rng.choices(texts, k=3)]
     passages = [Passage(passage_id("", text, str(number)), "", text, document_id=str(number)) for number, text in enumerate(texts)]
@@ -124,7 +124,7 @@ def test_scores_that_are_equal_in_exact_numbers_are_equal(
     assert tuple(ranked) == rankings[0].ids
 
 
-def test_ties_go_by_corpus_order_at_every_depth() -> None:
+def test_ties_are_broken_by_corpus_order_at_every_depth() -> None:
     corpus = corpus_of(["moss lamp"] * 3 + ["moss moss"] + ["moss lamp"] * 5)
     index = bm25(**PLAIN).index(corpus)
     whole = index.retrieve([Query("q", "moss")], 9)[0].ids
@@ -144,14 +144,14 @@ def test_restricted_scores_equal_those_in_the_whole_corpus(ground: Any) -> None:
         assert within.scores == tuple(scores[identifier] for identifier in within.ids)
 
 
-def test_a_document_restricts_like_candidates() -> None:
+def test_document_scope_restricts_like_candidates() -> None:
     parts = [Passage(passage_id("", f"moss {i}", d), "", f"moss {i}", document_id=d) for d in "ab" for i in range(3)]
     corpus = Corpus.of(parts)
     ranking = bm25(**PLAIN).index(corpus).retrieve([Query("q", "moss", document_id="b")], 10)[0]
     assert ranking.ids == corpus.ids[3:]
 
 
-def test_documents_without_words_and_queries_without_words() -> None:
+def test_documents_and_queries_without_words_give_no_results() -> None:
     corpus = Corpus.of(Passage(passage_id("", text), "", text) for text in ["", "?!", "a", "moss lamp"])
     index = bm25(**PLAIN).index(corpus)
     assert index.retrieve([Query("q", "moss")], 4)[0].ids == (corpus.ids[3],)
@@ -161,7 +161,7 @@ def test_documents_without_words_and_queries_without_words() -> None:
     assert bm25().index(Corpus.of([])).retrieve([Query("q", "moss")], 4)[0].ids == ()
 
 
-def test_reopened_index_ranks_the_same_and_is_not_built_again(ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reopened_index_ranks_the_same_and_is_not_rebuilt(ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = [question.query() for question in ground.questions]
     built = bm25().index(ground.corpus, tmp_path / "index").retrieve(queries, 20)
     assert built == bm25().index(ground.corpus).retrieve(queries, 20)
@@ -172,7 +172,7 @@ def test_reopened_index_ranks_the_same_and_is_not_built_again(ground: Any, tmp_p
     assert isinstance(index._postings.scores, np.memmap)
 
 
-def test_an_unfinished_index_is_built_again(ground: Any, tmp_path: Any) -> None:
+def test_unfinished_index_is_rebuilt(ground: Any, tmp_path: Any) -> None:
     folder = tmp_path / "index"
     expected = bm25().index(ground.corpus, folder).retrieve([ground.questions[0].query()], 5)
     (folder / "complete.json").unlink()
@@ -180,7 +180,7 @@ def test_an_unfinished_index_is_built_again(ground: Any, tmp_path: Any) -> None:
     assert bm25().index(ground.corpus, folder).retrieve([ground.questions[0].query()], 5) == expected
 
 
-def test_an_index_of_another_corpus_or_a_damaged_one_is_refused(ground: Any, tmp_path: Any) -> None:
+def test_damaged_index_or_one_of_another_corpus_is_refused(ground: Any, tmp_path: Any) -> None:
     folder = tmp_path / "index"
     bm25().index(ground.corpus, folder)
     with raises("index-count-mismatch"):
@@ -190,7 +190,7 @@ def test_an_index_of_another_corpus_or_a_damaged_one_is_refused(ground: Any, tmp
         bm25().index(ground.corpus, folder)
 
 
-def test_chinese_words_are_neighboring_characters_and_others_stay_as_they_were() -> None:
+def test_chinese_is_tokenized_into_character_bigrams_and_other_scripts_into_words() -> None:
     text = "Well-known U.S. readers' naïve x2 I 9 10,000 _a_ Ünïcode…"
     for form in ("normalized", "bm25s"):
         config = BM25Config(stemmer=None, stopwords=None, tokens=form)
@@ -218,27 +218,27 @@ def test_chinese_words_are_neighboring_characters_and_others_stay_as_they_were()
         ("İstanbul", "istanbul"),
     ],
 )
-def test_query_finds_a_passage_in_another_form_or_without_spaces(passage: str, query: str) -> None:
+def test_query_finds_a_passage_in_another_unicode_form_or_without_spaces(passage: str, query: str) -> None:
     corpus = corpus_of(["moss", passage])
     for one in (Query("q", query), Query("q", query, candidates=corpus.ids)):
         assert bm25().index(corpus).retrieve([one], 2)[0].ids == corpus.ids[1:]
 
 
 @pytest.mark.parametrize(("name", "others"), [("C++", "C C# plain"), ("c#", "C++ C"), (".NET", "net nets"), ("F#", "F ff")])
-def test_names_keep_their_signs(name: str, others: str) -> None:
+def test_names_with_punctuation_are_distinguished(name: str, others: str) -> None:
     corpus = corpus_of([f"written in {others}.", f"written in {name}."])
     ids = bm25().index(corpus).retrieve([Query("q", name.swapcase())], 2)[0].ids
     assert ids[:1] == corpus.ids[1:]
 
 
 @given(st.text(st.characters(codec="ascii", exclude_characters="#+."), max_size=60))
-def test_plain_ascii_text_has_the_words_of_bm25s(text: str) -> None:
+def test_tokens_of_ascii_text_equal_those_of_bm25s(text: str) -> None:
     own, bm25s = (tokenize([text], BM25Config(tokens=form), ids=False)[0] for form in ("normalized", "bm25s"))
     assert own == bm25s
 
 
 @given(st.lists(st.text(max_size=60)), st.sampled_from([None, "english", "porter"]), st.sampled_from([None, "en"]))
-def test_words_equal_those_of_bm25s(texts: list[str], stemmer: str | None, stopwords: Any) -> None:
+def test_tokens_equal_those_of_bm25s(texts: list[str], stemmer: str | None, stopwords: Any) -> None:
     config = BM25Config(stemmer=stemmer, stopwords=stopwords, tokens="bm25s")
     stems = None if stemmer is None else Stemmer.Stemmer(stemmer)
     theirs = library().tokenize(
@@ -254,7 +254,7 @@ def test_stemming_joins_inflected_forms() -> None:
     assert bm25(**PLAIN).index(corpus).retrieve([Query("q", "river painter")], 2)[0].ids == ()
 
 
-def test_an_unknown_stemmer_names_those_that_exist() -> None:
+def test_unknown_stemmer_error_lists_the_available_ones() -> None:
     with raises("unknown-stemmer"):
         bm25(stemmer="englsh").index(corpus_of(["moss"]))
 
@@ -264,7 +264,7 @@ def test_the_pyserini_preset_sets_k1_and_b() -> None:
     assert (config["k1"], config["b"]) == (0.9, 0.5)
 
 
-def test_jax_is_not_started_where_it_is_installed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jax_is_not_started_even_if_installed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "__init__.py").write_text("raise RuntimeError('started')")
     monkeypatch.syspath_prepend(tmp_path)

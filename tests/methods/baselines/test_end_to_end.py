@@ -1,4 +1,4 @@
-"""Systems that answer by themselves: with a model that knows the answers, with spoilt replies, and against results by hand."""
+"""End-to-end systems with a model that knows the answers, with corrupt replies, and against hand-computed results."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "search_r1, r1_searcher": {"tags": "r1_searcher"},
 }
 RECALLS = {"genground", "retrobust", "self_ask"}
-"""Systems whose model also says what it believes without a passage."""
+"""Systems that first ask the model for an answer without passages."""
 TALK = {"ircot"}
-"""Systems that take any sentence for what was asked for, so that only a missing reply shows."""
+"""Systems that accept any sentence as a reply, so that only missing replies are counted as corrupt."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def right(question: Question, prediction: Prediction) -> bool:
 
 
 @pytest.mark.parametrize("system", [name if name == "search_r1" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS])
-def test_a_model_that_knows_is_right_where_it_was_handed_the_proof_and_what_it_spoils_is_counted(benchmark: Benchmark, system: str) -> None:
+def test_scripted_model_answers_if_the_proof_is_shown_and_corrupt_replies_are_counted(benchmark: Benchmark, system: str) -> None:
     name, truth = system.partition(",")[0], WorldTruth([benchmark], config=OPTIONS)
     sound = predicted(benchmark, system)
     assert not any(FAILED in prediction.notes for _, prediction in sound.values())
@@ -99,7 +99,7 @@ def test_a_model_that_knows_is_right_where_it_was_handed_the_proof_and_what_it_s
             assert counted.get(UNUSABLE, 0) + counted.get(NO_REPLY, 0) >= sum(kind in plain for kind in kinds), question.text
 
 
-def test_grounding_corrects_what_was_believed(benchmark: Benchmark) -> None:
+def test_genground_corrects_wrong_first_answers(benchmark: Benchmark) -> None:
     believed = {
         call.prompt: re.search("<answer>(.*)</answer>", call.reply)
         for _, prediction in predicted(benchmark, "genground").values()
@@ -113,13 +113,13 @@ def test_grounding_corrects_what_was_believed(benchmark: Benchmark) -> None:
 
 
 def asked(prompt: str, truth: WorldTruth) -> re.Match[str] | None:
-    """The question of a first step, where it is one of a single hop."""
+    """Return the question of a first step if it is a single-hop one."""
     match = re.search(r"The question to solve: (.*)\n", prompt)
     return match if match and match[1] in truth.steps else None
 
 
 class Says:
-    """A model that gives replies one after another, the last again and again; remembers what it was asked."""
+    """Model that gives replies one after another and then repeats the last one; records its requests."""
 
     config = ChatConfig(model="says", key_variable=None)
     room: int | None = None
@@ -136,7 +136,7 @@ CORPUS = Corpus.of([Passage(f"p{number}", f"Title {number}", f"Text <answer>no</
 
 
 def solo(system: str, *replies: str, finds: Callable[[str], Sequence[int]] = lambda text: range(3), **options: Any) -> Any:
-    """A program over a model that says this, with a search that finds that: its session's notes, what was searched, what was asked."""
+    """Run a program with a scripted model and search; return its session's notes, searches and requests."""
     config = {"llm": {"scripted": REFERENCE}, "retriever": "bm25", **options}
     made = Component.of(system, config).build(Services(device="cpu"))
     made.model, made.corpus, searched = Says(*replies), CORPUS, list[str]()
@@ -154,7 +154,7 @@ def solo(system: str, *replies: str, finds: Callable[[str], Sequence[int]] = lam
 @pytest.mark.parametrize(
     "reply", ["我不知道。", "<question>Who is it?</question", '{"answer": [', "<search>again</search> Follow up: again?"]
 )
-def test_a_program_comes_to_an_end_whatever_a_model_says_and_counts_it(reply: str) -> None:
+def test_programs_end_for_any_reply_and_count_fallbacks(reply: str) -> None:
     for name in dict.fromkeys(system.partition(",")[0] for system in SYSTEMS):
         for finds in (lambda text: range(3), lambda text: ()):
             done = solo(name, reply, finds=finds)
@@ -163,7 +163,7 @@ def test_a_program_comes_to_an_end_whatever_a_model_says_and_counts_it(reply: st
             assert len(done.asked) <= 12
 
 
-def test_search_r1_stops_at_its_tags_and_its_cap() -> None:
+def test_search_r1_stops_at_its_tags_and_at_its_limit() -> None:
     done = solo("search_r1", "<think>no</think><search> one </search> <answer>never</answer>", "what?", "<answer> Ann </answer>")
     assert (done.answer, done.searched) == ("Ann", ["one"])
     assert done.note["fallbacks"] == {UNUSABLE: 1}
@@ -174,7 +174,7 @@ def test_search_r1_stops_at_its_tags_and_its_cap() -> None:
     assert (endless.note["ended"], endless.note["fallbacks"]) == ("plain", {NO_END: 1})
 
 
-def test_ircot_keeps_one_sentence_which_is_the_next_query_unless_it_concludes() -> None:
+def test_ircot_keeps_one_sentence_as_next_query_until_it_concludes() -> None:
     replies = ["Ann knew Bob. Bob left. So the answer is: Celia.", "Thus it was late.", "So the answer is: Robert.", "Dan"]
     done = solo("ircot", *replies, finds=lambda text: range(10) if text == "Who did it" else range(10, 25), k=20, pool=15)
     assert done.answer == "Dan"
@@ -183,7 +183,7 @@ def test_ircot_keeps_one_sentence_which_is_the_next_query_unless_it_concludes() 
     assert "[16]" not in done.asked[-1]
 
 
-def test_genground_as_released_reads_every_batch_and_revises_once_with_what_it_cited() -> None:
+def test_released_genground_reads_every_batch_and_revises_once_with_cited_text() -> None:
     deduced, end = "<question>Who?</question><answer>Ann</answer>", "<finish>Bob</finish>"
     empty, cited = "<ref>Empty</ref>", f"<ref>{CORPUS.get(['p4'])[0].text}</ref>"
     done = solo("genground", deduced, empty, cited, '{"answer": "Bob"}', end, finds=lambda text: range(8), preset="released", k=8)
@@ -203,7 +203,7 @@ def test_ircot_searches_with_ranges_and_fractions_but_not_with_calculations(sent
     assert done.searched[1:] == [sentence if searched else "Who did it"]
 
 
-def test_iter_retgen_searches_with_what_it_wrote_and_reads_only_what_that_finds() -> None:
+def test_iter_retgen_queries_with_its_last_reply_and_reads_only_those_results() -> None:
     replies = ["Ann. So the answer is: Robert.", "So the answer is: Celia."]
     done = solo("iter_retgen", *replies, finds=lambda text: [1] if text == "Who did it" else [2])
     assert (done.answer, len(done.asked)) == ("Celia", 2)
@@ -212,7 +212,7 @@ def test_iter_retgen_searches_with_what_it_wrote_and_reads_only_what_that_finds(
     assert "Title 1" not in done.asked[1]
 
 
-def test_self_ask_shows_the_newest_passages_and_retrobust_all() -> None:
+def test_self_ask_shows_only_the_newest_passages_and_retrobust_all() -> None:
     replies = ["Follow up: one?", "Intermediate answer: Ann\nFollow up: two?", "Bob\nSo the final answer is: Celia."]
     for system, earlier in (("self_ask", False), ("retrobust", True)):
         done = solo(system, *replies, finds=lambda text: [{"one?": 1, "two?": 2}.get(text, 3)])
@@ -243,7 +243,7 @@ def test_released_retrobust_for_nq_concludes_without_follow_ups() -> None:
     assert len(done.asked) == 1
 
 
-def test_the_back_off_distrusts_what_is_entailed_half_or_less() -> None:
+def test_retrobust_backs_off_if_entailment_is_at_most_the_threshold() -> None:
     shares = {"one? The answer is: Ann": (0.2, 0.2), "Who did it The answer is: Celia": (0.3, 0.1)}
 
     def infer(premises: Sequence[str], hypotheses: Sequence[str]) -> Inference:
@@ -259,12 +259,12 @@ def test_the_back_off_distrusts_what_is_entailed_half_or_less() -> None:
         assert run(made.answer_one(Query("q", "Who did it"))).answer == answer
 
 
-def test_flare_searches_with_the_likelier_tokens_of_an_unsure_draft() -> None:
+def test_flare_queries_with_the_likelier_tokens_of_a_low_confidence_draft() -> None:
     assert query_of([("Ann ", 0.9), ("was ", 0.95)], 0.8, 0.4) is None
     assert query_of([("Ann ", 0.9), ("Lee ", 0.4), ("left", 0.41)], 0.8, 0.4) == "Ann left"
 
 
-def test_a_segment_is_scored_by_the_formula() -> None:
+def test_self_rag_segment_score_equals_the_formula() -> None:
     config = WeightsConfig(relevance=1, support=2, usefulness=0.5, retriever="bm25")  # type: ignore[arg-type]
     segment = Segment("Ann", (0.6, 0.2), (0.1, 0.2, 0.2), (0.0, 0.1, 0.1, 0.0, 0.2), 0.25)
     useful = (-0.5 * 0.1 + 0.0 * 0.1 + 1.0 * 0.2) / 0.4
@@ -272,7 +272,7 @@ def test_a_segment_is_scored_by_the_formula() -> None:
     assert Segment("Ann", (0.6, 0.2)).score(config) == pytest.approx(0.75)
 
 
-def test_probabilities_of_tags_are_the_softmax_where_they_stand(tiny_selfrag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tag_probabilities_are_the_softmax_at_their_positions(tiny_selfrag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -312,12 +312,12 @@ def test_probabilities_of_tags_are_the_softmax_where_they_stand(tiny_selfrag: st
     assert share == pytest.approx(yes / (yes + no), rel=1e-3)
 
 
-def test_a_model_without_the_tags_is_refused_before_the_first_question(tiny_llama: str) -> None:
+def test_model_without_the_tag_tokens_is_refused_before_the_first_question(tiny_llama: str) -> None:
     with raises("vocabulary-tag-missing"):
         Component.of("self_rag", {"model": tiny_llama, "retriever": "bm25"}).build(Services(device="cpu"))
 
 
-def test_chatqa_is_asked_as_on_its_card(tiny_llama: str) -> None:
+def test_chatqa_prompt_equals_that_of_its_model_card(tiny_llama: str) -> None:
     expected = (
         "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, and "
         "polite answers to the user's questions based on the context. The assistant should also indicate when the answer cannot be "
@@ -331,7 +331,7 @@ def test_chatqa_is_asked_as_on_its_card(tiny_llama: str) -> None:
     assert answer.calls[0].prompt == f"<s>{expected}"  # its tokenizer begins nothing by itself
 
 
-def test_in_context_ralm_continues_a_text_up_to_the_end_of_a_line(tiny_llama: str, tmp_path: Path) -> None:
+def test_in_context_ralm_continues_a_text_to_the_end_of_the_line(tiny_llama: str, tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("options\nwhitespace: keep\n---\nuser\n$passages | $question\n")
     config = {"model": tiny_llama, "max_new_tokens": 4, "prompt": str(tmp_path / "own.txt"), "closed_book_prompt": "ours"}
     component = Component.of("in_context_ralm", config)
@@ -342,7 +342,7 @@ def test_in_context_ralm_continues_a_text_up_to_the_end_of_a_line(tiny_llama: st
     assert component.fingerprint != Component.of("in_context_ralm", {**config, "prompt": "ours"}).fingerprint
 
 
-def test_demonstrations_come_from_training_data_alone(benchmark: Benchmark) -> None:
+def test_demonstrations_come_only_from_training_data(benchmark: Benchmark) -> None:
     options = {"llm": {"scripted": REFERENCE, "options": OPTIONS}, "demonstrations": "worlds/multihop:train", "count": 2}
     with pytest.raises(ValueError, match="must come from training data"):
         Component.of("in_context_rag", {**options, "demonstrations": "worlds/multihop:test"})
@@ -361,7 +361,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_an_adapter_lies_in_a_folder_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapter_may_be_in_a_subfolder_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
     import torch
 
@@ -400,7 +400,7 @@ def test_retrobust_refuses_a_chat_template_in_the_released_layout(tiny: Path, la
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["retrobust", "self_rag"])
-def test_a_system_keeps_the_contract_on_a_checkpoint_of_its_layout(tiny: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_system_fulfills_the_contract_with_a_checkpoint_of_its_layout(tiny: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmeter.conformance.QUESTIONS", 5)
     monkeypatch.setattr("ragmeter.conformance.ALONE", 2)
     llm = {"local": str(tiny / "llama"), "adapter": str(tiny / "retrobust"), "max_tokens": 8}

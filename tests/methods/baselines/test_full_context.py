@@ -1,4 +1,4 @@
-"""Full context: a document is whole again, what is too long loses its middle, and both are noted."""
+"""Full context: documents are reassembled, too long texts lose their middle, and both are noted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def context(passages: list[Passage], query: Query | None = None, k: int = 100, *
 
 @settings(deadline=None)
 @given(WORDS, st.integers(2, 9), st.data())
-def test_a_document_is_put_together_as_it_was(words: list[str], size: int, data: st.DataObject) -> None:
+def test_document_is_reassembled_from_overlapping_passages(words: list[str], size: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(0, size - 1))
     text = " ".join(words)
     result = context(document(text, size, overlap), whole=True, overlap=overlap)
@@ -46,25 +46,25 @@ def test_a_document_is_put_together_as_it_was(words: list[str], size: int, data:
 
 @settings(deadline=None)
 @given(WORDS, st.integers(1, 70))
-def test_of_a_limit_in_words_the_first_stay_and_the_cut_is_noted(words: list[str], limit: int) -> None:
+def test_word_limit_keeps_the_first_words_and_notes_the_truncation(words: list[str], limit: int) -> None:
     result = context(document(" ".join(words), 7), whole=True, words=limit)
     assert result.passages[0].text.split() == words[:limit]
     cut = {TRUNCATED: {"unit": "words", "kept": limit, "of": len(words)}} if limit < len(words) else {}
     assert result.notes == cut
 
 
-def test_without_whole_a_document_is_its_passages_in_order() -> None:
+def test_document_without_whole_is_its_passages_in_order() -> None:
     passages = document("a b c d e f", 2)
     assert context(passages).passages == tuple(passages)
 
 
-def test_candidates_stay_passages_of_their_own() -> None:
+def test_candidates_are_not_merged_into_a_document() -> None:
     passages = document("a b c d e f", 2)
     query = Query("q", "?", candidates=(passages[2].id, passages[0].id))
     assert context(passages, query, whole=True).passages == (passages[2], passages[0])
 
 
-def test_a_document_that_a_reranker_has_shuffled_is_not_put_together() -> None:
+def test_document_reordered_by_a_reranker_is_not_reassembled() -> None:
     passages = document("a b c d e f", 2)
     index = FullContextIndex(Corpus.of(passages), FullContextConfig(whole=True))
     shuffled = Ranking("q", (passages[1].id, passages[0].id), (2.0, 1.0))
@@ -72,13 +72,13 @@ def test_a_document_that_a_reranker_has_shuffled_is_not_put_together() -> None:
     assert result.passages == (passages[1], passages[0])
 
 
-def test_an_overlap_that_the_passages_do_not_have_is_an_error() -> None:
+def test_overlap_that_the_passages_do_not_have_is_refused() -> None:
     with raises("overlap-not-repeated") as caught:
         context(document("a b c d e f g h i", 4, 1), whole=True, overlap=2)
     assert "chunk_overlap" in str(caught.value.try_this)
 
 
-def test_overlap_and_words_belong_to_a_document_in_one_piece() -> None:
+def test_overlap_and_words_options_require_whole() -> None:
     with pytest.raises(ValidationError, match="set whole"):
         FullContextConfig(words=5)
     released = Component.of("full_context", {"preset": "released"}).config
@@ -91,7 +91,7 @@ def spans(text: str) -> list[tuple[int, int]]:
 
 @settings(deadline=None)
 @given(st.text("abc ", max_size=40), st.integers(0, 50))
-def test_what_is_left_is_a_head_and_a_tail_of_equal_length(text: str, limit: int) -> None:
+def test_text_without_its_middle_keeps_head_and_tail_of_equal_length(text: str, limit: int) -> None:
     short, kept = without_middle(text, spans(text), limit)
     if len(text) <= limit:
         assert (short, kept) == (text, len(text))
@@ -103,7 +103,7 @@ def test_what_is_left_is_a_head_and_a_tail_of_equal_length(text: str, limit: int
 
 @settings(deadline=None)
 @given(st.text("abc ", max_size=40), st.integers(0, 50), st.integers(0, 60))
-def test_the_longest_that_fits_is_kept_and_nothing_where_nothing_does(text: str, fixed: int, room: int) -> None:
+def test_fit_middle_keeps_the_longest_text_that_fits_or_none(text: str, fixed: int, room: int) -> None:
     result = fit_middle(text, spans(text), lambda short: fixed + len(short) - room)
     if fixed > room:
         assert result is None
@@ -122,7 +122,7 @@ def reader(tiny_llama: str) -> Any:
 
 @settings(deadline=None)
 @given(st.integers(0, 400))
-def test_a_prompt_never_has_more_tokens_than_fit_and_keeps_head_tail_and_question(reader: Any, length: int) -> None:
+def test_prompt_stays_within_the_token_limit_and_keeps_head_tail_and_question(reader: Any, length: int) -> None:
     text = "".join(chr(ord("a") + n % 26) for n in range(length))
     prompt, notes = reader._fitted("Where to?", [Passage("p", "", text)] if text else [])
     tokens = len(reader._model.encode(prompt))
@@ -137,7 +137,7 @@ def test_a_prompt_never_has_more_tokens_than_fit_and_keeps_head_tail_and_questio
         assert f"Text:\n{text[: kept // 2]}{text[length - kept // 2 :]}\n\n" in prompt
 
 
-def test_the_notes_of_a_prediction_say_what_was_cut(reader: Any) -> None:
+def test_prediction_notes_record_the_truncation(reader: Any) -> None:
     passages = document(" ".join(f"word{n}" for n in range(80)), 16, 4)
     retriever = Component.of("full_context", {"whole": True, "overlap": 4}).build(Services())
     pipeline = Pipeline(retriever, reader, k=None, depth=None)
@@ -149,7 +149,7 @@ def test_the_notes_of_a_prediction_say_what_was_cut(reader: Any) -> None:
     assert [item.id for item in long.evidence] == [passage.id for passage in passages]
 
 
-def test_closed_book_is_the_same_prompt_with_nothing_in_it(reader: Any) -> None:
+def test_closed_book_prompt_has_no_passages(reader: Any) -> None:
     prompt, notes = reader._fitted("Where to?", [])
     assert "Text:\n\n\nQuestion: Where to?\nAnswer:" in prompt
     assert not notes

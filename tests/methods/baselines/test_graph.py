@@ -1,4 +1,4 @@
-"""What test_every_method holds retrievers of passages to, held by those of triples over a world's graphs."""
+"""The contract of test_every_method for retrievers of triples, over the graphs of a world."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.errors import raises
 torch = pytest.importorskip("torch")
 RETRIEVERS = ["gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid", "bm25_triples", "g_retriever", "grag"]
 CHOOSY = {"g_retriever", "grag"}
-"""They return what they choose of a graph, however much is asked for."""
+"""Retrievers that choose how many triples of a graph they return."""
 
 
 @pytest.fixture(scope="module")
 def graphs() -> Benchmark:
-    """Questions of a world over the triples of their own graphs alone."""
+    """Return questions of a world over only the triples of their own graphs."""
     world = registry.load("worlds/graph:validation", {"questions": 6, "triples": 60})
     triples = [triple for question in world.questions for triple in world.extra["graphs"][question.id]]
     return dataclasses.replace(world, corpus=TripleCorpus.of_triples(triples))
@@ -38,7 +38,7 @@ def graphs() -> Benchmark:
 
 @pytest.fixture(scope="module")
 def options(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Options with which each runs here: models of random weights."""
+    """Return the options of each retriever: models with random weights."""
     import transformers
     from sentence_transformers import CrossEncoder
 
@@ -88,20 +88,20 @@ def component(request: pytest.FixtureRequest, options: dict[str, dict[str, Any]]
 
 
 def queries(graphs: Benchmark) -> list[Query]:
-    """Half of them with a graph of their own, half over the whole corpus."""
+    """Return queries of which half have their own graph and half the whole corpus."""
     requests = [question.query() for question in graphs.questions]
     return [query if position % 2 else dataclasses.replace(query, candidates=None) for position, query in enumerate(requests)]
 
 
 @pytest.mark.slow
-def test_every_retriever_of_triples_keeps_the_contract(component: Component, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_triple_retriever_fulfills_the_contract(component: Component, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmeter.conformance.QUESTIONS", 5)
     monkeypatch.setattr("ragmeter.conformance.ALONE", 2)
     assert [check for check in check_method(component) if not check.passed] == []
 
 
 @pytest.mark.slow
-def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
+def test_rankings_have_at_most_k_triples_of_the_querys_graph(component: Component, graphs: Benchmark, tmp_path: Path) -> None:
     assert {entry.id for entry in METHODS if entry.over_triples} == set(RETRIEVERS)
     assert component.entry.kind == "retriever"
     retriever = component.build(Services(artifacts=tmp_path, device="cpu"))

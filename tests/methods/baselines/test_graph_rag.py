@@ -1,4 +1,4 @@
-"""Graph RAG systems: each against its formula, spoilt replies, and a model that knows the answers."""
+"""Graph RAG systems: each against its formula, corrupt replies, and a model that knows the answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TEXTS = ["Ada kept the Tower and wrote a Diary.", "The Tower stands in Bay.", "T
 
 
 class Words:
-    """An encoder by words: texts that share some are alike."""
+    """Encoder by words: texts that share words are similar."""
 
     device = "cpu"
 
@@ -74,7 +74,7 @@ class Words:
 
 
 class Says:
-    """A model that gives replies one after another, the last again and again; remembers what it was asked."""
+    """Model that gives replies one after another and then repeats the last one; records its requests."""
 
     config = ChatConfig(model="says", key_variable=None)
     in_flight = 4
@@ -101,7 +101,7 @@ def ranked(made: Any, query: Query = QUERY, k: int = 10) -> Any:
     return run(made.retrieve_one(query, k))
 
 
-def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_hold_a_phrase() -> None:
+def test_hipporag_walk_equals_the_linear_solution_with_node_specificity() -> None:
     made = index(HippoIndex, HippoConfig(extractor="noun_phrases"))
     group = made.group(QUERY)
     facts = made.facts(group)
@@ -117,7 +117,7 @@ def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_
     assert ranked(made, Query("q", "Where are Tower and Mill?")).ids == tuple(f"p{n}" for n in np.argsort(-scores, kind="stable"))
 
 
-def test_version_2_walks_over_passages_and_is_dense_retrieval_where_no_fact_is_left() -> None:
+def test_hipporag2_walks_over_passages_and_falls_back_to_dense_without_facts() -> None:
     config = Hippo2Config(extractor="noun_phrases")
     made = index(Hippo2Index, config)
     by_mode = made._found(QUERY)
@@ -140,14 +140,14 @@ def test_version_2_walks_over_passages_and_is_dense_retrieval_where_no_fact_is_l
         assert "fallback" in spoilt.notes["hipporag2"]
 
 
-def test_a_question_that_names_nothing_is_answered_by_dense_scores() -> None:
+def test_question_without_entities_is_ranked_by_dense_scores() -> None:
     made = index(HippoIndex, HippoConfig(extractor="noun_phrases"))
     ranking = ranked(made, Query("q", "who wrote it?"))
     assert ranking.notes["hipporag"]["fallback"] == "dense"
     assert len(ranking.ids) == len(TEXTS)
 
 
-def test_rankings_keep_to_the_candidates_in_either_scope() -> None:
+def test_rankings_contain_only_candidates_in_either_scope() -> None:
     for scope in ("document", "corpus"):
         for kind, config in ((HippoIndex, HippoConfig), (Hippo2Index, Hippo2Config), (LightIndex, LightConfig)):
             made = index(kind, config(extractor="noun_phrases", scope=scope))
@@ -155,22 +155,22 @@ def test_rankings_keep_to_the_candidates_in_either_scope() -> None:
             assert len(ranked(made, k=1).ids) == 1
 
 
-def test_facts_are_counted_and_no_relation_is_a_graph_without_any() -> None:
+def test_repeated_facts_are_counted_and_a_graph_may_have_none() -> None:
     facts = Facts.of([*READS, READS[0], ChunkRead()])
-    assert facts.stated[facts.texts.index("Ada kept Tower")] == 2
+    assert facts.mentions[facts.texts.index("Ada kept Tower")] == 2
     assert facts.fact_chunks.shape == (len(facts.texts), 6)
     empty = Facts.of([ChunkRead()])
     assert phrases_and_passages(empty, {}).shape == (1, 1)
 
 
-def test_what_is_no_triple_is_counted() -> None:
+def test_malformed_triples_are_counted() -> None:
     records = triple_records('{"triples": [["a", "is", "b"], ["a", "b"], ["", "is", "c"], ["d", "is", "D"], ["e", "is", 7]]}')
     assert [relation.description for relation in records.relations] == ["a is b", "e is 7"]
     assert records.malformed["triple without two ends"] == 3
     assert triple_records("__import__('os')").malformed["triples that are not JSON"] == 1
 
 
-def test_gleaning_goes_on_with_the_conversation_and_ends_where_nothing_was_left_out() -> None:
+def test_gleaning_continues_the_conversation_until_nothing_is_missing() -> None:
     first, more = '("entity"<|>A<|>T<|>d)##<|COMPLETE|>', '("relationship"<|>A<|>B<|>d<|>k, l<|>3)##<|COMPLETE|>'
     model = Says(first, more, "<|COMPLETE|>", "never asked")
     read = run(LLMExtractor(model, keywords=True, gleanings=3).read_one("text"))
@@ -180,7 +180,7 @@ def test_gleaning_goes_on_with_the_conversation_and_ends_where_nothing_was_left_
     assert run(LLMExtractor(Says("no records"), gleanings=0).read_one("text")).counts == {"malformed: no record in the reply": 1}
 
 
-def test_a_build_that_was_cut_off_asks_for_the_rest_alone_and_one_that_gets_nothing_stops(tmp_path: Path) -> None:
+def test_interrupted_build_requests_only_the_rest_and_fails_if_all_calls_fail(tmp_path: Path) -> None:
     good = json.dumps({"triples": [["a", "is", "b"]]})
     texts = [f"text {n}" for n in range(5)]
     model = Says('{"names": []}', good, '{"names": []}', None)
@@ -194,14 +194,14 @@ def test_a_build_that_was_cut_off_asks_for_the_rest_alone_and_one_that_gets_noth
         read_chunks(OpenIE(Says(None)), ["else"], tmp_path, 1)
 
 
-def test_pairs_within_a_window_are_those_of_two_loops() -> None:
+def test_pairs_within_a_window_equal_a_double_loop() -> None:
     positions = np.sort(np.random.default_rng(0).integers(0, 60, 25))
     naive = [[i, j] for i in range(25) for j in range(i + 1, 25) if positions[j] - positions[i] <= 7]
     assert near(positions, 7).tolist() == naive
     assert near(positions[:0], 7).shape == (0, 2)
 
 
-def test_what_is_said_in_sentences_has_the_mean_of_their_vectors() -> None:
+def test_vector_of_an_entity_is_the_mean_over_its_name_and_sentences() -> None:
     made = GraphIndex(TEXTS, read_locally(NounPhrases(), TEXTS), Words(), sentences=True)
     for node, vector in zip(made.graph.nodes, made.entities, strict=True):
         mean = np.mean(Words().passages([node.name.lower(), *node.descriptions]), axis=0)
@@ -209,13 +209,13 @@ def test_what_is_said_in_sentences_has_the_mean_of_their_vectors() -> None:
     assert made.relations.shape == (len(made.graph.edges), 64)
 
 
-def test_names_by_rule() -> None:
+def test_rules_extract_names() -> None:
     names = NounPhrases().names("Was the University of Copenhagen's Jan Solovej in charge in 1963, or He?")
     assert names == ("UNIVERSITY OF COPENHAGEN", "JAN SOLOVEJ", "1963")
     assert NounPhrases().names("what is it?") == ()
 
 
-def test_a_spacy_pipeline_may_find_the_names(tmp_path: Path) -> None:
+def test_spacy_pipeline_extracts_names(tmp_path: Path) -> None:
     spacy = pytest.importorskip("spacy")
     pipeline = spacy.blank("en")
     pipeline.add_pipe("entity_ruler").add_patterns([{"label": "NAME", "pattern": [{"IS_TITLE": True, "OP": "+"}]}])
@@ -237,7 +237,7 @@ def clique(names: str) -> list[tuple[str, str, float]]:
     return [(a, b, 1.0) for n, a in enumerate(names) for b in names[n + 1 :]]
 
 
-def test_two_cliques_are_two_communities_in_whatever_order_edges_come_and_no_edge_is_none() -> None:
+def test_two_cliques_are_two_communities_in_any_edge_order() -> None:
     pytest.importorskip("graspologic_native", reason="extra graphs")
     pairs = [*clique("ABCDE"), *clique("VWXYZ"), ("E", "V", 0.1)]
     expected = [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
@@ -250,7 +250,7 @@ def test_two_cliques_are_two_communities_in_whatever_order_edges_come_and_no_edg
     assert all(community.parent is None or community.level > 0 for community in large)
 
 
-def test_reports_without_a_title_are_none_and_reports_keep_to_their_tokens() -> None:
+def test_reports_without_a_title_are_rejected_and_reports_respect_the_token_limit() -> None:
     pytest.importorskip("graspologic_native", reason="extra graphs")
     good = '{"title": "Tower and Bay", "summary": "s", "findings": [{"summary": "f", "explanation": "e"}]}'
     config = LocalConfig(extractor="noun_phrases", report_tokens=100, context="native", llm={"model": "m"})
@@ -264,7 +264,7 @@ def test_reports_without_a_title_are_none_and_reports_keep_to_their_tokens() -> 
     assert len(shown) == 1
 
 
-def test_what_is_built_for_candidates_is_the_cost_of_the_index_and_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+def test_cost_of_graphs_of_candidates_counts_for_the_index_and_builds_resume(tmp_path: Path) -> None:
     pytest.importorskip("graspologic_native", reason="extra graphs")
     config = LocalConfig(extractor="noun_phrases", context="native", max_community=2, llm={"model": "m"})
     queries = [replace(QUERY, id=f"q{n}", candidates=some) for n, some in enumerate([("p0", "p1"), ("p1", "p2", "p3"), ("p0", "p1")])]
@@ -289,13 +289,13 @@ def test_what_is_built_for_candidates_is_the_cost_of_the_index_and_goes_on_where
     assert json.loads((tmp_path / "cost.json").read_text())["model_calls"] == whole.usage.model_calls
 
 
-def test_budgets_are_never_exceeded_and_orders_alternate() -> None:
+def test_within_respects_the_budget_and_alternating_interleaves_lists() -> None:
     passages = [Passage(str(n), "", "x" * 40) for n in range(5)]
     assert [len(within(passages, budget)) for budget in (0, 9, 10, 29, 30, 1000)] == [0, 0, 1, 2, 3, 5]
     assert alternating([1, 2, 3], [3, 4], []) == [1, 3, 2, 4]
 
 
-def test_local_search_goes_by_the_order_of_entities_and_says_it_in_the_native_context() -> None:
+def test_local_search_ranks_by_entity_order_and_adds_relations_to_the_native_context() -> None:
     made = index(GraphRagIndex, LocalConfig(extractor="noun_phrases", context="native", entities=2))
     ranking = ranked(made)
     first = made.group(QUERY).index.graph.nodes[ranking.notes["graphrag"]["entities"][0]]
@@ -305,7 +305,7 @@ def test_local_search_goes_by_the_order_of_entities_and_says_it_in_the_native_co
     assert any(passage.id.startswith("relation") for passage in context.passages)
 
 
-def test_low_level_keywords_find_entities_and_high_level_ones_relations() -> None:
+def test_low_level_keywords_retrieve_entities_and_high_level_ones_relations() -> None:
     reply = json.dumps({"high_level_keywords": ["Rex kept Mill"], "low_level_keywords": ["Museum"]})
     by_mode = {}
     for mode in ("local", "global", "hybrid", "mix", "naive"):
@@ -318,7 +318,7 @@ def test_low_level_keywords_find_entities_and_high_level_ones_relations() -> Non
     assert by_mode["naive"].usage.model_calls == 0
 
 
-def test_csv_tables_quote_cells_and_end_at_the_first_row_beyond_the_budget() -> None:
+def test_csv_tables_quote_cells_and_stop_before_the_row_that_exceeds_the_budget() -> None:
     rows = [['a "b", c', 1], ["d", 2.5], ["e", 3]]
     assert csv_table(("x", "y"), rows, 1e9, combined=False) == '"id","x","y"\n"0","a ""b"", c","1"\n"1","d","2.5"\n"2","e","3"\n'
     assert csv_table(("x", "y"), rows[1:], 1e9, combined=True) == "id,\tx,\ty\n1,\td,2.5\n2,\te,3"
@@ -329,7 +329,7 @@ def test_csv_tables_quote_cells_and_end_at_the_first_row_beyond_the_budget() -> 
     assert [shown.text.count(text) for text in ("-----", "```csv", "\n1,\t", "\n3,\tAda")] == [6, 3, 3, 0]
 
 
-def test_keywords_that_are_no_json_are_asked_for_twice_and_then_the_question_stands_for_them() -> None:
+def test_invalid_keywords_are_requested_twice_and_then_replaced_by_the_question() -> None:
     model = Says("none", "none again")
     ranking = ranked(index(LightIndex, LightConfig(extractor="noun_phrases"), model=model))
     assert len(model.asked) == 2
@@ -347,12 +347,12 @@ def test_relations_are_ordered_by_the_degrees_of_their_ends() -> None:
     assert sums == sorted(sums, reverse=True)
 
 
-def test_clues_of_three_words_are_none() -> None:
+def test_clues_of_up_to_three_words_are_dropped() -> None:
     assert lines_of(["1. one two three\n- one two three four\n* one two three four"]) == ["one two three four"]
 
 
 @pytest.mark.parametrize("text", ["", "Ada kept the Tower.", "nothing is named here"])
-def test_one_passage_is_found_by_every_system_whatever_it_holds(text: str) -> None:
+def test_every_system_retrieves_the_only_passage_of_a_corpus(text: str) -> None:
     corpus = Corpus.of([Passage("only", "", text)])
     rules, asks = {"extractor": "noun_phrases", "context": "native"}, {"llm": {"model": "m"}, "context": "native"}
     systems: dict[type, Any] = {
@@ -389,8 +389,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corruption", [0.0, 0.2])
-def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corruption: float, tiny_encoder: str, tmp_path: Path) -> None:
-    """In both contexts; with a share of spoilt replies every question still ends, and what was lost is counted."""
+def test_answer_is_correct_exactly_if_the_context_contains_its_proof(corruption: float, tiny_encoder: str, tmp_path: Path) -> None:
+    """Tests both contexts. With a share of corrupt replies every question still ends and all losses are counted."""
     world = apply(Setting.parse("document"), datasets.load(WORLD, OPTIONS), 0)
     document = world.questions[0].document_id
     world = replace(
@@ -428,8 +428,8 @@ def test_an_answer_is_right_exactly_where_its_proof_stands_in_the_context(corrup
 
 
 @pytest.mark.slow
-def test_on_real_passages_with_published_triples_the_walk_earns(data_folder: Path, tmp_path: Path) -> None:
-    """A part of what `python -m perf.graph_rag --passages FOLDER` measures whole."""
+def test_walk_improves_recall_on_real_passages_with_published_triples(data_folder: Path, tmp_path: Path) -> None:
+    """A part of what `python -m perf.graph_rag --passages FOLDER` measures."""
     rows = [json.loads(line) for line in (data_folder / "hipporag" / "passages.jsonl").read_text().splitlines()]
     questions = [json.loads(line) for line in (data_folder / "hipporag" / "questions.jsonl").read_text().splitlines()][:6]
     kept = sorted({n for question in questions for n in question["supporting"]} | set(range(40)))

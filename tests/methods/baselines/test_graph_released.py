@@ -58,7 +58,7 @@ class StoredVectors:
 
 
 class Keeps:
-    """Model whose filter keeps the first facts that it is shown."""
+    """Model whose filter keeps the first facts of its prompt."""
 
     config = ChatConfig(model="keeps", key_variable=None)
     in_flight = 1
@@ -80,7 +80,7 @@ def hippo2(folder: Path, model: Any = None) -> Any:
     return Hippo2Index(config, corpus, StoredVectors(folder / "vectors.npz"), reads, Usage(), lambda *_: model, None)
 
 
-def test_hipporag2_has_the_released_names_facts_and_edges(graphs: Path) -> None:
+def test_hipporag2_builds_the_names_facts_and_edges_of_the_released_code(graphs: Path) -> None:
     expected = read(graphs / "hipporag2" / "expected.json")
     made = hippo2(graphs / "hipporag2")
     group = made.group(Query("q", "any"))
@@ -98,7 +98,7 @@ def test_hipporag2_has_the_released_names_facts_and_edges(graphs: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", ["all", "first_two", "none"])
-def test_hipporag2_ranks_as_released(graphs: Path, kept: str) -> None:
+def test_hipporag2_ranks_like_the_released_code(graphs: Path, kept: str) -> None:
     expected = read(graphs / "hipporag2" / "expected.json")
     made = hippo2(graphs / "hipporag2", Keeps({"all": 5, "first_two": 2, "none": 0}[kept]))
     cases = [case for case in expected["cases"] if case["filter"] == kept and not case["depends_on_set_order"]]
@@ -119,7 +119,7 @@ def test_hipporag2_ranks_as_released(graphs: Path, kept: str) -> None:
 
 
 class Nothing:
-    """Encoder of searches whose results are given."""
+    """Encoder for searches with given results."""
 
     device = "cpu"
 
@@ -130,7 +130,7 @@ class Nothing:
 
 
 def group_of(entities: dict[str, tuple[str, str, list[str]]], relations: list[dict[str, Any]], chunks: dict[str, str], held: str) -> Group:
-    """A group over a given graph: its entities (description, chunks), relations and chunks."""
+    """Return a group over a given graph: entities (description, chunks), relations and chunks."""
     reads = []
     for chunk in chunks:
         own = tuple(EntityRecord(name, kind, text) for name, (kind, text, some) in entities.items() if chunk in some)
@@ -144,18 +144,18 @@ def group_of(entities: dict[str, tuple[str, str, list[str]]], relations: list[di
 
 
 def table(context: str, name: str, separator: str) -> list[list[str]]:
-    """Rows of a table in a recorded context, without its head."""
+    """Return the rows of a table in a recorded context, without its header."""
     lines = context.split(f"-----{name}-----\n")[1].split("\n-----")[0].split("    -----")[0].replace(",\t", ",").splitlines()
     return list(csv.reader([line for line in lines if line.strip(" `csv")][1:], delimiter=separator))
 
 
 def rows_of(context: str) -> list[set[tuple[str, ...]]]:
-    """Rows of the three tables, without numbers and dates, in any order, as are the ends of a relation."""
+    """Return the rows of the three tables without numbers and dates, in any order of rows and of a relation's ends."""
     relations = {(*sorted(row[1:3]), *row[3:7]) for row in table(context, "Relationships", ",")}
     return [{tuple(row[1:]) for row in table(context, name, ",")} for name in ("Entities", "Sources")] + [relations]
 
 
-def test_graphrag_shows_relations_reports_and_passages_in_the_released_order(graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphrag_orders_relations_reports_and_passages_like_the_released_code(graphs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph_input, expected = (read(graphs / "graphrag" / f"{name}.json") for name in ("input", "expected"))
     entities = {item["title"]: ("thing", item["description"], item["text_unit_ids"]) for item in graph_input["entities"]}
     group = group_of(entities, graph_input["relationships"], graph_input["text_units"], "text_unit_ids")
@@ -194,7 +194,7 @@ def test_graphrag_shows_relations_reports_and_passages_in_the_released_order(gra
 
 
 @pytest.mark.parametrize("mode", ["local", "global", "hybrid"])
-def test_lightrag_1_1_7_orders_entities_relations_and_passages_as_released(
+def test_lightrag_1_1_7_orders_entities_relations_and_passages_like_the_released_code(
     graphs: Path, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph_input, expected = (read(graphs / "lightrag" / f"{name}.json") for name in ("input", "expected"))

@@ -1,4 +1,4 @@
-"""Reciprocal-rank fusion against values worked out by hand."""
+"""Reciprocal-rank fusion against hand-computed values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CORPUS = Corpus.of(Passage(name, "", name) for name in "abcde")
 
 
 class Fixed:
-    """An index that finds the same passages whatever is asked."""
+    """Index that returns the same passages for every query."""
 
     def __init__(self, ids: str) -> None:
         self.ids = tuple(ids)
@@ -39,11 +39,11 @@ def test_scores_are_sums_of_reciprocal_ranks() -> None:
     assert ranking.scores == pytest.approx((1 / 61 + 1 / 62, 1 / 63 + 1 / 61, 1 / 62, 1 / 63))
 
 
-def test_ties_go_by_corpus_order() -> None:
+def test_ties_are_broken_by_corpus_order() -> None:
     assert fuse("ea", "ae").ids == ("a", "e")
 
 
-def test_of_equal_sums_the_first_candidate_comes_first() -> None:
+def test_equal_sums_keep_the_order_of_candidates() -> None:
     """1 / 63 + 1 / 140 = 1 / 84 + 1 / 90, which floats miss by the last digit."""
     others = tuple(f"p{number}" for number in range(100))
     first = (*others[:2], "a", *others[3:23], "b", *others[24:])
@@ -58,14 +58,14 @@ def test_the_first_k_do_not_depend_on_k() -> None:
     assert fuse("abcde", "edcba", k=5).ids[:2] == fuse("abcde", "edcba", k=2).ids
 
 
-def test_a_small_damping_weights_first_ranks_more() -> None:
+def test_smaller_damping_gives_top_ranks_more_weight() -> None:
     # b is third twice, a is first once: 2 / (3 + k) against 1 / (1 + k).
     for damping, first in ((60, "b"), (0.01, "a")):
         index = HybridIndex(HybridConfig(k=damping), CORPUS, [Fixed("adb"), Fixed("ceb")])
         assert each(index, "retrieve", [Query("q", "")], 1)[0].ids == (first,)
 
 
-def test_a_bare_name_stands_for_a_retriever_with_defaults() -> None:
+def test_retriever_name_selects_its_default_options() -> None:
     named = HybridConfig(retrievers=("bm25", {"id": "random"}))
     assert named == HybridConfig(retrievers=({"id": "bm25", "config": {}}, {"id": "random", "config": {}}))
 
@@ -77,7 +77,7 @@ def test_only_retrievers_can_be_fused() -> None:
         HybridConfig(retrievers=("bm52",))
 
 
-def test_another_option_of_a_part_is_another_method() -> None:
+def test_changed_option_of_a_part_changes_the_fingerprint() -> None:
     item = Component.of("hybrid", {"retrievers": [{"id": "bm25"}]})
     same = Component.of("hybrid", {"retrievers": ["bm25"]})
     other = Component.of("hybrid", {"retrievers": [{"id": "bm25", "config": {"k1": 0.9}}]})

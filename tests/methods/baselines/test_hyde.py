@@ -1,4 +1,4 @@
-"""HyDE: the vector searched with is a mean, and what a model did not write is no part of it."""
+"""HyDE: the query vector is a mean, and failed replies do not enter it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 Says = Callable[[ChatRequest, int], str]
 ENCODER: dict[str, str] = {}
-"""What is searched with unless a test says: what is tested here is the same with every encoder."""
+"""Default encoder of these tests; what they test is the same for every encoder."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +31,7 @@ def _encoder(tiny_encoder: str) -> None:
 
 @contextmanager
 def endpoint(says: Says, requests: list[ChatRequest] | None = None) -> Iterator[str]:
-    """An endpoint that replies to the n-th request for the same prompt."""
+    """Serve replies by prompt and by the number of its requests."""
     seen: dict[str, int] = {}
 
     def answer(request: ChatRequest) -> Written:
@@ -76,13 +76,13 @@ def close(results: Sequence[Ranking], expected: Sequence[Ranking]) -> None:
 
 
 @pytest.mark.slow
-def test_no_passages_are_plain_retrieval(ground: Any) -> None:
+def test_zero_samples_equal_plain_retrieval(ground: Any) -> None:
     real = {"model": "minilm"}
     assert ranked(lambda request, number: "never asked", ground, samples=0, dense=real) == plain(ground, **real)
 
 
 @pytest.mark.slow
-def test_copies_of_the_question_are_plain_retrieval(ground: Any) -> None:
+def test_passages_equal_to_the_question_give_plain_retrieval(ground: Any) -> None:
     # The encoder puts nothing before a query, so both sides encode a text alike.
     close(ranked(lambda request, number: question_in(request), ground, samples=3), plain(ground))
 
@@ -108,7 +108,7 @@ def test_the_order_of_the_samples_does_not_matter(ground: Any) -> None:
 
 
 @pytest.mark.slow
-def test_without_its_instruction_a_question_is_encoded_as_passages_are(ground: Any) -> None:
+def test_question_without_instruction_is_encoded_like_a_passage(ground: Any) -> None:
     dense = {"query_prompt": "search for the opposite of: "}
     with_it = ranked(lambda request, number: "x", ground, samples=0, dense=dense)
     without = ranked(lambda request, number: "x", ground, samples=0, dense=dense, instruction=False)
@@ -116,7 +116,7 @@ def test_without_its_instruction_a_question_is_encoded_as_passages_are(ground: A
     assert with_it != without
 
 
-def test_an_empty_reply_falls_back_to_the_question_and_says_so(ground: Any) -> None:
+def test_empty_reply_falls_back_to_the_question_and_is_noted(ground: Any) -> None:
     results = ranked(lambda request, number: "", ground, samples=2)
     close(results, plain(ground))
     assert all(ranking.notes[NOTE]["passages"] == 0 for ranking in results)
@@ -124,7 +124,7 @@ def test_an_empty_reply_falls_back_to_the_question_and_says_so(ground: Any) -> N
 
 
 @pytest.mark.slow
-def test_one_failed_call_leaves_the_other_passages(ground: Any) -> None:
+def test_one_failed_call_does_not_discard_the_other_passages(ground: Any) -> None:
     def says(request: ChatRequest, number: int) -> str:
         if number == 1:
             raise Refused(400, "content policy")
@@ -142,7 +142,7 @@ def test_a_passage_ends_at_two_blank_lines() -> None:
 
 
 @pytest.mark.slow
-def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp_path: Path) -> None:
+def test_calls_are_counted_cached_and_worded_as_in_the_paper(ground: Any, tmp_path: Path) -> None:
     requests: list[ChatRequest] = []
     services = Services(device="cpu", cache=tmp_path / "replies.sqlite", artifacts=tmp_path / "artifacts")
     with endpoint(lambda request, number: f"Passage {number}.", requests) as url:
@@ -157,7 +157,7 @@ def test_every_call_is_counted_kept_and_asked_as_the_paper_asks(ground: Any, tmp
     assert response["stop"] == ["\n\n\n"]
 
 
-def test_what_retrieval_cost_and_noted_reaches_the_prediction(ground: Any) -> None:
+def test_cost_and_notes_of_retrieval_reach_the_prediction(ground: Any) -> None:
     with endpoint(lambda request, number: "Lorn.") as url:
         options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "samples": 3, "dense": ENCODER}
         method = assemble(Component.of("hyde", options), Services(device="cpu"))
@@ -168,6 +168,6 @@ def test_what_retrieval_cost_and_noted_reaches_the_prediction(ground: Any) -> No
     assert prediction.notes[NOTE] == {"passages": 3}
 
 
-def test_an_unknown_option_of_the_encoder_is_an_error() -> None:
+def test_unknown_encoder_option_is_refused() -> None:
     with raises("unknown-preset"):
         Component.of("hyde", {"llm": {"model": "m"}, "dense": {"preset": "nothing"}})

@@ -25,7 +25,7 @@ WORDS = [*NAMES, "rare3", "rare36", "東京", "absent", "\U0010ffff", "", "moss"
 
 @pytest.fixture
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of about ten passages, blocks smaller than the postings of a frequent term."""
+    """Use runs of about ten passages, and blocks smaller than the postings of a frequent term."""
     for name, value in {"WORDS": 60, "BLOCK": 7, "AT_ONCE": 4, "LINES": 5}.items():
         monkeypatch.setattr(postings, name, value)
 
@@ -49,7 +49,7 @@ def test_bm25s_reads_the_folder(small_runs: None, tmp_path: Path) -> None:
         assert np.allclose(theirs.get_scores(query), index.scores(query, None), rtol=1e-6)
 
 
-def test_interrupted_build_counts_no_complete_run_again(small_runs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_build_reuses_complete_runs(small_runs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     retriever = BM25(BM25Config(), Services())
     split: list[str] = []
 
@@ -74,7 +74,7 @@ def test_interrupted_build_counts_no_complete_run_again(small_runs: None, tmp_pa
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_full_disk_is_an_error_that_keeps_complete_runs(small_runs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_error_keeps_complete_runs(small_runs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Rerankers that are language models: how few comparisons they make, what any reply comes to, and their checkpoints' layouts."""
+"""Language models as rerankers: numbers of comparisons, handling of any reply, and layouts of checkpoints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def reranker(identifier: str, **config: Any) -> Any:
 
 
 def chosen(sort: Callable[..., Awaitable[list[int]]], worth: Sequence[float], children: int, k: int) -> tuple[list[int], int]:
-    """The order by a perfect comparator, and its comparisons."""
+    """Return the order of a perfect comparator, and its comparisons."""
     calls = 0
 
     async def choose(members: Sequence[int]) -> int:
@@ -69,12 +69,12 @@ def chosen(sort: Callable[..., Awaitable[list[int]]], worth: Sequence[float], ch
 
 
 @pytest.mark.parametrize(("n", "children", "calls"), [(50, 3, 59), (50, 19, 22), (100, 3, 83), (100, 19, 25)])
-def test_heapsort_makes_as_few_comparisons_as_published_of_the_worst_order(n: int, children: int, calls: int) -> None:
+def test_heapsort_makes_the_published_number_of_comparisons_for_the_worst_order(n: int, children: int, calls: int) -> None:
     assert chosen(heapsort, range(n), children, 10) == ([*range(n - 1, n - 11, -1), *range(n - 10)], calls)
 
 
 @given(st.lists(st.integers(), unique=True, max_size=100), st.sampled_from([1, 2, 3, 9, 19]), st.integers(1, 15))
-def test_the_k_best_come_first_exactly_and_the_others_stay_as_they_stood(worth: list[int], children: int, k: int) -> None:
+def test_sorting_puts_the_k_best_first_and_keeps_the_order_of_the_rest(worth: list[int], children: int, k: int) -> None:
     best = sorted(range(len(worth)), key=lambda position: -worth[position])[:k]
     for sort, most in ((heapsort, heapsort_calls), (bubblesort, bubblesort_calls)):
         order, calls = chosen(sort, worth, children, k)
@@ -85,8 +85,8 @@ def test_the_k_best_come_first_exactly_and_the_others_stay_as_they_stood(worth: 
 
 @settings(max_examples=40)
 @given(st.integers(0, 60), st.sampled_from([1, 2, 3, 9, 19]), st.integers(1, 15), st.integers(0, 99))
-def test_side_by_side_a_heap_is_built_by_the_comparisons_of_the_published_loop(n: int, children: int, k: int, seed: int) -> None:
-    """Whatever is found best, also where it contradicts itself."""
+def test_concurrent_heap_construction_makes_the_comparisons_of_the_published_loop(n: int, children: int, k: int, seed: int) -> None:
+    """Holds for any choices, even inconsistent ones."""
     seen: list[tuple[int, ...]] = []
 
     def best(members: Sequence[int]) -> int:
@@ -118,7 +118,7 @@ def test_side_by_side_a_heap_is_built_by_the_comparisons_of_the_published_loop(n
     assert made == sorted(seen)
 
 
-def test_bubblesort_compares_overlapping_windows_from_the_tail_to_the_next_place() -> None:
+def test_bubblesort_compares_the_windows_of_the_released_code() -> None:
     windows_: list[tuple[int, ...]] = []
 
     async def choose(members: Sequence[int]) -> int:
@@ -131,7 +131,7 @@ def test_bubblesort_compares_overlapping_windows_from_the_tail_to_the_next_place
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: int) -> None:
+def test_windows_move_the_best_to_the_head_for_any_number_of_passages(n: int) -> None:
     seen: list[tuple[int, ...]] = []
 
     async def sort(window: Sequence[int]) -> list[int]:
@@ -147,7 +147,7 @@ def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: in
 
 @settings(max_examples=60)
 @given(st.integers(0, 25), st.lists(st.text(max_size=20)), st.sampled_from([1, 3, 19]))
-def test_whatever_is_replied_the_result_is_an_order_of_all(n: int, replies: list[str], children: int) -> None:
+def test_any_reply_gives_a_permutation_of_all_passages(n: int, replies: list[str], children: int) -> None:
     remaining = iter(replies)
 
     async def sort(window: Sequence[int]) -> list[int]:
@@ -176,18 +176,18 @@ def test_whatever_is_replied_the_result_is_an_order_of_all(n: int, replies: list
         ("[7] > [99999999999999999999]", (0, 1, 2), UNUSABLE),
     ],
 )
-def test_an_order_is_read_from_what_models_write(reply: str, positions: tuple[int, ...], fault: str) -> None:
+def test_order_is_parsed_from_typical_replies(reply: str, positions: tuple[int, ...], fault: str) -> None:
     order = order_of(reply, 3)
     assert (order.positions, order.fault) == (positions, fault)
 
 
-def test_an_order_is_read_behind_the_reasoning_or_its_answer_tag() -> None:
+def test_order_is_parsed_after_reasoning_or_inside_an_answer_tag() -> None:
     assert order_of("<think>[3] is best</think> <answer> [2] > [1] > [3] </answer>", 3, tagged=True).positions == (1, 0, 2)
     for released in ("[3] > [2] > [1]", "<think>so [1] <answer>[3] > [2] > [1]</answer>[2]", "<think>[1]</think> <answer>[3] > [2] > [1]"):
         assert order_of(released, 3, tagged=True).positions == (2, 1, 0)
 
 
-def test_a_label_or_a_tagged_number_is_read_or_none() -> None:
+def test_label_or_tagged_number_is_parsed_or_none() -> None:
     named = {"B": 1, " b": 1, "Passage C.": 2, "[A]": 0, "**C**\nbecause": 2, "Ｂ": 1}
     assert {reply: label_of(reply, 3) for reply in named} == named
     for reply in ("", "D", "A passage about stones", "None", "1"):
@@ -199,7 +199,7 @@ def test_a_label_or_a_tagged_number_is_read_or_none() -> None:
 
 
 @given(st.lists(st.text("ab [1]", max_size=60), min_size=2, max_size=8), st.integers(60, 400))
-def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], room: int) -> None:
+def test_passages_are_shortened_evenly_and_all_are_kept(texts: list[str], room: int) -> None:
     counter = TokenCounter()
     prompt = PROMPTS["setwise"].load()
     writer = Writer(prompt, counter, room, plain_references=True)
@@ -218,7 +218,7 @@ def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], roo
         assert all(len(short) >= min(most, len(text)) - 3 for short, text in zip(shown, plain, strict=True))
 
 
-def test_a_template_of_ones_own_is_checked(tmp_path: Path) -> None:
+def test_custom_template_is_validated(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     for text, wrong in (
         ("user\n$query", "passage"),
@@ -231,15 +231,15 @@ def test_a_template_of_ones_own_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_of_none_or_one_nothing_is_asked(tiny: Path, n: int) -> None:
+def test_no_call_is_made_for_zero_or_one_passage(tiny: Path, n: int) -> None:
     corpus, ranking = passages(n)
     (result,) = each(reranker("setwise", llm={"local": str(tiny / "qwen2.5")}), "rerank", [QUERY], [ranking], corpus)
     assert (result.ids, result.usage.model_calls, result.notes) == (ranking.ids, 0, {"setwise": {"calls": 0}})
 
 
 @pytest.mark.parametrize("layout", ["qwen2.5", "flan-t5"])
-def test_the_likeliest_label_is_the_models_own(tiny: Path, layout: str) -> None:
-    """Against one plain pass: the logits behind the prompt and the beginning of the reply."""
+def test_chosen_label_has_the_highest_logit(tiny: Path, layout: str) -> None:
+    """Compared with one plain forward pass: the logits after the prompt and the start of the reply."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -274,7 +274,7 @@ async def _awaited(work: Awaitable[Any]) -> Any:
     return await work
 
 
-def test_no_room_for_two_passages_is_said_before_the_first_question(tiny: Path) -> None:
+def test_prompt_limit_too_small_for_two_passages_is_refused_before_the_first_question(tiny: Path) -> None:
     with raises("prompt-room-too-small") as caught:
         reranker("rankgpt", llm={"local": str(tiny / "zephyr"), "max_prompt_tokens": 64})
     assert caught.value.where == "llm"
@@ -284,7 +284,7 @@ def rankllama(tiny: Path, **config: Any) -> Any:
     return reranker("rankllama", **{"base": str(tiny / "llama"), "adapter": str(tiny / "rankllama"), **config})
 
 
-def test_rankllama_scores_as_transformers_and_peft_do_alone_and_in_any_company(tiny: Path) -> None:
+def test_rankllama_scores_equal_transformers_with_peft_in_any_batch(tiny: Path) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -308,7 +308,7 @@ def test_rankllama_scores_as_transformers_and_peft_do_alone_and_in_any_company(t
     assert np.abs(alone - together[0]).max() < 1e-5
 
 
-def test_an_adapter_as_older_peft_saved_it_is_the_same(tiny: Path, tmp_path: Path) -> None:
+def test_adapter_saved_by_an_older_peft_gives_the_same_scores(tiny: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     for name, mark in (("marked", ".modules_to_save."), ("named", ".default.")):
@@ -325,7 +325,7 @@ def test_an_adapter_as_older_peft_saved_it_is_the_same(tiny: Path, tmp_path: Pat
         )
 
 
-def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny: Path, tmp_path: Path) -> None:
+def test_mismatched_base_and_adapter_are_refused_naming_the_option(tiny: Path, tmp_path: Path) -> None:
     with raises("adapter-holds-no-weights") as caught:
         rankllama(tiny, base=str(tiny / "qwen2.5"), adapter=str(tiny / "rank-r1"))
     assert "adapter" in str(caught.value.where)
@@ -345,7 +345,7 @@ def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny
     assert "base" in str(caught.value.where)
 
 
-def test_a_classifier_is_no_reranker_by_words(tiny: Path, tmp_path: Path) -> None:
+def test_generative_reranker_refuses_a_sequence_classifier(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "classifier"
     shutil.copytree(tiny / "qwen3", folder)
     settings = json.loads((folder / "config.json").read_text())
@@ -354,7 +354,7 @@ def test_a_classifier_is_no_reranker_by_words(tiny: Path, tmp_path: Path) -> Non
         reranker("qwen3_reranker", model=str(folder), prompt="ours")
 
 
-def test_a_checkpoint_of_another_system_is_refused_with_the_published_prompt(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_prompt_refuses_a_checkpoint_of_another_system(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("methods.baselines.rerank.log_odds.prompt_of", lambda config: pytest.fail("its prompt is not needed"))
     with raises("another-model-family", where="mxbai_reranker"):
         reranker("mxbai_reranker", model=str(tiny / "qwen3"))
@@ -370,7 +370,7 @@ def test_a_checkpoint_of_another_system_is_refused_with_the_published_prompt(tin
         ("dense", "XLMRobertaForSequenceClassification", "not-encoder"),
     ],
 )
-def test_a_folder_of_another_kind_of_model_is_refused(tiny: Path, tmp_path: Path, identifier: str, architecture: str, code: str) -> None:
+def test_folder_with_another_kind_of_model_is_refused(tiny: Path, tmp_path: Path, identifier: str, architecture: str, code: str) -> None:
     folder = tmp_path / "other"
     shutil.copytree(tiny / "qwen3", folder)
     settings = json.loads((folder / "config.json").read_text())
@@ -379,7 +379,7 @@ def test_a_folder_of_another_kind_of_model_is_refused(tiny: Path, tmp_path: Path
         Component.of(identifier, {"model": str(folder)}).build(Services(device="cpu"))
 
 
-def test_weights_of_dpa_rag_that_do_not_fit_the_encoder_are_refused(tiny: Path, tmp_path: Path) -> None:
+def test_dpa_rag_weights_that_do_not_match_the_encoder_are_refused(tiny: Path, tmp_path: Path) -> None:
     import torch
 
     for content in ({"classifier.weight": torch.zeros(2, 3), "classifier.bias": torch.zeros(2)}, {"bge.x": torch.zeros(1)}, {}):
@@ -393,7 +393,7 @@ def test_weights_of_dpa_rag_that_do_not_fit_the_encoder_are_refused(tiny: Path, 
         Component.of("dpa_rag", {"model": str(tiny / "qwen3"), "weights": str(tmp_path / "absent.bin")}).preflight()
 
 
-def test_an_embedding_model_is_no_reranker_whatever_its_architecture(tiny: Path, tmp_path: Path) -> None:
+def test_generative_reranker_refuses_an_embedding_model(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "embedding"
     shutil.copytree(tiny / "qwen3", folder)
     (folder / "modules.json").write_text(json.dumps([{"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]))
@@ -402,7 +402,7 @@ def test_an_embedding_model_is_no_reranker_whatever_its_architecture(tiny: Path,
 
 
 @pytest.mark.parametrize(("identifier", "yes", "no"), [("qwen3_reranker", "yes", "no"), ("mxbai_reranker", "1", "0")])
-def test_log_odds_are_those_behind_the_whole_prompt_with_any_padding(tiny: Path, identifier: str, yes: str, no: str) -> None:
+def test_log_odds_are_read_after_the_whole_prompt_with_any_padding(tiny: Path, identifier: str, yes: str, no: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -430,7 +430,7 @@ def test_log_odds_are_those_behind_the_whole_prompt_with_any_padding(tiny: Path,
         assert text.endswith("</think>\n\n" if yes == "yes" else "<|im_start|>assistant\n")
 
 
-def test_rank1_judges_behind_the_reasoning_and_ends_what_does_not_end(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank1_scores_after_the_reasoning_and_closes_unfinished_reasoning(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     made = reranker("rank1", model=str(tiny / "qwen3"), max_length=256, prompt="ours")
@@ -473,7 +473,7 @@ def test_rank1_judges_behind_the_reasoning_and_ends_what_does_not_end(tiny: Path
         (True, ["NO"] * 5, range(5), None),
     ],
 )
-def test_ddr_hands_over_what_it_keeps_alone(
+def test_ddr_selects_only_the_passages_that_it_keeps(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, published: bool, replies: list[str], order: Sequence[int], selected: list[int] | None
 ) -> None:
     corpus, ranking = passages(5)
@@ -502,11 +502,11 @@ ROWS = {
     "dro": {"llm": {"local": "zephyr", "max_tokens": 4}},
     "dpa_rag": {"model": "dpa-rag"},
 }
-"""Each system on a checkpoint of its layout."""
+"""Options of each system with a checkpoint of its layout."""
 
 
 def placed(options: Any, tiny: Path) -> Any:
-    """Options with the names of checkpoints as folders."""
+    """Replace names of checkpoints in options by their folders."""
     if isinstance(options, dict):
         return {key: placed(value, tiny) for key, value in options.items()}
     return str(tiny / options) if isinstance(options, str) and (tiny / options).is_dir() else options
@@ -514,7 +514,7 @@ def placed(options: Any, tiny: Path) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
-def test_every_system_keeps_the_contract_on_a_checkpoint_of_its_layout(tiny: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_system_fulfills_the_contract_with_a_checkpoint_of_its_layout(tiny: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmeter.conformance.QUESTIONS", 5)
     monkeypatch.setattr("ragmeter.conformance.ALONE", 2)
     component = Component.of(name.partition(",")[0], placed(ROWS[name], tiny))

@@ -1,4 +1,4 @@
-"""Rerankers that need no model of their own, and what every reranker must hold: a permutation, whatever comes in."""
+"""Rerankers without a language model, and the contract of every reranker: any input gives a permutation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ODD = ["", " ", "¿", "the the the", "stone " * 200, "\u202eold", "painter\x00bo
 
 
 def corpus_of(texts: list[str]) -> Corpus:
-    """Passages that differ by their documents, so that equal texts can stand beside each other."""
+    """Return passages that differ by their documents, so that equal texts can occur twice."""
     return Corpus.of(Passage(passage_id("", text, str(n)), "", text, (), str(n)) for n, text in enumerate(texts))
 
 
@@ -38,7 +38,7 @@ def as_given(corpus: Corpus) -> Ranking:
 
 @pytest.fixture(scope="module")
 def options(tiny_models: ModuleType, tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Options with which each reranker runs here; one that is missing runs with its defaults."""
+    """Return the options of each reranker here; a reranker without an entry runs with its defaults."""
     import torch
     from transformers import BertForSequenceClassification
 
@@ -62,7 +62,7 @@ def built(name: str, options: dict[str, dict[str, Any]], **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", RERANKERS)
-def test_the_output_is_a_permutation_of_whatever_comes_in(name: str, options: dict[str, dict[str, Any]]) -> None:
+def test_output_is_a_permutation_of_the_input(name: str, options: dict[str, dict[str, Any]]) -> None:
     reranker = built(name, options)
     rng = random.Random(0)
     words = ["old", "stone", "bridge", "painter", "lived", "born", "river", "moss"]
@@ -78,7 +78,7 @@ def test_the_output_is_a_permutation_of_whatever_comes_in(name: str, options: di
 
 
 @pytest.mark.parametrize("name", RERANKERS)
-def test_candidates_that_say_the_same_keep_their_order(name: str, options: dict[str, dict[str, Any]]) -> None:
+def test_candidates_with_equal_text_keep_their_order(name: str, options: dict[str, dict[str, Any]]) -> None:
     corpus = corpus_of(["old painter"] * 9)
     listed = tuple(corpus.ids)
     for ids in (listed, listed[::-1]):
@@ -87,8 +87,8 @@ def test_candidates_that_say_the_same_keep_their_order(name: str, options: dict[
 
 
 @pytest.mark.parametrize("name", RERANKERS)
-def test_order_and_company_of_the_candidates_change_no_score(name: str, options: dict[str, dict[str, Any]]) -> None:
-    """Statistics over the candidates depend on which these are, never on how they stand or what else is asked."""
+def test_scores_do_not_depend_on_order_or_other_candidates(name: str, options: dict[str, dict[str, Any]]) -> None:
+    """Statistics over the candidates depend on the set of candidates, but not on their order or on other queries."""
     reranker = built(name, options)
     rng = random.Random(1)
     corpus = corpus_of([" ".join(rng.choices(["old", "stone", "bridge", "painter", "born", "river"], k=7)) for _ in range(25)])
@@ -108,7 +108,7 @@ def test_order_and_company_of_the_candidates_change_no_score(name: str, options:
 
 
 @pytest.mark.parametrize("name", RERANKERS)
-def test_below_the_depth_the_order_stays(name: str, options: dict[str, dict[str, Any]]) -> None:
+def test_order_below_the_depth_is_kept(name: str, options: dict[str, dict[str, Any]]) -> None:
     corpus = corpus_of(["river", "moss", "old painter", "the painter born old", "stone", "old painter born where"])
     first_ranking = as_given(corpus)
     result = built(name, options, depth=4).rerank([QUERY], [first_ranking], corpus)[0]
@@ -117,15 +117,15 @@ def test_below_the_depth_the_order_stays(name: str, options: dict[str, dict[str,
     assert list(result.scores) == sorted(result.scores, reverse=True)
 
 
-def test_every_reranker_that_runs_offline_is_tested_here() -> None:
-    """Whoever registers one adds it above, or says where else it is held to the same."""
+def test_every_offline_reranker_is_covered_by_these_tests() -> None:
+    """Add a new reranker to the list above, or exclude it and name the tests that cover it."""
     elsewhere = {"sark"}
     registered = {entry.id for entry in METHODS if entry.kind == "reranker"}
     assert registered - elsewhere >= {name.partition(",")[0] for name in RERANKERS}
 
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), max_size=12), st.integers(0, 5))
-def test_scores_sort_stably_and_the_rest_follows(scores: list[float], rest: int) -> None:
+def test_scored_candidates_are_sorted_stably_before_unscored_ones(scores: list[float], rest: int) -> None:
     ids = tuple(f"p{number}" for number in range(len(scores) + rest))
     result = reordered(QUERY, Ranking("other", ids, (0.0,) * len(ids)), np.array(scores))
     expected = sorted(range(len(scores)), key=lambda position: (-scores[position], position))
@@ -145,7 +145,7 @@ def bm25(texts: list[str], query: str, **config: Any) -> list[float]:
 
 
 def by_hand(texts: list[str], query: str, k1: float = 1.2, b: float = 0.6) -> list[float]:
-    """Lucene's formula, word by word."""
+    """Compute Lucene's formula word by word."""
     documents = [text.split() for text in texts]
     mean = sum(map(len, documents)) / len(documents)
     scores = []
@@ -160,14 +160,14 @@ def by_hand(texts: list[str], query: str, k1: float = 1.2, b: float = 0.6) -> li
     return scores
 
 
-def test_bm25_is_the_formula_on_three_documents() -> None:
+def test_bm25_equals_the_formula_on_three_documents() -> None:
     texts = ["stone bridge stone", "old bridge over the river", "moss"]
     for query in ("stone", "bridge river", "stone bridge bridge", "old moss river"):
         assert bm25(texts, query) == pytest.approx(by_hand(texts, query), rel=1e-5)
         assert bm25(texts, query, statistics="candidates") == pytest.approx(by_hand(texts, query), rel=1e-5)
 
 
-def test_bm25_counts_more_for_repeated_and_for_rare_words_and_nothing_without_any() -> None:
+def test_bm25_prefers_repeated_and_rare_words_and_scores_zero_without_a_match() -> None:
     once, twice, none = bm25(["stone bridge river moss", "stone stone river moss", "old bridge river moss"], "stone")
     assert twice > once > none == 0
     rare, common = bm25(["stone moss", "bridge moss", "bridge river", "bridge old"], "stone bridge")[:2]
@@ -176,7 +176,7 @@ def test_bm25_counts_more_for_repeated_and_for_rare_words_and_nothing_without_an
     assert bm25(["", ""], "stone") == [0, 0]
 
 
-def test_bm25_takes_its_statistics_from_the_corpus_it_is_configured_with() -> None:
+def test_bm25_statistics_come_from_the_configured_corpus() -> None:
     """`stone` is rare in the corpus and common among the candidates, `bridge` the other way round."""
     texts = ["stone old", "bridge old", "stone old", *["bridge moss"] * 9]
     corpus = corpus_of(texts)
@@ -193,7 +193,7 @@ def test_bm25_takes_its_statistics_from_the_corpus_it_is_configured_with() -> No
     assert {first[key] for key in first.keys() - by_corpus} == {"bridge old"}
 
 
-def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp_path: Path) -> None:
+def test_bm25_reranker_scores_like_the_retriever_and_shares_its_index(ground: Any, tmp_path: Path) -> None:
     services = Services(artifacts=tmp_path)
     query = ground.questions[0].query()
     retrieved = assemble(Component.of("bm25"), services, reader=Component.of("retrieval_only"), k=5)
@@ -210,7 +210,7 @@ def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp
 
 
 @pytest.mark.slow
-def test_a_bi_encoder_ranks_as_dense_retrieval_does(ground: Any) -> None:
+def test_bi_encoder_ranks_like_dense_retrieval(ground: Any) -> None:
     query = ground.questions[0].query()
     dense = Component.of("dense").build(Services(device="cpu")).index(ground.corpus)
     expected = dense.retrieve([query], len(ground.corpus))[0]
@@ -222,7 +222,7 @@ def test_a_bi_encoder_ranks_as_dense_retrieval_does(ground: Any) -> None:
     assert max(result.scores) <= 1 + 1e-6
 
 
-def test_mgte_is_there_as_reranker_and_as_embedding_model() -> None:
+def test_mgte_has_presets_as_reranker_and_as_embedding_model() -> None:
     reranker, embedding = (
         Component.of(*item).config for item in (("cross_encoder", {"preset": "mgte"}), ("bi_encoder", {"preset": "gte-multilingual-base"}))
     )
@@ -258,7 +258,7 @@ def passages_of(*texts: str) -> list[Passage]:
     return [Passage(passage_id("", text), "", text) for text in texts]
 
 
-def test_the_candidates_own_order_is_full_context_cut_at_k() -> None:
+def test_candidate_order_equals_full_context_truncated_at_k() -> None:
     question, corpus = asked(passages_of("moss", "Ada Lorn built it", "a river", "the bridge"))
     method = assemble(Component.of("full_context"), Services(), reader=Component.of("retrieval_only"), k=2)
     method.index(corpus)
@@ -266,7 +266,7 @@ def test_the_candidates_own_order_is_full_context_cut_at_k() -> None:
     assert tuple(item.id for item in evidence) == question.candidates
 
 
-def test_what_holds_an_answer_comes_first_and_each_half_keeps_its_order() -> None:
+def test_has_answer_order_puts_passages_with_an_answer_first_in_stable_order() -> None:
     texts = ["moss", "ada LORN built it", "a river", "the bridge", "by Ada Lorn , 1850", "Ada of Lorn"]
     question, corpus = asked(passages_of(*texts))
     control: Any = assemble(Component.of("has_answer_order", {"retriever": "full_context"}), Services())
@@ -277,7 +277,7 @@ def test_what_holds_an_answer_comes_first_and_each_half_keeps_its_order() -> Non
     assert results == [texts[1], texts[4], texts[0], texts[2], texts[3], texts[5]]
 
 
-def test_no_ranking_of_the_same_passages_finds_answers_earlier(ground: Any) -> None:
+def test_has_answer_order_has_the_earliest_answers_of_all_rankings(ground: Any) -> None:
     def first_answers(component: Component) -> list[float]:
         method: Any = assemble(component, Services(device="cpu"))
         if component.entry.kind == "control":
@@ -298,7 +298,7 @@ def test_no_ranking_of_the_same_passages_finds_answers_earlier(ground: Any) -> N
     assert plain != control
 
 
-def test_behind_the_has_answer_control_nobody_else_is_handed_gold(monkeypatch: pytest.MonkeyPatch, ground: Any) -> None:
+def test_retriever_behind_the_has_answer_control_receives_no_gold(monkeypatch: pytest.MonkeyPatch, ground: Any) -> None:
     from methods.baselines import bm25 as module
 
     seen: list[Query] = []

@@ -1,4 +1,4 @@
-"""RQ-RAG: the tree's shape, what is chosen without gold, what malformed queries become; and the variant by prompts."""
+"""RQ-RAG: the shape of the tree, selection without gold, malformed queries; and the variant by prompts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tokenizer:
 
 
 class Scripted:
-    """Stands in for the local model: writes by a script, and gives each answer a log-probability."""
+    """Replacement for the local model: generates from a script, and gives each answer a log-probability."""
 
     device = "cpu"
 
@@ -72,7 +72,7 @@ class Scripted:
 
 
 class Searching:
-    """Finds three passages that depend on the query's words; keeps what it was asked."""
+    """Index that returns three passages depending on the query's words, and records queries."""
 
     def __init__(self) -> None:
         self.requested: list[str] = []
@@ -97,7 +97,7 @@ def tree(write: Callable[[str], Generation] = says, weigh: Any = None, room: int
 
 
 @pytest.mark.parametrize(("depth", "answers", "searches"), [(0, 1, 0), (1, 4, 3), (2, 13, 12), (3, 40, 39)])
-def test_each_node_branches_threefold_and_answers_once(depth: int, answers: int, searches: int) -> None:
+def test_each_node_has_three_search_branches_and_one_answer(depth: int, answers: int, searches: int) -> None:
     grown, model, index = tree(depth=depth)
     ((leaves, usage),) = ordered(grown.grow, [QUERY], 4)
     assert len(leaves) == answers
@@ -113,7 +113,7 @@ def test_each_node_branches_threefold_and_answers_once(depth: int, answers: int,
     assert len(greedy) == answers
 
 
-def test_the_text_of_a_path_is_what_the_model_was_trained_on() -> None:
+def test_path_text_has_the_format_of_training() -> None:
     grown, model, _ = tree(depth=1, system="Be short.")
     ordered(grown.grow, [QUERY], 4)
     beginning = "<|system|>\nBe short.</s>\n<|user|>\nWho wrote it?</s>\n<|assistant|>\n"
@@ -126,7 +126,7 @@ def test_the_text_of_a_path_is_what_the_model_was_trained_on() -> None:
     assert model.ends == [END_TOKEN]
 
 
-def test_a_query_that_does_not_end_or_says_nothing_becomes_the_question() -> None:
+def test_unfinished_or_empty_query_is_replaced_by_the_question() -> None:
     def write(prompt: str) -> Generation:
         if prompt.endswith(QUERY_TOKENS[0]):
             return Generation(" and so on and on", 10, 100, 0.0, ended=False)
@@ -137,7 +137,7 @@ def test_a_query_that_does_not_end_or_says_nothing_becomes_the_question() -> Non
     assert index.requested == [QUERY.text, QUERY.text, "Disa0"]
 
 
-def test_confidence_chooses_the_surest_answer_and_perplexity_the_likeliest_path() -> None:
+def test_selection_by_confidence_or_by_perplexity_of_the_path() -> None:
     def leaf(searches: int, confidence: float, perplexity: float) -> Leaf:
         return Leaf(Node("", ("q",) * searches), "", confidence, perplexity)
 
@@ -150,7 +150,7 @@ def test_confidence_chooses_the_surest_answer_and_perplexity_the_likeliest_path(
 
 
 @pytest.mark.slow
-def test_confidence_and_perplexity_are_those_of_a_forward_pass(tiny_rq_rag: str) -> None:
+def test_confidence_and_perplexity_equal_a_forward_pass(tiny_rq_rag: str) -> None:
     import torch
 
     config = RqRagConfig(model=tiny_rq_rag, depth=1, max_new_tokens=8, evidence_words=3, retriever="bm25")
@@ -170,7 +170,7 @@ def test_confidence_and_perplexity_are_those_of_a_forward_pass(tiny_rq_rag: str)
             assert leaf.confidence == pytest.approx(logprobs[-len(answer) :].exp().mean().item(), rel=1e-4)
 
 
-def test_the_passages_of_the_chosen_path_come_in_the_order_found_each_once() -> None:
+def test_passages_of_the_chosen_path_are_deduplicated_in_retrieval_order() -> None:
     # The likeliest path: the one whose last query is decomposed twice.
     grown, _, _ = tree(weigh=lambda text: -1.0 / (1 + text.count(QUERY_TOKENS[1])), select="perplexity", per_query=3)
     (ranking,) = each(RqRagIndex(grown), "retrieve", [QUERY], 4)
@@ -181,7 +181,7 @@ def test_the_passages_of_the_chosen_path_come_in_the_order_found_each_once() -> 
     assert ranking.notes[NOTE]["answer"] == "Resp2"
 
 
-def test_a_path_that_leaves_no_room_is_not_followed() -> None:
+def test_path_beyond_the_context_limit_is_not_expanded() -> None:
     beginning = len(tree()[1].encode(tree()[0]._beginning(QUERY.text)))
     grown, _, index = tree(depth=3, room=beginning + 40)
     ((leaves, _),) = ordered(grown.grow, [QUERY], 4)
@@ -193,20 +193,20 @@ def test_a_path_that_leaves_no_room_is_not_followed() -> None:
     assert "longer than" in ranking.notes[NOTE]["failed"][0]
 
 
-def test_trees_grown_together_are_those_grown_alone() -> None:
+def test_trees_grown_in_a_batch_equal_those_grown_one_by_one() -> None:
     queries = [Query(str(n), f"Question {n}?") for n in range(3)]
     together = ordered(tree()[0].grow, queries, 4)
     assert together == [ordered(tree()[0].grow, [query], 4)[0] for query in queries]
 
 
-def test_a_model_without_the_control_tokens_is_refused(tiny_llama: str) -> None:
+def test_model_without_the_control_tokens_is_refused(tiny_llama: str) -> None:
     model = CausalModel(CausalConfig(model=tiny_llama), "cpu")
     with raises("vocabulary-token-missing"):
         Tree(RqRagConfig(), model, Searching(), CORPUS, 0)
 
 
 @pytest.mark.slow
-def test_the_native_answer_is_the_leafs(ground: Any, offline_options: dict[str, dict[str, Any]]) -> None:
+def test_native_answer_is_that_of_the_chosen_leaf(ground: Any, offline_options: dict[str, dict[str, Any]]) -> None:
     services = Services(device="cpu")
     native = Component.of("rq_rag_native", offline_options["rq_rag_native"]).build(services)
     native.index(ground.corpus)
@@ -220,7 +220,7 @@ def test_the_native_answer_is_the_leafs(ground: Any, offline_options: dict[str, 
 
 
 def prompted(replies: dict[str, str], tmp_path: Path | None = None, **config: Any) -> tuple[Ranking, list[ChatRequest]]:
-    """One ranking over CORPUS by BM25, with what the endpoint says to each of the three prompts."""
+    """Rank once over CORPUS with BM25; the endpoint replies to each of the three prompts."""
     requests: list[ChatRequest] = []
     kinds = {prompt.load().user.split(".")[0]: kind for kind, prompt in PROMPTS.items()}
 
@@ -238,7 +238,7 @@ def prompted(replies: dict[str, str], tmp_path: Path | None = None, **config: An
     return ranking, requests
 
 
-def test_rankings_of_all_wordings_are_fused_by_reciprocal_rank(tmp_path: Path) -> None:
+def test_rankings_of_all_rewritings_are_fused_by_reciprocal_rank(tmp_path: Path) -> None:
     replies = {"rewrite": "alder", "decompose": "1. birch\n2. alder", "disambiguate": "- cedar"}
     ranking, requests = prompted(replies, tmp_path, per_query=1)
     assert ranking.notes[NOTE] == {"queries": ["alder", "birch", "cedar"]}
@@ -249,23 +249,23 @@ def test_rankings_of_all_wordings_are_fused_by_reciprocal_rank(tmp_path: Path) -
     assert (ranking.usage.model_calls, ranking.usage.prompt_tokens, ranking.usage.completion_tokens) == (3, 60, 12)
 
 
-def test_a_reply_without_a_query_is_replaced_by_the_question() -> None:
+def test_reply_without_a_query_is_replaced_by_the_question() -> None:
     ranking, _ = prompted({"rewrite": "...", "decompose": "", "disambiguate": "b"})
     assert ranking.notes[NOTE]["queries"] == [QUERY.text, "b"]
     assert "empty" in ranking.notes[NOTE]["failed"][0]
 
 
-def test_wordings_that_differ_by_punctuation_alone_are_searched_with_once() -> None:
+def test_rewritings_that_differ_only_in_punctuation_are_searched_once() -> None:
     ranking, _ = prompted({"rewrite": "who wrote it", "decompose": QUERY.text, "disambiguate": "Who wrote it!"})
     assert ranking.notes[NOTE]["queries"] == ["who wrote it"]
 
 
-def test_lines_are_queries_without_bullets_quotes_and_talk() -> None:
+def test_queries_are_parsed_without_bullets_quotes_and_prose() -> None:
     assert queries_of('1. Who is A?\n\n- "Where is B?"\n* C\n---\n' + "long " * 100) == ["Who is A?", "Where is B?", "C"]
     assert len(queries_of("\n".join(f"query {n}" for n in range(20)))) == MOST
     assert queries_of("…\n") == []
 
 
-def test_every_prompt_holds_the_question_once() -> None:
+def test_every_prompt_contains_the_question_once() -> None:
     for prompt in PROMPTS.values():
         assert prompt.load().pair(question="What is $5?")[1].count("What is $5?") == 1

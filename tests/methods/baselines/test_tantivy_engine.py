@@ -1,4 +1,4 @@
-"""BM25 by tantivy beside bm25s."""
+"""BM25 by tantivy compared with bm25s."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bm25(**options: Any) -> Any:
     return Component.of("bm25", {**OPTIONS, **options}).build(Services())
 
 
-def test_short_passages_have_the_scores_of_bm25s_and_an_index_reopens(tmp_path: Path) -> None:
+def test_scores_of_short_passages_equal_bm25s_after_reopening(tmp_path: Path) -> None:
     """Lengths up to 40 words are exact in tantivy; its formula has a factor k1 + 1."""
     draw = np.random.default_rng(0)
     corpus = corpus_of([" ".join(draw.choice(WORDS, draw.integers(0, 20))) for _ in range(60)])
@@ -50,7 +50,7 @@ def test_equal_scores_keep_the_order_of_the_corpus_at_every_depth() -> None:
 
 
 @pytest.mark.parametrize("options", [{"k1": 0.9}, {"b": 0.4}, {"statistics": "candidates"}])
-def test_options_that_tantivy_cannot_honor_are_refused(options: dict[str, Any]) -> None:
+def test_options_that_tantivy_does_not_support_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         bm25(engine="tantivy", **options)
 
@@ -61,7 +61,7 @@ def test_questions_with_candidates_are_refused() -> None:
         bm25(engine="tantivy").index(corpus).retrieve([Query("q", "moss", candidates=corpus.ids)], 1)
 
 
-def test_the_engine_is_part_of_the_fingerprint_and_the_default_is_not() -> None:
+def test_fingerprint_includes_the_engine_unless_it_is_the_default() -> None:
     default, named, other = (Component.of("bm25", {**OPTIONS, **more}) for more in ({}, {"engine": "bm25s"}, {"engine": "tantivy"}))
     assert "engine" not in default.describe()["config"]
     assert default.fingerprint == named.fingerprint != other.fingerprint

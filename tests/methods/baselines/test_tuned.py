@@ -1,4 +1,4 @@
-"""Roll-outs and rewards of systems that tune their model."""
+"""Rollouts and rewards of systems that tune their model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from methods.training import Silent
 PASSAGES = (Passage("a", "Lyon", "Lyon was founded by Plancus."),)
 
 
-def test_rewards_are_exact_match_or_the_judge() -> None:
+def test_rewards_are_exact_match_or_a_judgment() -> None:
     @dataclass
     class Judge:
         fingerprint: str = "test"
@@ -31,7 +31,7 @@ def test_rewards_are_exact_match_or_the_judge() -> None:
     assert tuned.rewards(answers) == [1, 0.5, 1, 0, 0, None]
 
 
-def test_roll_outs_are_computed_once(tmp_path: Path) -> None:
+def test_rollouts_are_computed_once(tmp_path: Path) -> None:
     examples = [Example(Question(str(n), f"q{n}", ("a",)), PASSAGES) for n in range(3)]
     computed: list[str] = []
 

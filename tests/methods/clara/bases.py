@@ -1,4 +1,4 @@
-"""Language models of the classes that CLaRa is used with: random weights, a word-level vocabulary, chat templates."""
+"""Language models of the classes that CLaRa supports: random weights, a word-level vocabulary, chat templates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TURN_ENDS = {"Mistral": "</s>", "Llama": "<|eot|>", "Phi3": "<|end|>", "Qwen3": 
 
 
 def tokenizer(kind: str) -> Any:
-    """Words and their parts in bytes, with white space kept, so that decoding gives back the text."""
+    """Make a tokenizer of words and their bytes that keeps white space, so that decoding restores the text."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 

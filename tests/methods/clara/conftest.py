@@ -12,7 +12,7 @@ import pytest
 
 
 def _beside(name: str) -> ModuleType:
-    """A file beside this one: tests are no package, so it is loaded by its path."""
+    """Load a file of this folder by its path, because tests are not a package."""
     spec = importlib.util.spec_from_file_location(f"clara_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec
     assert spec.loader
@@ -31,7 +31,7 @@ def bases() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def base_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A base of each class, by class; Phi-3 and Qwen3 with rows of embeddings that no token has."""
+    """Save a base of each class; Phi-3 and Qwen3 have embedding rows without a token."""
     rows = {"Phi3": 64, "Qwen3": 128}
     return {kind: BASES.save(tmp_path_factory.mktemp(kind), kind, padded_vocabulary=rows.get(kind, 0)) for kind in BASES.KINDS}
 
@@ -43,13 +43,13 @@ def toy() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def base(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The base of what is trained in tests."""
+    """Save the base that tests train."""
     return str(toy.save_base(tmp_path_factory.mktemp("base")))
 
 
 @pytest.fixture
 def config(toy: ModuleType, base: str) -> Callable[..., Any]:
-    """Options of a training of four steps a stage, by what a test changes."""
+    """Make options of a training of four steps per stage, with a test's changes."""
 
     def of(**more: Any) -> Any:
         from methods.training import TRAININGS
@@ -69,13 +69,13 @@ def config(toy: ModuleType, base: str) -> Callable[..., Any]:
 
 @pytest.fixture(params=["Mistral", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("Phi3", "Qwen3"))])
 def kind(request: pytest.FixtureRequest) -> str:
-    """A class of base; `make_clara` alone makes a Llama."""
+    """Name the class of a base; the default of `make_clara` is Llama."""
     return str(request.param)
 
 
 @pytest.fixture
 def make_clara(base_folders: dict[str, str]) -> Callable[..., Any]:
-    """A model on a base of a class; `drawn`: its adapters do something, as after training."""
+    """Make a model on a base of a class; `drawn` randomizes its adapters, as after training."""
 
     def make(kind: str = "Llama", drawn: bool = True, seed: int = 0, **options: Any) -> Any:
         import torch

@@ -1,4 +1,4 @@
-"""What is written and read: bit for bit, and by plain PEFT too; and the pocket model as a base."""
+"""Saving and loading checkpoints: bit-identical, readable by plain PEFT; and the pocket model as a base."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def trained(make_clara: Make, kind: str) -> Any:
     return clara
 
 
-def test_a_checkpoint_gives_back_every_bit(trained: Any, tmp_path: Path) -> None:
+def test_saved_checkpoint_loads_bit_identical(trained: Any, tmp_path: Path) -> None:
     trained.save(tmp_path / "one")
     again = Clara.load(tmp_path / "one", "cpu")
     assert again.config == trained.config
@@ -48,7 +48,7 @@ def test_a_checkpoint_gives_back_every_bit(trained: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_checkpoint_written_twice_is_the_same_bytes_without_base_or_machine(
+def test_checkpoint_files_are_reproducible_without_base_weights_or_local_paths(
     trained: Any, tmp_path: Path, base_folders: dict[str, str]
 ) -> None:
     trained.save(tmp_path / "one")
@@ -63,7 +63,7 @@ def test_a_checkpoint_written_twice_is_the_same_bytes_without_base_or_machine(
 
 
 @pytest.mark.slow
-def test_every_adapter_loads_in_plain_peft(trained: Any, tmp_path: Path) -> None:
+def test_every_adapter_loads_with_plain_peft(trained: Any, tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -78,7 +78,7 @@ def test_every_adapter_loads_in_plain_peft(trained: Any, tmp_path: Path) -> None
             assert not torch.equal(plain(input_ids=ids).logits, trained.adapters.model(input_ids=ids).logits)
 
 
-def test_a_model_may_have_some_of_the_adapters(make_clara: Make, base_folders: dict[str, str], tmp_path: Path) -> None:
+def test_model_may_have_a_subset_of_the_adapters(make_clara: Make, base_folders: dict[str, str], tmp_path: Path) -> None:
     config = ClaraConfig(base=base_folders["Llama"], max_length=16, rate=4)
     Clara.open(config, ("compressor", "generator"), "cpu").save(tmp_path)
     again = Clara.load(tmp_path, "cpu")
@@ -87,7 +87,7 @@ def test_a_model_may_have_some_of_the_adapters(make_clara: Make, base_folders: d
         again.encode(TEXTS, "reasoner")
 
 
-def test_a_checkpoint_on_another_base_is_refused(base_folders: dict[str, str], tmp_path: Path) -> None:
+def test_checkpoint_of_another_base_is_refused(base_folders: dict[str, str], tmp_path: Path) -> None:
     base = shutil.copytree(base_folders["Llama"], tmp_path / "base")
     Clara.open(ClaraConfig(base=str(base), max_length=16, rate=4), device="cpu").save(tmp_path / "one")
     assert read_config(tmp_path / "one")[1] == ADAPTERS
@@ -96,7 +96,7 @@ def test_a_checkpoint_on_another_base_is_refused(base_folders: dict[str, str], t
         Clara.load(tmp_path / "one", "cpu")
 
 
-def test_what_is_no_checkpoint_is_refused(make_clara: Make, tmp_path: Path) -> None:
+def test_folder_without_a_checkpoint_is_refused(make_clara: Make, tmp_path: Path) -> None:
     with raises("not-checkpoint-clara"):
         Clara.load(tmp_path, "cpu")
     with raises("not-checkpoint-clara") as caught:
@@ -132,7 +132,7 @@ def small() -> Clara:
 
 
 @pytest.mark.slow
-def test_the_pocket_model_is_asked_in_its_own_format(small: Clara) -> None:
+def test_pocket_model_prompts_have_its_own_format(small: Clara) -> None:
     block = small.tokens.memory
     read = [small.tokenizer.decode(small.generator.prompt_ids(item)) for item in (*PROMPTS, paraphrase(4))]
     assert read[0] == f"<s>[1]{block}\n\nQuestion: who ?\nAnswer:"
@@ -146,7 +146,7 @@ def test_the_pocket_model_is_asked_in_its_own_format(small: Clara) -> None:
 
 
 @pytest.mark.slow
-def test_text_stands_in_the_pocket_models_prompt_as_its_reader_writes_it(small: Clara) -> None:
+def test_text_prompt_of_the_pocket_model_equals_that_of_its_reader(small: Clara) -> None:
     from benchmarks.schema import Passage
 
     passages = [Passage("a", "Bridge", "It  is old ."), Passage("b", "", "Moss .")]
@@ -156,7 +156,7 @@ def test_text_stands_in_the_pocket_models_prompt_as_its_reader_writes_it(small: 
         assert small.generator.prompt_ids(query) == expected
 
 
-def test_the_pocket_model_without_adapters_answers_as_its_reader_does(small: Clara) -> None:
+def test_pocket_model_without_adapters_answers_like_its_reader(small: Clara) -> None:
     from methods.models.causal import CausalConfig, CausalModel
 
     texts = ["Velmar Dosk: Velmar Dosk was born in 1850.", "The bridge is old."]
@@ -169,7 +169,7 @@ def test_the_pocket_model_without_adapters_answers_as_its_reader_does(small: Cla
     assert result.prompt_tokens == expected.prompt_tokens
 
 
-def test_a_names_first_word_is_one_token_to_the_compressor(small: Clara) -> None:
+def test_compressor_tokenizes_the_first_word_of_a_title_as_one_token(small: Clara) -> None:
     # A title stands before a colon, as the pocket model was trained to read passages.
     plain = small.tokenizer(" The old bridge: fell.", add_special_tokens=False)
     ids = small.compressor.ids(["The old  bridge\nfell."])[0]
@@ -177,7 +177,7 @@ def test_a_names_first_word_is_one_token_to_the_compressor(small: Clara) -> None
 
 
 @pytest.mark.slow
-def test_a_pocket_checkpoint_names_its_base_and_no_folder_of_this_machine(small: Clara, tmp_path: Path) -> None:
+def test_pocket_checkpoint_names_its_base_without_a_local_path(small: Clara, tmp_path: Path) -> None:
     small.save(tmp_path)
     for path in tmp_path.rglob("*.json"):
         assert str(Path(pocket.__file__).parent) not in path.read_text()

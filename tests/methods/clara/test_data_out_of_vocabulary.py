@@ -1,4 +1,4 @@
-"""Names that nobody has heard: the same wherever they stand, none of a held-out world, as many as asked for."""
+"""Out-of-vocabulary names: consistent within an example, in no held-out world, with the configured share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN = training_words()
 
 
 def examples(count: int = 200) -> list[TrainingExample]:
-    """Two people each, of whom one question asks."""
+    """Return examples with two people each, one of whom is in the question."""
     results = []
     for number in range(count):
         item, two, town = (KNOWN[(3 * number + position) % len(KNOWN)] for position in range(3))
@@ -27,7 +27,7 @@ def examples(count: int = 200) -> list[TrainingExample]:
     return results
 
 
-def test_a_name_is_replaced_wherever_it_stands_in_a_training_example() -> None:
+def test_name_is_replaced_everywhere_in_a_training_example() -> None:
     before, after = examples(), in_examples(examples(), 0.5, 0)
     for old, new in zip(before, after, strict=True):
         swaps = dict(
@@ -41,20 +41,20 @@ def test_a_name_is_replaced_wherever_it_stands_in_a_training_example() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
-def test_the_share_of_out_of_vocabulary_names_is_as_configured_and_none_is_a_word_of_any_world(share: float) -> None:
+def test_share_of_out_of_vocabulary_names_is_configurable_and_none_is_a_world_word(share: float) -> None:
     names = [name for example in in_examples(examples(), share, 3) for name in NAME.findall(example.exchanges[0].target)]
     strange = [name for name in names if name not in {*KNOWN}]
     assert {*strange}.isdisjoint(all_words())
     assert len(strange) / len(names) == pytest.approx(share, abs=0.08)
 
 
-def test_training_examples_draw_independently_and_the_same_every_time() -> None:
+def test_training_examples_are_sampled_independently_and_reproducibly() -> None:
     same = examples(1) * 40
     assert len({example.documents for example in in_examples(same, 0.5, 0)}) > 3
     assert in_examples(same, 0.5, 0) == in_examples(same, 0.5, 0) != in_examples(same, 0.5, 1)
 
 
-def test_a_document_of_several_questions_stays_one_document() -> None:
+def test_rows_with_equal_documents_get_the_same_replacements() -> None:
     rows = [
         JointRow(f"j{number}", "who ?", item.documents, item.exchanges[0].target, (0,), (item.exchanges[0].target,))
         for number, item in enumerate(examples(60) * 2)
@@ -66,7 +66,7 @@ def test_a_document_of_several_questions_stays_one_document() -> None:
     assert all(item.golds == (item.answer,) and item.answer in item.documents[0] for item in changed)
 
 
-def test_what_is_made_begins_and_ends_as_known_words_do() -> None:
+def test_invented_words_begin_and_end_like_known_words() -> None:
     swaps = out_of_vocabulary_words(KNOWN, 1.0, Draws("test", 0))
     assert len(swaps) > 0.9 * len(KNOWN)
     assert all(made.startswith(word[:3]) and NAME.fullmatch(made) for word, made in swaps.items())

@@ -1,4 +1,4 @@
-"""What CLaRa says of itself: topics by the logit lens, rankings, reconstructed documents, states drawn."""
+"""Explanations of CLaRa: topics by the logit lens, rankings, reconstructed documents, pictures of states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clara(tiny_clara: str) -> Clara:
     return Clara.load(Path(tiny_clara), "cpu")
 
 
-def test_topics_are_the_words_of_highest_logit_without_another_norm(clara: Clara) -> None:
+def test_topics_are_the_words_with_the_highest_logits_without_the_final_norm(clara: Clara) -> None:
     text = "where did she live"
     (result,) = topics(clara, [text], "reasoner", top=5)
     with torch.inference_mode():
@@ -41,7 +41,7 @@ def test_topics_are_the_words_of_highest_logit_without_another_norm(clara: Clara
         assert all(len(word) > 1 for word in position)
 
 
-def test_topics_of_whole_words_stand_in_the_order_of_their_logits(toy: ModuleType, tmp_path: Path) -> None:
+def test_topics_of_whole_words_are_ordered_by_logit(toy: ModuleType, tmp_path: Path) -> None:
     clara = Clara.open(toy.model_config(toy.save_base(tmp_path)), device="cpu")
     (result,) = topics(clara, ["what is key3"], "compressor", top=7)
     with torch.inference_mode():
@@ -54,7 +54,7 @@ def test_topics_of_whole_words_stand_in_the_order_of_their_logits(toy: ModuleTyp
     assert all(len(position) >= 3 for position in result.positions)
 
 
-def test_topics_leave_out_what_is_no_word(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_exclude_special_tokens_punctuation_and_single_characters(clara: Clara, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {0: "<pad>", 5: " NFL", 6: "...", 7: "a", 8: "  ", 9: "Oklahoma", 10: " NFL", 11: "12"}
     monkeypatch.setattr(clara.tokenizer, "decode", lambda ids: names.get(ids[0], "?"))
     (result,) = topics(clara, ["text"], "reasoner", top=10_000)
@@ -62,14 +62,14 @@ def test_topics_leave_out_what_is_no_word(clara: Clara, monkeypatch: pytest.Monk
     assert all(len(position) == 3 for position in result.positions)
 
 
-def test_what_the_reasoner_adds_is_in_the_documents_and_not_in_the_question() -> None:
+def test_words_added_by_the_reasoner_are_in_documents_but_not_in_the_question() -> None:
     result = Topics((("NFL", "yards", "Oklahoma"), ("oklahoma", "zebra", "NFL", "laho")))
     assert result.union == ("NFL", "yards", "Oklahoma", "oklahoma", "zebra", "laho")
     added = result.result("How many YARDS did he get?", ["He played for Oklahoma, then in the NFL: 1,925 yards."])
     assert added == ("NFL", "Oklahoma", "oklahoma")
 
 
-def test_an_explanation_ranks_as_the_model_does_and_answers(tiny_clara: str, clara: Clara, ground: Any) -> None:
+def test_explanation_has_the_models_ranking_and_answer(tiny_clara: str, clara: Clara, ground: Any) -> None:
     question = next(question for question in ground.questions if question.candidates is not None)
     config = ClaraExplainConfig.model_validate({"model": tiny_clara, "k": 2, "shown": 6, "max_new_tokens": 4})
     result = explain(question, ground.corpus, config, Services(device="cpu"))
@@ -87,7 +87,7 @@ def test_an_explanation_ranks_as_the_model_does_and_answers(tiny_clara: str, cla
     assert "Of 1 documents of evidence" in result.summary
 
 
-def test_a_question_without_candidates_is_explained_over_the_whole_corpus(tiny_clara: str, ground: Any) -> None:
+def test_question_without_candidates_is_explained_over_the_whole_corpus(tiny_clara: str, ground: Any) -> None:
     question = next(question for question in ground.questions if question.candidates is None)
     config = ClaraExplainConfig.model_validate({"model": tiny_clara, "shown": 50, "max_new_tokens": 2})
     result = explain(question, ground.corpus, config, Services(device="cpu"))
@@ -108,7 +108,7 @@ def test_documents_are_reconstructed_from_their_own_memory(clara: Clara, ground:
 
 
 @pytest.mark.slow
-def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_clara: str, ground: Any) -> None:
+def test_explanation_adds_paraphrases_of_the_read_documents_on_request(tiny_clara: str, ground: Any) -> None:
     question = next(question for question in ground.questions if question.candidates is not None)
     options = {"model": tiny_clara, "k": 2, "max_new_tokens": 2}
     query = ClaraExplainConfig.model_validate({**options, "paraphrase": True})
@@ -120,7 +120,7 @@ def test_an_explanation_tells_the_documents_read_again_where_that_is_asked(tiny_
     assert [table.rows for table in plain.tables] == [table.rows for table in tables]
 
 
-def test_principal_components_keep_what_a_plane_can_hold() -> None:
+def test_principal_components_preserve_distances_of_planar_data() -> None:
     rng = np.random.default_rng(0)
     flat = rng.normal(size=(40, 2)) * [5.0, 1.0]
     turned = np.linalg.qr(rng.normal(size=(7, 7)))[0][:2]
@@ -136,7 +136,7 @@ def test_principal_components_keep_what_a_plane_can_hold() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("projection", ["pca", "tsne"])
-def test_both_states_of_every_document_are_drawn_within_the_frame(projection: Any) -> None:
+def test_picture_shows_both_states_of_every_document_within_its_frame(projection: Any) -> None:
     rng = np.random.default_rng(0)
     result = States(rng.normal(size=(12, 5)), rng.normal(size=(12, 5)) + 4)
     root = ElementTree.fromstring(picture.svg(result, projection))
@@ -146,14 +146,14 @@ def test_both_states_of_every_document_are_drawn_within_the_frame(projection: An
     assert picture.svg(result, projection) == picture.svg(result, projection)
 
 
-def test_one_document_and_none_can_be_drawn() -> None:
+def test_picture_of_one_or_no_document_can_be_drawn() -> None:
     for count in (0, 1):
         result = States(np.ones((count, 4)), np.zeros((count, 4)))
         ElementTree.fromstring(picture.svg(result, "pca"))
         assert result.distance == count
 
 
-def test_states_are_the_means_of_the_alignment_loss(clara: Clara, ground: Any) -> None:
+def test_distance_of_states_equals_the_alignment_loss(clara: Clara, ground: Any) -> None:
     texts = [passage.full_text for passage in ground.corpus[:5]]
     with torch.inference_mode():
         expected = float(clara.alignment(clara.encode(texts)))

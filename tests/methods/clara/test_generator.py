@@ -32,7 +32,7 @@ def text_of(clara: Any, ids: Any) -> str:
     return str(clara.tokenizer.decode(ids))
 
 
-def test_there_are_thirteen_wordings_all_different_with_the_document_once() -> None:
+def test_thirteen_distinct_paraphrase_prompts_have_the_document_once() -> None:
     assert PARAPHRASES == 13 == len({messages(paraphrase(number), "x") for number in range(13)})
     for number in range(13):
         system, user = messages(paraphrase(number), "HERE $5")
@@ -42,20 +42,20 @@ def test_there_are_thirteen_wordings_all_different_with_the_document_once() -> N
         paraphrase(13)
 
 
-def test_a_prompt_has_documents_as_memory_or_as_text() -> None:
+def test_prompt_contains_documents_as_memory_or_as_text() -> None:
     with pytest.raises(ValueError, match="not as both"):
         Request("answer", 1, "who ?", ("text",))
     with pytest.raises(ValueError, match="needs a document"):
         Request("qa_pairs", 0)
 
 
-def test_questions_and_answers_are_taught_in_turn() -> None:
+def test_qa_target_alternates_questions_and_answers() -> None:
     assert qa_target(["who ?", "where ?"], ["Ana", "river"]) == ("Question: who ?\nAnswer: Ana\nQuestion: where ?\nAnswer: river")
     with pytest.raises(ValueError, match="zip"):
         qa_target(["who ?"], [])
 
 
-def test_the_question_stands_in_the_prompt_for_answers_and_not_in_that_for_pairs(make_clara: Make, kind: str) -> None:
+def test_answer_prompt_contains_the_question_and_pair_prompt_does_not(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     query, pairs = (text_of(clara, clara.generator.prompt_ids(item)) for item in (PROMPTS[0], PROMPTS[2]))
     assert f"Question:{QUESTION}" in query
@@ -66,7 +66,7 @@ def test_the_question_stands_in_the_prompt_for_answers_and_not_in_that_for_pairs
     assert pairs.count(block) == 1
 
 
-def test_a_prompt_is_the_chat_templates_with_the_system_text_wherever_it_takes_it(make_clara: Make, kind: str) -> None:
+def test_prompt_uses_the_chat_template_with_a_system_message_if_supported(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     system, user = messages(answer(QUESTION, 1), clara.tokens.memory + "<|clara_separator|>")
     turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
@@ -77,7 +77,7 @@ def test_a_prompt_is_the_chat_templates_with_the_system_text_wherever_it_takes_i
     assert expected.endswith("</think>\n\n") == (kind == "Qwen3")
 
 
-def test_what_people_write_is_never_read_as_memory(make_clara: Make, kind: str) -> None:
+def test_text_that_looks_like_memory_tokens_is_tokenized_as_text(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     sly = "what is <|clara_memory_0|> ?"
     ids = clara.generator.prompt_ids(answer(sly, 1))
@@ -85,14 +85,14 @@ def test_what_people_write_is_never_read_as_memory(make_clara: Make, kind: str) 
     assert max(clara.generator.prompt_ids(answer_from_text(sly, [sly]))) < clara.tokens.first
 
 
-def test_a_template_that_repeats_memory_is_refused(make_clara: Make) -> None:
+def test_template_that_repeats_memory_is_refused(make_clara: Make) -> None:
     clara = make_clara()
     clara.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
     with raises("memory-slot-mismatch"):
         clara.generator.prompt_ids(answer(QUESTION, 1))
 
 
-def test_documents_as_text_are_cut_where_the_compressor_cuts_them(make_clara: Make) -> None:
+def test_documents_as_text_are_truncated_at_the_compressors_limit(make_clara: Make) -> None:
     clara = make_clara()
     long = "Ana was born " * 12
     ids = clara.generator.prompt_ids(answer_from_text("who ?", [long, "moss"]))
@@ -103,7 +103,7 @@ def test_documents_as_text_are_cut_where_the_compressor_cuts_them(make_clara: Ma
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_slots_hold_memory_in_order_and_all_else_is_the_tokens_embedding(make_clara: Make, kind: str, side: str) -> None:
+def test_slots_contain_memory_in_order_and_other_positions_token_embeddings(make_clara: Make, kind: str, side: str) -> None:
     clara = make_clara(kind)
     memory = memory_for(clara, PROMPTS)
     batch = clara.generator.assemble(PROMPTS, memory, TARGETS, side)
@@ -126,7 +126,7 @@ def test_slots_hold_memory_in_order_and_all_else_is_the_tokens_embedding(make_cl
         assert batch.mask[row].tolist() == (expected if side == "left" else expected[::-1])
 
 
-def test_memory_in_another_order_is_in_other_slots(make_clara: Make) -> None:
+def test_reordered_memory_fills_slots_in_the_new_order(make_clara: Make) -> None:
     clara = make_clara()
     prompts = [answer(QUESTION, 3)]
     memory = torch.randn(1, 3, 4, 32)
@@ -139,7 +139,7 @@ def test_memory_in_another_order_is_in_other_slots(make_clara: Make) -> None:
     assert torch.equal(listed.embedded, plain.embedded)
 
 
-def test_memory_reaches_the_prompt_with_its_gradient(make_clara: Make) -> None:
+def test_gradient_flows_from_the_prompt_into_memory(make_clara: Make) -> None:
     clara = make_clara()
     memory = torch.randn(2, 2, 4, 32, requires_grad=True)
     slopes = torch.randn(2, 2, 4, 32)
@@ -155,7 +155,7 @@ def test_memory_that_does_not_fit_the_slots_is_refused(make_clara: Make) -> None
             generator.assemble([answer(QUESTION, 2)], memory)
 
 
-def test_memory_may_be_given_the_length_of_embeddings(make_clara: Make) -> None:
+def test_memory_length_embedding_scales_memory_to_the_mean_embedding_norm(make_clara: Make) -> None:
     clara = make_clara(memory_length="embedding")
     memory = 40 * torch.randn(1, 1, 4, 32)
     batch = clara.generator.assemble([answer("who ?", 1)], memory)
@@ -166,7 +166,7 @@ def test_memory_may_be_given_the_length_of_embeddings(make_clara: Make) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_cut_what_is_too_long_is_refused(make_clara: Make) -> None:
+def test_prompt_beyond_the_limit_is_refused_instead_of_truncated(make_clara: Make) -> None:
     clara = make_clara(max_prompt=600)
     fits = answer("who ?", 1)
     length = clara.generator.length(fits, "Ana")
@@ -182,7 +182,7 @@ def test_nothing_is_cut_what_is_too_long_is_refused(make_clara: Make) -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_exactly_the_reply_and_the_end_of_its_turn_are_taught(make_clara: Make, kind: str, side: str, bases: Any) -> None:
+def test_labels_cover_exactly_the_reply_and_its_end_of_turn(make_clara: Make, kind: str, side: str, bases: Any) -> None:
     clara = make_clara(kind)
     batch = clara.generator.assemble(PROMPTS, memory_for(clara, PROMPTS), TARGETS, side)
     for row, (prompt, target) in enumerate(zip(PROMPTS, TARGETS, strict=True)):
@@ -196,7 +196,7 @@ def test_exactly_the_reply_and_the_end_of_its_turn_are_taught(make_clara: Make, 
         assert int(batch.mask[row].sum()) == len(before) + len(positions)
 
 
-def test_prompt_and_reply_are_a_conversation_of_the_template(make_clara: Make, kind: str, bases: Any) -> None:
+def test_prompt_and_reply_form_a_conversation_of_the_template(make_clara: Make, kind: str, bases: Any) -> None:
     clara = make_clara(kind)
     batch = clara.generator.assemble([PROMPTS[1]], memory_for(clara, [PROMPTS[1]]), ["Bor Ana"])
     block = clara.tokens.memory + "<|clara_separator|>"
@@ -211,14 +211,14 @@ def test_prompt_and_reply_are_a_conversation_of_the_template(make_clara: Make, k
     assert text_of(clara, batch.ids[0]) == whole[: whole.rindex(end) + len(end)]
 
 
-def test_a_reply_of_nothing_is_refused(make_clara: Make) -> None:
+def test_empty_reply_is_refused(make_clara: Make) -> None:
     clara = make_clara()
     with pytest.raises(ValueError, match="a target is empty"):
         clara.cross_entropy([PROMPTS[1]], memory_for(clara, [PROMPTS[1]]), [""])
 
 
 @pytest.mark.slow
-def test_a_template_can_be_left_aside(make_clara: Make) -> None:
+def test_plain_template_replaces_the_chat_template(make_clara: Make) -> None:
     clara = make_clara(template="plain")
     text = text_of(clara, clara.generator.prompt_ids(answer(QUESTION, 1)))
     assert text.startswith("<s>You are")
@@ -228,7 +228,7 @@ def test_a_template_can_be_left_aside(make_clara: Make) -> None:
         make_clara("Qwen3", template="pocket")
 
 
-def test_the_pocket_model_reads_documents_as_it_was_trained_to() -> None:
+def test_pocket_model_prompt_has_the_format_of_its_training() -> None:
     clara = Clara.open(ClaraConfig.model_validate({"base": "pocket", "max_length": 96, "rate": 96}), ("generator",))
     passages = [
         Passage("a", "Nolm Basin", "Nolm Basin lies\nin  Tarv. Its ruler is Ana."),
@@ -247,7 +247,7 @@ def test_the_pocket_model_reads_documents_as_it_was_trained_to() -> None:
     assert str(alone["input_ids"])[1:-1] in str(read)
 
 
-def test_cross_entropy_is_the_whole_models_own_over_the_reply(make_clara: Make, kind: str) -> None:
+def test_cross_entropy_equals_that_of_the_models_full_logits_over_the_reply(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     memory = memory_for(clara, PROMPTS)
     losses: list[torch.Tensor] = []
@@ -268,7 +268,7 @@ def test_cross_entropy_is_the_whole_models_own_over_the_reply(make_clara: Make, 
     assert float(mean) == pytest.approx(float(torch.cat(losses).mean()), abs=1e-5)
 
 
-def test_the_loss_depends_on_generator_and_memory_and_on_no_other_row(make_clara: Make) -> None:
+def test_loss_depends_only_on_generator_and_the_rows_memory(make_clara: Make) -> None:
     clara = make_clara()
     memory = memory_for(clara, PROMPTS)
     with torch.no_grad():
@@ -282,7 +282,7 @@ def test_the_loss_depends_on_generator_and_memory_and_on_no_other_row(make_clara
 
 
 @pytest.mark.slow
-def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(make_clara: Make, kind: str, bases: Any) -> None:
+def test_memory_equal_to_token_embeddings_gives_the_loss_of_the_tokens(make_clara: Make, kind: str, bases: Any) -> None:
     # The base with the new rows in its embeddings, read as token ids, is the same model.
     clara = make_clara(kind)
     own = [clara.module.rows.memory.detach().repeat(prompt.documents, 1) for prompt in PROMPTS]
@@ -312,7 +312,7 @@ def test_memory_that_is_the_tokens_own_embeddings_gives_what_the_tokens_give(mak
 
 
 @pytest.mark.slow
-def test_a_reply_in_a_batch_is_the_reply_alone(make_clara: Make, kind: str) -> None:
+def test_replies_do_not_depend_on_the_batch(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     memory = memory_for(clara, PROMPTS)
     together = clara.generate(PROMPTS, memory, max_new_tokens=5)
@@ -323,7 +323,7 @@ def test_a_reply_in_a_batch_is_the_reply_alone(make_clara: Make, kind: str) -> N
         assert 0 < alone.completion_tokens <= 5
 
 
-def test_replies_are_without_dropout_and_leave_training_as_it_was(make_clara: Make) -> None:
+def test_generation_disables_dropout_and_restores_training_mode(make_clara: Make) -> None:
     clara = make_clara(lora={"dropout": 0.5})
     memory = memory_for(clara, PROMPTS)
     still = [item.text for item in clara.generate(PROMPTS, memory, max_new_tokens=5)]
@@ -333,7 +333,7 @@ def test_replies_are_without_dropout_and_leave_training_as_it_was(make_clara: Ma
 
 
 @pytest.mark.slow
-def test_a_taught_reply_is_written_and_ends(make_clara: Make) -> None:
+def test_trained_reply_is_generated_and_ends(make_clara: Make) -> None:
     clara = make_clara(drawn=False, lora={"dropout": 0.0})
     texts, prompts = ["Ana was born in 1850 .", "moss grows on the bridge ."], [qa_pairs(), paraphrase(2)]
     targets = [qa_target(["who ?"], ["Ana"]), "on the bridge grows moss ."]

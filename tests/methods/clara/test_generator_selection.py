@@ -1,4 +1,4 @@
-"""The differentiable top-k: choices, soft weights, and a gradient that equals its closed form."""
+"""The differentiable top-k: selections, soft weights, and a gradient that equals its closed form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIANTS: tuple[Variant, ...] = ("minus_infinity", "equation", "algorithm")
 
 @st.composite
 def cases(draw: Any) -> tuple[torch.Tensor, torch.Tensor, int, float]:
-    """Scores [B, D], memory [B, D, M, h], k, τ."""
+    """Draw scores [B, D], memory [B, D, M, h], k, τ."""
     batch, documents = draw(st.integers(1, 3)), draw(st.integers(1, 6))
     k = draw(st.integers(1, documents))
     tau = draw(st.sampled_from([0.02, 0.1, 1.0]))
@@ -34,7 +34,7 @@ def _generator(seed: int) -> torch.Generator:
 
 @pytest.mark.slow
 @given(cases(), st.sampled_from(VARIANTS))
-def test_the_forward_pass_is_the_memory_of_the_best_in_falling_order(case: Any, variant: Variant) -> None:
+def test_forward_pass_is_the_memory_of_the_top_k_by_descending_score(case: Any, variant: Variant) -> None:
     scores, memory, k, tau = case
     chosen = select(scores, k, tau, variant=variant)
     for row, ids in enumerate(chosen.ids.tolist()):
@@ -44,7 +44,7 @@ def test_the_forward_pass_is_the_memory_of_the_best_in_falling_order(case: Any, 
     assert torch.allclose(chosen.weights.sum(-1), torch.ones(1, dtype=torch.float64), atol=1e-12)
 
 
-def test_choosing_all_is_a_permutation() -> None:
+def test_selecting_all_candidates_gives_a_permutation() -> None:
     scores = torch.randn(4, 6, dtype=torch.float64, generator=_generator(0))
     weights = select(scores, 6, 0.02).weights
     assert torch.equal(weights.sum(1), torch.ones(4, 6, dtype=torch.float64))
@@ -52,7 +52,7 @@ def test_choosing_all_is_a_permutation() -> None:
 
 
 @given(cases())
-def test_the_gradient_in_the_scores_equals_its_closed_form(case: Any) -> None:
+def test_gradient_of_scores_equals_the_closed_form(case: Any) -> None:
     scores, memory, k, tau = case
     scores.requires_grad_()
     chosen = select(scores, k, tau)
@@ -76,7 +76,7 @@ def test_the_gradient_in_the_scores_equals_its_closed_form(case: Any) -> None:
 
 
 @given(cases())
-def test_what_is_taken_has_no_weight_in_later_slots(case: Any) -> None:
+def test_selected_document_has_zero_soft_weight_in_later_slots(case: Any) -> None:
     scores, _, k, tau = case
     chosen = select(scores, k, tau)
     for row in range(len(scores)):
@@ -85,7 +85,7 @@ def test_what_is_taken_has_no_weight_in_later_slots(case: Any) -> None:
 
 
 @given(cases(), st.floats(-5, 5), st.sampled_from(VARIANTS))
-def test_adding_the_same_to_all_scores_changes_nothing(case: Any, shift: float, variant: Variant) -> None:
+def test_selection_is_invariant_to_a_constant_shift_of_scores(case: Any, shift: float, variant: Variant) -> None:
     scores, _, k, tau = case
     scores = (scores * 64).round() / 64  # so that adding keeps the order, ties included
     shift = round(shift * 64) / 64
@@ -94,7 +94,7 @@ def test_adding_the_same_to_all_scores_changes_nothing(case: Any, shift: float, 
     assert torch.allclose(plain.soft, moved.soft, atol=1e-9)
 
 
-def test_soft_weights_harden_and_flatten_with_the_temperature() -> None:
+def test_soft_weights_sharpen_at_low_and_flatten_at_high_temperature() -> None:
     scores = torch.tensor([[0.3, 0.9, 0.1, 0.5]], dtype=torch.float64)
     cold, hot = select(scores, 2, 1e-4), select(scores, 2, 1e6)
     assert torch.allclose(cold.soft, cold.weights, atol=1e-12)
@@ -105,7 +105,7 @@ def test_soft_weights_harden_and_flatten_with_the_temperature() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_is_no_candidate_is_never_chosen_and_has_no_gradient(variant: Variant) -> None:
+def test_masked_candidates_are_never_selected_and_have_no_gradient(variant: Variant) -> None:
     scores = torch.tensor([[9.0, 0.2, float("nan"), 0.4, 0.1]], dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[False, True, False, True, True]])
     memory = torch.randn(1, 5, 2, 3, dtype=torch.float64, generator=_generator(2))
@@ -117,7 +117,7 @@ def test_what_is_no_candidate_is_never_chosen_and_has_no_gradient(variant: Varia
     assert scores.grad[0, [1, 3, 4]].abs().min() > 0
 
 
-def test_candidates_behind_a_mask_change_nothing() -> None:
+def test_masked_candidates_do_not_change_the_selection() -> None:
     scores = torch.tensor([[0.4, 0.1, 0.3]], dtype=torch.float64)
     wide = torch.tensor([[0.4, 7.0, 0.1, 0.3]], dtype=torch.float64)
     mask = torch.tensor([[True, False, True, True]])
@@ -125,7 +125,7 @@ def test_candidates_behind_a_mask_change_nothing() -> None:
     assert torch.equal(masked.soft[..., [0, 2, 3]], narrow.soft)
 
 
-def test_too_few_candidates_are_refused() -> None:
+def test_fewer_candidates_than_slots_are_refused() -> None:
     scores = torch.tensor([[0.4, 0.1, 0.3], [0.1, 0.2, 0.3]])
     mask = torch.tensor([[True, True, True], [True, False, True]])
     with raises("too-few-candidates"):
@@ -136,7 +136,7 @@ def test_too_few_candidates_are_refused() -> None:
         select(scores, 4, 0.02)
 
 
-def test_one_slot_is_an_ordinary_straight_through_softmax() -> None:
+def test_one_slot_equals_a_straight_through_softmax() -> None:
     scores = torch.randn(3, 5, dtype=torch.float64, generator=_generator(3), requires_grad=True)
     memory = torch.randn(3, 5, 1, 4, dtype=torch.float64, generator=_generator(4))
     slopes = torch.randn(3, 1, 1, 4, dtype=torch.float64, generator=_generator(5))
@@ -161,7 +161,7 @@ def test_gradients_stay_finite_at_extreme_scores(variant: Variant, dtype: torch.
     assert scores.grad.isfinite().all()
 
 
-def test_reduced_precision_around_it_does_not_reach_the_sum() -> None:
+def test_autocast_does_not_reduce_the_precision_of_selected_memory() -> None:
     scores = torch.randn(2, 6, generator=_generator(7))
     memory = torch.randn(2, 6, 3, 5, generator=_generator(8))
     with torch.autocast("cpu", torch.bfloat16):
@@ -170,7 +170,7 @@ def test_reduced_precision_around_it_does_not_reach_the_sum() -> None:
     assert torch.equal(picked, torch.stack([row[ids] for row, ids in zip(memory, chosen.ids, strict=True)]))
 
 
-def test_detached_memory_gets_no_gradient_and_attached_memory_that_of_its_slot() -> None:
+def test_attached_memory_gets_the_gradient_of_its_slot_and_detached_none() -> None:
     scores = torch.tensor([[0.1, 0.9, 0.5]], dtype=torch.float64, requires_grad=True)
     memory = torch.randn(1, 3, 1, 2, dtype=torch.float64, generator=_generator(9), requires_grad=True)
     select(scores, 2, 0.1).apply(memory.detach()).sum().backward()
@@ -181,12 +181,12 @@ def test_detached_memory_gets_no_gradient_and_attached_memory_that_of_its_slot()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_soft_weights_have_the_gradient_that_differences_show(variant: Variant) -> None:
+def test_gradient_of_soft_weights_equals_finite_differences(variant: Variant) -> None:
     scores = torch.tensor([[0.1, 0.9, 0.5, 0.3], [0.3, 0.2, 0.8, 0.6]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s: select(s, 3, 0.5, variant=variant).soft, (scores,))
 
 
-def test_the_algorithm_as_printed_leaks_onto_a_document_already_taken() -> None:
+def test_printed_algorithm_leaves_weight_on_a_selected_document() -> None:
     # The case of the paper's two forms: a lead above τ · 18.42 = 0.368 survives the mask of algorithm 1.
     scores = torch.tensor([[0.9, 0.4, 0.35, 0.1]], dtype=torch.float64)
     second = {variant: select(scores, 2, 0.02, variant=variant).soft[0, 1] for variant in VARIANTS}
@@ -197,7 +197,7 @@ def test_the_algorithm_as_printed_leaks_onto_a_document_already_taken() -> None:
 
 
 def _as_printed(scores: list[float], k: int, tau: float) -> tuple[list[list[float]], list[int]]:
-    """Algorithm 1 line by line: soft weights of each slot, ranks."""
+    """Compute Algorithm 1 line by line: soft weights of each slot, ranks."""
     taken, soft, ranks = [0.0] * len(scores), [], []
     for _ in range(k):
         ranks.append(max((i for i in range(len(scores)) if not taken[i]), key=lambda i: scores[i]))
@@ -229,7 +229,7 @@ def test_bad_input_is_refused() -> None:
         select(torch.tensor([[0.1, 0.2]]), 1, 0)
 
 
-def test_learning_through_the_choice_finds_the_document_that_lowers_a_quadratic_loss() -> None:
+def test_learning_through_the_selection_finds_the_document_that_minimizes_the_loss() -> None:
     # The hard choice gives the slope at one point only; where the loss is convex that is enough to find the best.
     generator = _generator(11)
     documents = torch.nn.functional.normalize(torch.randn(64, 6, 8, generator=generator), dim=-1)

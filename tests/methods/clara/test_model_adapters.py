@@ -1,4 +1,4 @@
-"""Adapters on one base: what is active and what is trained are two things, and the base never changes."""
+"""Adapters on one base: the active and the trained ones are independent, and the base never changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., Any]
 
 
 def frozen_hash(clara: Any) -> str:
-    """Of everything that no stage may change: the base with its embeddings and output layer, and the marks."""
+    """Hash everything that no stage may change: the base with its embeddings and output layer, and the marks."""
     digest = hashlib.sha256()
     for name, tensor in clara.module.state_dict().items():
         if "lora_" not in name and name != "rows.memory":
@@ -37,7 +37,7 @@ def adapter_hash(clara: Any, name: str) -> str:
 
 
 def joint_loss(clara: Any) -> Any:
-    """A joint step in the order of forwards that PEFT's own switches lose gradients in: reasoner, then generator."""
+    """Run a joint step in the order of forward passes in which PEFT's own switches lose gradients: reasoner, then generator."""
     with torch.no_grad():
         memory = clara.encode(TEXTS).memory
     scores = clara.similarity(clara.encode([QUESTION], "reasoner").memory, memory)
@@ -49,14 +49,14 @@ def norms(clara: Any, name: str) -> list[float]:
     return [0.0 if item.grad is None else float(item.grad.norm()) for item in clara.adapters.of(name).values()]
 
 
-def test_a_new_adapter_changes_no_bit(make_clara: Make, kind: str) -> None:
+def test_new_adapter_leaves_outputs_bit_identical(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind, drawn=False)
     bare = clara.encode(TEXTS, None).memory
     for name in ADAPTERS:
         assert torch.equal(clara.encode(TEXTS, name).memory, bare)
 
 
-def test_an_output_depends_on_the_adapter_in_use_alone(make_clara: Make, kind: str) -> None:
+def test_output_depends_only_on_the_active_adapter(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     alone = {name: clara.encode(TEXTS, name).memory for name in (*ADAPTERS, None)}
     assert len({float(item.detach().sum()) for item in alone.values()}) == 4
@@ -68,7 +68,7 @@ def test_an_output_depends_on_the_adapter_in_use_alone(make_clara: Make, kind: s
             assert torch.equal(inside, alone[name])
 
 
-def test_the_sum_of_adapters_is_never_computed(make_clara: Make) -> None:
+def test_only_one_adapter_is_active_at_a_time(make_clara: Make) -> None:
     clara = make_clara()
     with clara.use("compressor"), clara.use("generator"):
         from peft.tuners.lora import LoraLayer
@@ -77,7 +77,7 @@ def test_the_sum_of_adapters_is_never_computed(make_clara: Make) -> None:
     assert active == {("generator",)}
 
 
-def test_switching_leaves_what_is_trained_as_it_is(make_clara: Make, kind: str) -> None:
+def test_switching_adapters_keeps_the_trainable_parameters(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     assert clara.trainable_parameters() == {}
     clara.set_trainable({"reasoner", "generator"})
@@ -91,7 +91,7 @@ def test_switching_leaves_what_is_trained_as_it_is(make_clara: Make, kind: str) 
     assert clara.adapters.active == "compressor"
 
 
-def test_exactly_what_is_named_is_trained(make_clara: Make, kind: str) -> None:
+def test_set_trainable_trains_exactly_the_named_parts(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     every: tuple[set[Any], ...] = ({"compressor", "generator", "memory"}, {"reasoner"}, {"reasoner", "generator"}, set())
     for parts in every:
@@ -106,19 +106,19 @@ def test_exactly_what_is_named_is_trained(make_clara: Make, kind: str) -> None:
         assert all("lora_" in item or item == "rows.memory" for item in results)
 
 
-def test_a_part_that_there_is_not_is_refused(make_clara: Make) -> None:
+def test_unknown_part_is_refused(make_clara: Make) -> None:
     with pytest.raises(KeyError, match="decoder"):
         make_clara().set_trainable({"decoder"})
     with pytest.raises(KeyError, match="decoder"), make_clara().use("decoder"):
         pass
 
 
-def test_layers_that_there_are_not_are_refused(make_clara: Make) -> None:
+def test_unknown_layers_are_refused(make_clara: Make) -> None:
     with raises("base-without-adapter-support"):
         make_clara(lora={"targets": ["no_such_layer"]})
 
 
-def test_a_joint_step_reaches_reasoner_and_generator_and_nothing_else(make_clara: Make, kind: str) -> None:
+def test_joint_step_changes_only_reasoner_and_generator(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     clara.set_trainable({"reasoner", "generator"})
     joint_loss(clara).backward()
@@ -128,7 +128,7 @@ def test_a_joint_step_reaches_reasoner_and_generator_and_nothing_else(make_clara
     assert clara.module.rows.memory.grad is None
 
 
-def test_a_compression_step_reaches_compressor_generator_and_memory(make_clara: Make, kind: str) -> None:
+def test_compression_step_changes_compressor_generator_and_memory(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     clara.set_trainable({"compressor", "generator", "memory"})
     memory = clara.encode(TEXTS[:1]).memory
@@ -139,7 +139,7 @@ def test_a_compression_step_reaches_compressor_generator_and_memory(make_clara: 
     assert clara.module.rows.memory.grad.norm(dim=1).min() > 0
 
 
-def test_the_base_stays_byte_for_byte_the_same_in_training(make_clara: Make, kind: str) -> None:
+def test_training_leaves_the_base_bit_identical(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     before, rows = frozen_hash(clara), clara.module.rows.memory.clone()
     hashes = {name: adapter_hash(clara, name) for name in ADAPTERS}
@@ -150,7 +150,7 @@ def test_the_base_stays_byte_for_byte_the_same_in_training(make_clara: Make, kin
     assert [adapter_hash(clara, name) == hashes[name] for name in ADAPTERS] == [True, False, False]
 
 
-def test_memory_rows_change_while_they_are_trained_and_documents_with_them(make_clara: Make) -> None:
+def test_training_memory_rows_changes_documents(make_clara: Make) -> None:
     clara = make_clara()
     before, rows, memory = frozen_hash(clara), clara.module.rows.memory.clone(), clara.encode(TEXTS).memory
     clara.set_trainable({"memory"})
@@ -160,7 +160,7 @@ def test_memory_rows_change_while_they_are_trained_and_documents_with_them(make_
     assert not torch.allclose(clara.encode(TEXTS).memory, memory)
 
 
-def test_documents_stay_the_same_through_the_joint_stage(make_clara: Make) -> None:
+def test_joint_stage_does_not_change_documents(make_clara: Make) -> None:
     clara = make_clara()
     memory, question = clara.encode(TEXTS).memory, clara.encode([QUESTION], "reasoner").memory
     clara.set_trainable({"reasoner", "generator"})
@@ -177,7 +177,7 @@ def train(clara: Any, loss: Callable[[Any], Any], steps: int) -> None:
         optimizer.step()
 
 
-def test_a_copied_adapter_is_equal_and_apart(make_clara: Make, kind: str) -> None:
+def test_copied_adapter_is_equal_and_independent(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     clara.adapters.copy("compressor", "reasoner")
     source, target = clara.adapters.of("compressor"), clara.adapters.of("reasoner")
@@ -190,7 +190,7 @@ def test_a_copied_adapter_is_equal_and_apart(make_clara: Make, kind: str) -> Non
     assert adapter_hash(clara, "compressor") == untouched != adapter_hash(clara, "reasoner")
 
 
-def test_a_reset_adapter_changes_nothing_and_is_drawn_from_its_seed(make_clara: Make) -> None:
+def test_reset_adapter_is_an_identity_initialized_from_its_seed(make_clara: Make) -> None:
     clara = make_clara()
     others = [adapter_hash(clara, name) for name in ("compressor", "reasoner")]
     drawn = []
@@ -203,7 +203,7 @@ def test_a_reset_adapter_changes_nothing_and_is_drawn_from_its_seed(make_clara: 
 
 
 @pytest.mark.slow
-def test_a_model_is_drawn_from_its_seed_and_leaves_the_draws_of_others_alone(make_clara: Make) -> None:
+def test_model_initialization_depends_on_its_seed_and_keeps_the_global_random_state(make_clara: Make) -> None:
     torch.manual_seed(9)
     first, after = make_clara(drawn=False, seed=1), torch.rand(1)
     torch.manual_seed(9)
@@ -215,7 +215,7 @@ def test_a_model_is_drawn_from_its_seed_and_leaves_the_draws_of_others_alone(mak
 
 
 @pytest.mark.slow
-def test_recomputed_activations_give_the_same_gradient_through_every_adapter(make_clara: Make, kind: str) -> None:
+def test_gradient_checkpointing_gives_the_same_gradient_for_every_adapter(make_clara: Make, kind: str) -> None:
     # Recomputing happens at backward, when another adapter is active than in the forward.
     clara = make_clara(kind, lora={"dropout": 0.0})
     clara.set_trainable({"compressor", "reasoner", "generator", "memory"})
@@ -243,7 +243,7 @@ def test_recomputed_activations_give_the_same_gradient_through_every_adapter(mak
 
 
 @pytest.mark.slow
-def test_the_adapter_of_mistral_7b_has_the_size_that_the_paper_gives() -> None:
+def test_adapter_of_mistral_7b_has_the_size_in_the_paper() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 
     from methods.training.adapters import Adapters

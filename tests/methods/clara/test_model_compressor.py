@@ -1,4 +1,4 @@
-"""Memory of texts: what it depends on, and what it does not."""
+"""Memory of texts, and what it depends on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def apart(item: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def by_hand(clara: Any, text: str, adapter: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Memory and mean of the text's own states, by the whole model's output and token by token, padded on the left."""
+    """Compute memory and mean of the text's states with the whole model, token by token and padded on the left."""
     ids = clara.compressor.ids([text])[0]
     pad = clara.base.get_input_embeddings().weight[0].expand(3, -1)
     marks = clara.module.rows.marks
@@ -35,7 +35,7 @@ def by_hand(clara: Any, text: str, adapter: str) -> tuple[torch.Tensor, torch.Te
     return states[-memory:], states[3:-memory].mean(0)
 
 
-def test_memory_is_the_last_states_of_the_memory_tokens(make_clara: Make, kind: str) -> None:
+def test_memory_is_the_last_hidden_states_of_the_memory_tokens(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     for adapter in ("compressor", "reasoner"):
         encoded = clara.encode(TEXTS, adapter)
@@ -46,7 +46,7 @@ def test_memory_is_the_last_states_of_the_memory_tokens(make_clara: Make, kind: 
             assert apart(encoded.memory_mean[row], memory.mean(0)) <= 1e-5
 
 
-def test_memory_depends_on_no_other_text_nor_on_order_or_batch(make_clara: Make, kind: str) -> None:
+def test_memory_does_not_depend_on_other_texts_order_or_batch(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     together = clara.encode(TEXTS)
     alone = [clara.encode([text]) for text in TEXTS]
@@ -58,7 +58,7 @@ def test_memory_depends_on_no_other_text_nor_on_order_or_batch(make_clara: Make,
             assert apart(together.document_mean[row], other) <= 1e-5
 
 
-def test_memory_depends_on_the_compressor_alone(make_clara: Make, kind: str) -> None:
+def test_memory_depends_only_on_the_compressor(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     before = clara.encode(TEXTS).memory
     for name in ("generator", "reasoner"):
@@ -71,13 +71,13 @@ def test_memory_depends_on_the_compressor_alone(make_clara: Make, kind: str) -> 
 
 
 @pytest.mark.parametrize("rate", [4, 256])
-def test_the_papers_documents_have_the_papers_numbers_of_vectors(make_clara: Make, rate: int) -> None:
+def test_documents_of_the_papers_lengths_have_its_numbers_of_vectors(make_clara: Make, rate: int) -> None:
     clara = make_clara("Llama", max_length=256, rate=rate)
     assert clara.encode([" ".join(TEXTS * 40), TEXTS[1]]).memory.shape == (2, 256 // rate, clara.hidden_size)
 
 
 @pytest.mark.parametrize(("rate", "count"), [(1, 16), (3, 5), (4, 4), (16, 1)])
-def test_the_ratio_decides_how_many_vectors_a_text_has(make_clara: Make, rate: int, count: int) -> None:
+def test_number_of_vectors_follows_the_compression_ratio(make_clara: Make, rate: int, count: int) -> None:
     clara = make_clara(rate=rate)
     assert clara.memory_tokens == clara.config.memory_tokens == count
     encoded = clara.encode(TEXTS)
@@ -86,18 +86,18 @@ def test_the_ratio_decides_how_many_vectors_a_text_has(make_clara: Make, rate: i
     assert encoded.memory.dtype == torch.float32
 
 
-def test_a_ratio_that_leaves_no_vector_is_refused() -> None:
+def test_ratio_that_leaves_no_vector_is_refused() -> None:
     with pytest.raises(ValidationError, match="rate 32 leaves no memory token for 16 document tokens"):
         ClaraConfig(max_length=16, rate=32)
 
 
-def test_no_text_has_no_memory(make_clara: Make) -> None:
+def test_encoding_no_texts_gives_empty_memory(make_clara: Make) -> None:
     encoded = make_clara().encode([])
     assert encoded.memory.shape == (0, 4, 32)
     assert encoded.document_mean.shape == (0, 32)
 
 
-def test_a_long_text_is_cut_with_its_end_token_and_a_short_one_is_whole(make_clara: Make, kind: str) -> None:
+def test_long_text_is_truncated_before_its_end_token_and_a_short_one_is_kept(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     short, long = clara.compressor.ids(["Ana was born", "Ana was born " * 12])
     bos, eos = clara.tokenizer.bos_token_id, clara.tokenizer.eos_token_id
@@ -109,7 +109,7 @@ def test_a_long_text_is_cut_with_its_end_token_and_a_short_one_is_whole(make_cla
     assert apart(same[0], same[1]) <= 1e-5
 
 
-def test_what_looks_like_a_special_token_in_a_text_is_text(make_clara: Make, kind: str, bases: Any) -> None:
+def test_special_tokens_in_a_text_are_tokenized_as_text(make_clara: Make, kind: str, bases: Any) -> None:
     clara = make_clara(kind, max_length=64)
     for name in (bases.SPECIAL[kind][-1], "<|clara_memory_0|>", "<|clara_document|>"):
         ids = clara.compressor.ids([f"Ana {name} Bor"])[0]
@@ -119,7 +119,7 @@ def test_what_looks_like_a_special_token_in_a_text_is_text(make_clara: Make, kin
         assert clara.tokenizer.decode(ids, skip_special_tokens=True).strip() == f"Ana {name} Bor"
 
 
-def test_what_comes_later_in_a_text_leaves_earlier_states_alone(make_clara: Make, kind: str) -> None:
+def test_later_tokens_do_not_change_earlier_states(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     seen: list[torch.Tensor] = []
     hook = clara.base.get_decoder().register_forward_hook(lambda _, __, out: seen.append(out.last_hidden_state))
@@ -133,7 +133,7 @@ def test_what_comes_later_in_a_text_leaves_earlier_states_alone(make_clara: Make
     assert apart(first, second) > 1e-3
 
 
-def test_spread_memory_tokens_see_the_whole_text_from_positions_all_over_it(make_clara: Make, kind: str) -> None:
+def test_spread_memory_tokens_read_the_whole_text_at_evenly_spaced_positions(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind, positions="spread")
     options: list[Any] = []
     hook = clara.base.get_decoder().register_forward_pre_hook(lambda _, __, kw: options.append(kw), with_kwargs=True)
@@ -152,7 +152,7 @@ def test_spread_memory_tokens_see_the_whole_text_from_positions_all_over_it(make
     assert apart(make_clara(kind).encode(texts).memory, encoded.memory) > 1e-3
 
 
-def test_alignment_is_the_squared_distance_of_means(make_clara: Make) -> None:
+def test_alignment_loss_is_the_squared_distance_of_means(make_clara: Make) -> None:
     document, memory = torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([[[3.0, 1.0], [1.0, 1.0]]] * 2)
     encoded = Encoded(memory, document, memory.mean(1))
     # Means of memory are (2, 1): distances 1 + 1 and 4 + 1, over two documents, and over the width.
@@ -165,7 +165,7 @@ def test_alignment_is_the_squared_distance_of_means(make_clara: Make) -> None:
     assert float(clara.alignment(item)) == pytest.approx(float(clara.alignment(other)), rel=1e-5)
 
 
-def test_alignment_reaches_both_means(make_clara: Make) -> None:
+def test_alignment_loss_has_a_gradient_for_both_means(make_clara: Make) -> None:
     clara = make_clara()
     encoded = clara.encode(TEXTS)
     parts = [item.detach().requires_grad_() for item in (encoded.document_mean, encoded.memory_mean)]
@@ -174,7 +174,7 @@ def test_alignment_reaches_both_means(make_clara: Make) -> None:
     assert float(parts[0].grad.abs().sum()) > 0  # type: ignore[union-attr]
 
 
-def test_scores_are_cosines_of_flattened_memory() -> None:
+def test_scores_are_cosine_similarities_of_flattened_memory() -> None:
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(3, 2, 4, generator=generator, dtype=torch.float64)
     memory = torch.randn(3, 5, 2, 4, generator=generator, dtype=torch.float64)
@@ -189,7 +189,7 @@ def test_scores_are_cosines_of_flattened_memory() -> None:
     assert torch.allclose(similarity(queries, memory[0]), similarity(queries, memory[:1].expand(3, -1, -1, -1)))
 
 
-def test_scores_are_float32_whatever_the_memory_is() -> None:
+def test_scores_are_float32_for_any_dtype_of_memory() -> None:
     queries, memory = torch.randn(2, 2, 4).bfloat16(), torch.randn(2, 3, 2, 4).half()
     with torch.autocast("cpu", torch.bfloat16):
         scores = similarity(queries, memory)
@@ -197,7 +197,7 @@ def test_scores_are_float32_whatever_the_memory_is() -> None:
     assert torch.equal(scores, similarity(queries.float(), memory.float()))
 
 
-def test_a_question_that_is_a_document_has_cosine_1_under_equal_adapters(make_clara: Make, kind: str) -> None:
+def test_question_equal_to_a_document_has_cosine_1_with_equal_adapters(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     documents = clara.encode(TEXTS).memory
     other = clara.similarity(clara.encode(TEXTS, "reasoner").memory, documents)
@@ -207,13 +207,13 @@ def test_a_question_that_is_a_document_has_cosine_1_under_equal_adapters(make_cl
     assert not torch.allclose(other.diagonal(), torch.ones(5), atol=1e-2)
 
 
-def test_a_base_without_room_for_a_document_is_refused(make_clara: Make) -> None:
+def test_base_with_too_few_positions_for_a_document_is_refused(make_clara: Make) -> None:
     with raises("document-too-long") as caught:
         make_clara(max_length=700, rate=10)
     assert caught.value.where == "max_length"
 
 
-def test_a_base_in_bfloat16_has_memory_in_float32(make_clara: Make) -> None:
+def test_bfloat16_base_gives_float32_memory(make_clara: Make) -> None:
     clara = make_clara(dtype="bfloat16")
     encoded = clara.encode(TEXTS)
     assert clara.base.get_input_embeddings().weight.dtype == torch.bfloat16

@@ -1,4 +1,4 @@
-"""CLaRa's adapters that ship: small, loaded by plain PEFT, and answering nearly what their base does from full text."""
+"""CLaRa's shipped adapters: small, loadable by plain PEFT, and nearly as accurate as their base with full text."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def clara() -> Clara:
 
 @pytest.fixture(scope="module")
 def rows() -> list[JointRow]:
-    """Held-out questions, each over its evidence and four other passages."""
+    """Return held-out questions, each over its evidence and four other passages."""
     from methods.api import Services
 
     pool = PoolConfig.model_validate({"depth": 5})
     return list(joint_rows("worlds:validation", pool, REQUESTED, Services(), limit=60))
 
 
-def test_they_load_in_plain_peft() -> None:
+def test_shipped_adapters_load_with_plain_peft() -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -49,7 +49,7 @@ def test_they_load_in_plain_peft() -> None:
 
 
 @pytest.mark.soak
-def test_memory_answers_at_least_four_fifths_of_what_full_text_does(clara: Clara, rows: list[JointRow]) -> None:
+def test_memory_reaches_four_fifths_of_full_text_answers(clara: Clara, rows: list[JointRow]) -> None:
     options = ValidateOptions()
     memory = answered(clara, rows, options, selects=False)["cover_em"]
     text, nothing = (
@@ -61,7 +61,7 @@ def test_memory_answers_at_least_four_fifths_of_what_full_text_does(clara: Clara
 
 
 @pytest.mark.slow
-def test_shipping_halves_the_numbers_and_changes_memory_by_less_than_half_precision(
+def test_shipped_half_precision_weights_change_memory_by_less_than_rounding(
     clara: Clara, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Those that ship are rounded already.
@@ -86,7 +86,7 @@ def test_shipping_halves_the_numbers_and_changes_memory_by_less_than_half_precis
     assert Clara.load(tmp_path / "half", "cpu").config == clara.config
 
 
-def test_what_is_no_checkpoint_is_refused_with_the_one_that_ships(tmp_path: Path) -> None:
+def test_folder_without_a_checkpoint_is_refused_suggesting_the_shipped_one(tmp_path: Path) -> None:
     with raises("not-checkpoint-clara") as caught:
         require_checkpoint(str(tmp_path), where="model")
     assert CLARA_POCKET in str(caught.value.try_this)

@@ -1,4 +1,4 @@
-"""CLaRa's losses against hand-computed cases and plain formulas, and how far their gradients reach."""
+"""CLaRa's losses against hand-computed cases and plain formulas, and which parts get gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from methods.training.pieces import naming_terms  # noqa: E402
 
 @pytest.fixture
 def clara(toy: ModuleType, base: str) -> Clara:
-    """Adapters that do something, as behind some training."""
+    """Make a model with randomized adapters, as after some training."""
     made = Clara.open(toy.model_config(base), device="cpu", seed=1)
     torch.manual_seed(5)
     with torch.no_grad():
@@ -37,7 +37,7 @@ def clara(toy: ModuleType, base: str) -> Clara:
 
 
 def reached(clara: Clara) -> set[str]:
-    """The parts that a gradient has reached."""
+    """Return the parts that have a gradient."""
     results = set()
     for name, item in clara.module.named_parameters():
         if item.grad is not None and bool(item.grad.any()):
@@ -51,7 +51,7 @@ def gradients(clara: Clara) -> dict[str, Any]:
 
 
 @given(st.data())
-def test_the_supervised_loss_is_minus_the_log_of_the_share_of_the_positives(data: Any) -> None:
+def test_supervised_loss_is_the_negative_log_of_the_probability_of_positives(data: Any) -> None:
     size = data.draw(st.integers(1, 6))
     scores = data.draw(st.lists(st.floats(-1, 1), min_size=size, max_size=size))
     positive = data.draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
@@ -63,7 +63,7 @@ def test_the_supervised_loss_is_minus_the_log_of_the_share_of_the_positives(data
         assert float(result) == pytest.approx(-math.log(share), rel=1e-4, abs=1e-5)
 
 
-def test_a_question_without_positive_has_no_supervised_loss_and_disturbs_no_gradient() -> None:
+def test_question_without_positive_adds_no_supervised_loss_or_gradient() -> None:
     scores = torch.tensor([[0.3, 0.1], [0.2, 0.5]], requires_grad=True)
     positive = torch.tensor([[True, False], [False, False]])
     terms = supervised_terms(scores, positive, 0.1)
@@ -75,7 +75,7 @@ def test_a_question_without_positive_has_no_supervised_loss_and_disturbs_no_grad
     assert not bool(scores.grad[1].any())
 
 
-def test_each_memory_token_names_its_share_of_a_document() -> None:
+def test_each_memory_token_predicts_its_part_of_the_document() -> None:
     # Five tokens over two memory tokens: places 0, 1, 2 are the first one's, 3 and 4 the second one's.
     logits = torch.randn(1, 2, 7, generator=torch.Generator().manual_seed(0))
     ids = torch.tensor([[4, 1, 6, 2, 5]])
@@ -91,21 +91,21 @@ def test_each_memory_token_names_its_share_of_a_document() -> None:
     assert float(naming_terms(logits, padded, known, without_first)) == pytest.approx(float(wanted), rel=1e-6)
 
 
-def test_the_alignment_loss_of_a_hand_case() -> None:
+def test_alignment_loss_equals_a_hand_computation() -> None:
     # Means (1, 2) and (2, 4): squared distance 1 + 4, over a width of 2.
     encoded = Encoded(torch.tensor([[[1.0, 3.0], [3.0, 5.0]]]), torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 4.0]]))
     assert float(alignment(encoded)) == pytest.approx(2.5)
     assert float(alignment(encoded, "sum")) == pytest.approx(5.0)
 
 
-def test_recall_is_the_share_of_positives_that_were_chosen() -> None:
+def test_recall_is_the_share_of_selected_positives() -> None:
     positive = torch.tensor([[True, False, True, False], [False] * 4])
     result = recalls(torch.tensor([[2, 1], [0, 1]]), positive)
     assert float(result[0]) == 0.5
     assert bool(result[1].isnan())
 
 
-def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum(toy: ModuleType, clara: Clara) -> None:
+def test_compression_loss_adds_lambda_times_the_alignment_to_the_cross_entropy(toy: ModuleType, clara: Clara) -> None:
     rows = [scp_example(row, number) for number, row in enumerate(toy.scp_rows(6))]
     clara.set_trainable({"compressor", "generator", "memory"})
     encoded = clara.encode([row.documents[0] for row in rows])
@@ -125,7 +125,7 @@ def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum
 
 
 @pytest.mark.parametrize("naming", [0.0, 0.5])
-def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: Clara, naming: float) -> None:
+def test_gradient_of_a_split_batch_equals_that_of_the_whole(toy: ModuleType, clara: Clara, naming: float) -> None:
     rows = [scp_example(row, number) for number, row in enumerate(toy.scp_rows(6))]
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(naming=naming))
@@ -152,7 +152,9 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(toy: ModuleType, clara: 
         ({"generator"}, {"generator"}),
     ],
 )
-def test_compression_reaches_exactly_what_is_trained(toy: ModuleType, clara: Clara, parts: set[Any], wanted: set[str]) -> None:
+def test_compression_loss_has_gradients_for_exactly_the_trained_parts(
+    toy: ModuleType, clara: Clara, parts: set[Any], wanted: set[str]
+) -> None:
     rows = [instruction_example(row, 2) for row in toy.instruction_rows(4)]
     clara.set_trainable(parts)
     objective = Compression(clara, InstructionStage())
@@ -161,7 +163,7 @@ def test_compression_reaches_exactly_what_is_trained(toy: ModuleType, clara: Cla
     assert reached(clara) == wanted
 
 
-def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) -> None:
+def test_naming_loss_has_no_gradient_for_the_generator(toy: ModuleType, clara: Clara) -> None:
     rows = [scp_example(row, 0) for row in toy.scp_rows(2)]
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(mse=0.0, naming=1.0, naming_only=5))
@@ -173,7 +175,7 @@ def test_naming_alone_leaves_the_generator_out(toy: ModuleType, clara: Clara) ->
     assert sums["loss"] == pytest.approx(sums["cross_entropy"] + sums["naming"], rel=1e-5)
 
 
-def test_the_naming_loss_fades_to_nothing(toy: ModuleType, clara: Clara) -> None:
+def test_weight_of_the_naming_loss_decreases_to_zero(toy: ModuleType, clara: Clara) -> None:
     rows = [scp_example(row, 0) for row in toy.scp_rows(2)]
     clara.set_trainable({"compressor", "generator", "memory"})
     objective = Compression(clara, ScpStage(mse=0.0, naming=0.8))
@@ -184,7 +186,7 @@ def test_the_naming_loss_fades_to_nothing(toy: ModuleType, clara: Clara) -> None
     assert ["naming" in item for item in results] == [True, True, False, False]
 
 
-def test_several_exchanges_over_one_reading_are_as_if_each_had_its_own(toy: ModuleType, clara: Clara) -> None:
+def test_several_exchanges_over_one_encoding_equal_separate_encodings(toy: ModuleType, clara: Clara) -> None:
     item, other = (scp_example(row, 0) for row in toy.scp_rows(3)[::2])
     both = [TrainingExample(item.documents, (*item.exchanges, *other.exchanges)), TrainingExample(other.documents, item.exchanges)]
     each = [TrainingExample(example.documents, (exchange,)) for example in both for exchange in example.exchanges]
@@ -197,7 +199,7 @@ def test_several_exchanges_over_one_reading_are_as_if_each_had_its_own(toy: Modu
     assert float(together) == pytest.approx(float(apart), rel=1e-5)
 
 
-def test_paraphrases_are_asked_for_in_all_wordings(toy: ModuleType) -> None:
+def test_paraphrase_prompts_use_all_wordings(toy: ModuleType) -> None:
     row = next(row for row in toy.scp_rows(2) if row.kind == "paraphrase")
     results = {scp_example(row, number).exchanges[0].prompt.wording for number in range(3 * PARAPHRASES)}
     assert results == set(range(PARAPHRASES))
@@ -211,7 +213,7 @@ def documents_of(clara: Clara) -> Any:
     return of
 
 
-def test_joint_training_reaches_reasoner_and_generator_and_never_the_compressor(toy: ModuleType, clara: Clara) -> None:
+def test_joint_training_updates_reasoner_and_generator_but_not_the_compressor(toy: ModuleType, clara: Clara) -> None:
     rows = toy.joint_rows(4)
     clara.set_trainable({"reasoner", "generator"})
     objective = Joint(clara, JointStage(), documents_of(clara))
@@ -220,7 +222,7 @@ def test_joint_training_reaches_reasoner_and_generator_and_never_the_compressor(
     assert reached(clara) == {"reasoner", "generator"}
 
 
-def test_with_frozen_selection_the_generator_alone_learns(toy: ModuleType, clara: Clara) -> None:
+def test_frozen_selection_trains_only_the_generator(toy: ModuleType, clara: Clara) -> None:
     clara.set_trainable({"generator"})
     objective = Joint(clara, JointStage(selection="frozen"), documents_of(clara))
     loss, _ = objective.part(toy.joint_rows(4), objective.whole(toy.joint_rows(4)), 0.0, 0)
@@ -228,7 +230,7 @@ def test_with_frozen_selection_the_generator_alone_learns(toy: ModuleType, clara
     assert reached(clara) == {"generator"}
 
 
-def test_the_joint_loss_is_that_of_the_best_documents_in_order(toy: ModuleType, clara: Clara) -> None:
+def test_joint_loss_is_that_of_the_top_documents_in_rank_order(toy: ModuleType, clara: Clara) -> None:
     rows, of = toy.joint_rows(4), documents_of(clara)
     objective = Joint(clara, JointStage(), of)
     loss, sums = objective.part(rows, objective.whole(rows), 0.0, 0)
@@ -245,7 +247,7 @@ def test_the_joint_loss_is_that_of_the_best_documents_in_order(toy: ModuleType, 
     assert sums["recall"] == pytest.approx(hits / 4)
 
 
-def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, clara: Clara) -> None:
+def test_padding_candidates_are_never_selected(toy: ModuleType, clara: Clara) -> None:
     long, short = toy.joint_rows(1, 4)[0], toy.joint_rows(1, 2)[0]
     result = candidates_of(clara, [long, short], documents_of(clara))
     assert result.mask.tolist() == [[True] * 4, [True, True, False, False]]
@@ -255,7 +257,7 @@ def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, cl
 
 
 @pytest.mark.slow
-def test_a_question_with_few_candidates_costs_its_neighbors_none_whatever_the_parts(toy: ModuleType, clara: Clara) -> None:
+def test_question_with_few_candidates_does_not_limit_others_in_any_split(toy: ModuleType, clara: Clara) -> None:
     clara.config = clara.config.model_copy(update={"k": 3})
     clara.set_trainable({"reasoner", "generator"})
     many, few = toy.joint_rows(4, 5), toy.joint_rows(4, 2)
@@ -288,7 +290,7 @@ def test_a_question_with_few_candidates_costs_its_neighbors_none_whatever_the_pa
     assert at_once[1]["cross_entropy"] == pytest.approx(float(reported.detach()), rel=1e-4)
 
 
-def test_the_supervised_loss_reaches_the_reasoner_alone(toy: ModuleType, clara: Clara) -> None:
+def test_supervised_loss_updates_only_the_reasoner(toy: ModuleType, clara: Clara) -> None:
     clara.set_trainable({"reasoner"})
     objective = Supervised(clara, documents_of(clara))
     rows = toy.joint_rows(4)
@@ -299,8 +301,8 @@ def test_the_supervised_loss_reaches_the_reasoner_alone(toy: ModuleType, clara: 
 
 
 @pytest.mark.slow
-def test_a_linear_generator_teaches_the_selector_to_find_its_document() -> None:
-    """Where the loss is well behaved, the straight-through gradient finds the right document (cf. the spec's 6.5)."""
+def test_selector_learns_to_select_the_document_of_a_linear_generator() -> None:
+    """With a quadratic loss the straight-through gradient finds the document that minimizes it."""
     torch.manual_seed(0)
     questions, documents, width = 32, 8, 16
     memory = torch.nn.functional.normalize(torch.randn(questions, documents, width), dim=-1)

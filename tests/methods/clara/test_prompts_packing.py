@@ -1,4 +1,4 @@
-"""Several exchanges over one reading in one row are as if each stood alone."""
+"""Exchanges over one encoding, packed into one row, equal separate ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAUGHT = [["on the river", "Bor Ana", "1850"], ["moss grows"]]
 
 
 @given(st.lists(st.tuples(tokens, tokens), min_size=1, max_size=5))
-def test_each_exchange_is_whole_in_its_row_and_sees_nothing_of_the_others(pairs: list[Any]) -> None:
+def test_packed_exchanges_are_whole_and_do_not_attend_to_each_other(pairs: list[Any]) -> None:
     prompts, replies = zip(*pairs, strict=True)
     row = row_of(prompts, replies)
     longest = next((n for n, some in enumerate(zip(*prompts, strict=False)) if len({*some}) > 1), 9)
@@ -47,7 +47,7 @@ def prepared(clara: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make, kind: str, attention: str) -> None:
+def test_packed_losses_and_gradients_equal_those_of_separate_exchanges(make_clara: Make, kind: str, attention: str) -> None:
     clara = make_clara(kind)
     clara.base.set_attn_implementation(attention)
     clara.set_trainable({"generator"})
@@ -74,7 +74,7 @@ def test_losses_and_gradients_are_those_of_every_exchange_alone(make_clara: Make
 
 
 @pytest.mark.slow
-def test_the_pocket_model_packs_as_well(make_clara: Make) -> None:
+def test_pocket_model_supports_packing(make_clara: Make) -> None:
     clara = make_clara("pocket", max_length=16, rate=4, memory_length="embedding")
     memory = prepared(clara)
     together = clara.packed_cross_entropy(REQUESTED, memory, TAUGHT)
@@ -82,13 +82,13 @@ def test_the_pocket_model_packs_as_well(make_clara: Make) -> None:
     assert float(together[0]) == pytest.approx(float(alone.sum()), rel=1e-5)
 
 
-def test_prompts_that_part_before_the_memory_are_not_packed(make_clara: Make) -> None:
+def test_prompts_that_differ_before_the_memory_are_not_packed(make_clara: Make) -> None:
     clara = make_clara("Mistral")
     memory = prepared(clara)[1:]
     assert clara.packed_cross_entropy([[paraphrase(0), qa_pairs()]], memory, [["moss grows", "who ?"]]) is None
 
 
-def test_attention_that_takes_no_mask_is_not_packed(make_clara: Make) -> None:
+def test_attention_without_mask_support_is_not_packed(make_clara: Make) -> None:
     clara = make_clara("Llama")
     clara.base.config._attn_implementation = "flash_attention_2"
     assert clara.packed_cross_entropy(REQUESTED, prepared(clara), TAUGHT) is None

@@ -1,4 +1,4 @@
-"""Rows of CLaRa's stages: read from every source, positives where chance puts them, no gold where it would tell."""
+"""Rows of CLaRa's stages: from every source, with randomly placed positives and without leaked gold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {"entities": 120, "community": 60}
 WORLDS = "worlds/multihop:train"
 
 
-def test_the_place_of_a_positive_is_uniform_over_seeds() -> None:
+def test_position_of_a_positive_is_uniform_over_seeds() -> None:
     positions = Counter[int]()
     for seed in range(4000):
         documents, result = pooled("q", ["gold"], (f"other {n}" for n in range(19)), 20, seed=seed)
@@ -54,7 +54,7 @@ def test_the_place_of_a_positive_is_uniform_over_seeds() -> None:
     assert chi_square < 43.8  # 19 degrees of freedom, p = 0.001
 
 
-def test_the_place_of_a_positive_is_uniform_over_questions() -> None:
+def test_position_of_a_positive_is_uniform_over_questions() -> None:
     positions = Counter(pooled(f"q{n}", ["a", "b"], map(str, range(8)), 10)[1][0] for n in range(2000))
     low = sum(number for position, number in positions.items() if position < 5)
     # Of two places in ten, the lower one is below five with probability 1 - (5·4)/(10·9).
@@ -67,7 +67,7 @@ def test_the_place_of_a_positive_is_uniform_over_questions() -> None:
     st.integers(1, 12),
     st.integers(0, 5),
 )
-def test_a_pool_holds_the_positives_first_and_no_text_twice(positives: list[str], others: list[str], size: int, seed: int) -> None:
+def test_pool_puts_positives_first_without_duplicate_texts(positives: list[str], others: list[str], size: int, seed: int) -> None:
     documents, positions = pooled("q", positives, others, size, seed=seed)
     distinct = list(dict.fromkeys([*positives, *others]))
     assert sorted(documents) == sorted(distinct[:size])
@@ -76,7 +76,7 @@ def test_a_pool_holds_the_positives_first_and_no_text_twice(positives: list[str]
     assert pooled("q", positives, others, size, seed=seed) == (documents, positions)
 
 
-def test_rows_of_the_authors_sample_are_read(data_folder: Path) -> None:
+def test_rows_of_the_released_sample_are_read(data_folder: Path) -> None:
     path = data_folder / "clara" / "pretrain_data.100.jsonl"
     natives = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     rows = scp_rows("clara_stages/pretraining:train", options={"path": str(path)})
@@ -88,14 +88,14 @@ def test_rows_of_the_authors_sample_are_read(data_folder: Path) -> None:
     assert len({row.document for row in some}) == 10
 
 
-def test_rows_of_pisco_teach_the_teachers_text(tmp_path: Path) -> None:
+def test_pisco_rows_use_the_teachers_text_as_target(tmp_path: Path) -> None:
     path = tmp_path / "pisco.jsonl"
     path.write_text(json.dumps({"query": "q?", "docs": list("abcdefg"), "mistral_label": "It is a."}) + "\n", "utf-8")
     (row,) = instruction_rows("pisco:train", options={"path": str(path)})
     assert (row.question, row.documents, row.answer) == ("q?", tuple("abcde"), "It is a.")
 
 
-def test_positives_that_the_authors_put_first_are_moved() -> None:
+def test_positives_that_come_first_in_released_rows_are_shuffled() -> None:
     texts = tuple(f"document {number}" for number in range(20))
     rows = [joint_row(StageRow(f"r{n}", "answer", texts, (("q", ("a",)),), positives=(0, 1))) for n in range(200)]
     for row in rows:
@@ -103,13 +103,13 @@ def test_positives_that_the_authors_put_first_are_moved() -> None:
     assert sum(row.positives == (0, 1) for row in rows) < 8
 
 
-def test_what_is_taught_is_the_teachers_text_where_there_is_one() -> None:
+def test_target_is_the_teachers_text_if_available() -> None:
     row = StageRow("r", "answer", ("d",), (("q", ("short",)),), target="It is short.")
     assert (instruction_row(row).answer, instruction_row(row).gold) == ("It is short.", "short")
     assert joint_row(row).answer == "It is short."
 
 
-def test_a_row_of_another_stage_is_refused() -> None:
+def test_row_of_another_stage_is_refused() -> None:
     pair = (("q", ("a",)),)
     with pytest.raises(UserError, match="not of pretraining"):
         scp_row(StageRow("r", "answer", ("d",), pair))
@@ -139,7 +139,7 @@ def test_written_rows_of_all_stages_are_read_back(tmp_path: Path) -> None:
     assert [(r.question, r.documents, r.answer) for r in taught] == [(r.question, r.documents, r.answer) for r in tuning]
 
 
-def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
+def test_documents_always_include_the_positives() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 20})
     for source in ("record", "retriever", "both"):
         rows = joint_rows(WORLDS, PoolConfig(source=source, depth=12), {**SMALL, "questions": 20})
@@ -150,7 +150,7 @@ def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
             assert source == "retriever" or len(row.documents) >= 10
 
 
-def test_what_is_taught_is_worded_as_the_evidence_has_it() -> None:
+def test_target_is_the_alias_that_occurs_in_the_evidence() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 40})
     queries = [question for question in benchmark.questions if not question.answer_set]
     changed = replace(
@@ -173,7 +173,7 @@ def test_what_is_taught_is_worded_as_the_evidence_has_it() -> None:
             assert row.answer == item.answers[0]
 
 
-def test_documents_hold_no_gold_beyond_their_own_text() -> None:
+def test_documents_are_distinct_texts_of_the_corpus() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 20})
     known = {passage.full_text for passage in benchmark.corpus}
     for row in joint_rows(WORLDS, options={**SMALL, "questions": 20}):
@@ -181,7 +181,7 @@ def test_documents_hold_no_gold_beyond_their_own_text() -> None:
         assert len(set(row.documents)) == len(row.documents)
 
 
-def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
+def test_benchmark_without_candidates_requires_a_retriever() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 3})
     bare = replace(benchmark, questions=[replace(question, candidates=None) for question in benchmark.questions])
     with raises("no-candidates"):
@@ -189,7 +189,7 @@ def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
     assert all(row.documents for row in joint_rows_of(bare, PoolConfig(source="retriever")))
 
 
-def test_every_fact_of_a_document_is_asked_for_and_its_answer_stands_there() -> None:
+def test_every_fact_of_a_document_has_a_question_with_its_answer_in_the_text() -> None:
     query = 0
     for document in documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL)):
         facts = facts_of(document.sentences)
@@ -202,7 +202,7 @@ def test_every_fact_of_a_document_is_asked_for_and_its_answer_stands_there() -> 
     assert query > 100
 
 
-def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> None:
+def test_complex_questions_need_two_facts_of_the_document() -> None:
     for subset in ("multihop", "long"):
         rows = world_rows(DataReference("worlds", subset, "train"), WorldsConfig(**SMALL, worlds=1), ScpDataConfig(mix="simple+complex"))
         simple = {row.document: set(row.questions) for row in rows if row.id.endswith("/simple")}
@@ -215,7 +215,7 @@ def test_complex_questions_need_two_facts_and_are_answered_by_the_document() -> 
 
 
 @pytest.mark.slow
-def test_a_paraphrase_keeps_every_fact_in_other_words() -> None:
+def test_paraphrase_keeps_every_fact_in_other_words() -> None:
     facts = changed = 0
     for document in documents(DataReference("worlds", "long", "train"), WorldsConfig(**SMALL, worlds=1)):
         reported = rephrased(document.sentences, Draws("t", document.passage.id))
@@ -240,24 +240,24 @@ def test_a_paraphrase_keeps_every_fact_in_other_words() -> None:
         ("all", {"simple", "complex", "paraphrase"}),
     ],
 )
-def test_a_mix_holds_its_types_alone(mix: str, types: set[str]) -> None:
+def test_mix_contains_only_its_row_types(mix: str, types: set[str]) -> None:
     rows = scp_rows(WORLDS, ScpDataConfig(mix=mix), SMALL)  # type: ignore[arg-type]
     assert {row.id.rpartition("/")[2] for row in rows} == types
 
 
-def test_a_larger_draw_of_documents_holds_the_smaller_one() -> None:
+def test_larger_document_sample_contains_the_smaller_one() -> None:
     drawn = [{r.document for r in scp_rows(WORLDS, ScpDataConfig(documents=n), SMALL)} for n in (5, 10, 20)]
     assert [len(item) for item in drawn] == [5, 10, 20]
     assert drawn[0] < drawn[1] < drawn[2]
 
 
-def test_rows_of_worlds_are_the_same_every_time_and_others_by_another_seed() -> None:
+def test_rows_of_worlds_are_reproducible_and_depend_on_the_seed() -> None:
     item = next(iter(documents(DataReference("worlds", "multihop", "train"), WorldsConfig(**SMALL))))
     assert rows_about(item, ("simple", "paraphrase")) == rows_about(item, ("simple", "paraphrase"))
     assert any(rows_about(item, ("simple",), 0) != rows_about(item, ("simple",), seed) for seed in range(1, 6))
 
 
-def test_files_of_rows_refuse_a_mix_that_they_cannot_tell(tmp_path: Path) -> None:
+def test_row_files_without_question_types_refuse_a_mix_of_them(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     line = {"data_type": "qa", "question": ["q?"], "answers": ["a"], "docs": ["d"]}
     file.write_text(json.dumps(line) + "\n", "utf-8")
@@ -269,6 +269,6 @@ def test_files_of_rows_refuse_a_mix_that_they_cannot_tell(tmp_path: Path) -> Non
         scp_rows("pisco:train", ScpDataConfig(), options)
 
 
-def test_worlds_of_a_test_are_never_pretrained_on() -> None:
+def test_test_worlds_are_never_used_for_pretraining() -> None:
     with raises("seed-of-other-split"):
         scp_rows(WORLDS, options={**SMALL, "seed": 100_000})

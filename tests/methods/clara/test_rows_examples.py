@@ -1,4 +1,4 @@
-"""Training examples: one a row as in the paper, several turns over one reading in our variant."""
+"""Training examples: one per row as in the paper, several turns over one encoding in ragmeter's variant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows() -> list[ScpRow]:
     return results
 
 
-def test_a_row_is_one_training_example_as_in_the_paper() -> None:
+def test_default_is_one_training_example_per_row_as_in_the_paper() -> None:
     examples = scp_examples(rows(), ScpStage(), 0)
     assert [example.documents for example in examples] == [(row.document,) for row in rows()]
     assert [[exchange.prompt.kind for exchange in example.exchanges] for example in examples] == [
@@ -36,7 +36,7 @@ def test_a_row_is_one_training_example_as_in_the_paper() -> None:
     ]
 
 
-def test_questions_asked_one_by_one_are_the_documents_own_over_one_reading() -> None:
+def test_questions_option_groups_a_documents_questions_over_one_encoding() -> None:
     examples = scp_examples(rows(), ScpStage(questions=2), 0)
     assert [example.documents for example in examples] == [("A",), ("B",)]
     first, second = (
@@ -63,7 +63,7 @@ def tuning(documents: list[list[int]], evidence: list[int | None]) -> list[Instr
     ]
 
 
-def test_one_question_a_reading_is_the_paper() -> None:
+def test_default_is_one_question_per_encoding_as_in_the_paper() -> None:
     given_rows = tuning([[1, 2, 3], [2, 3, 4]], [0, 0])
     examples = instruction_examples(given_rows, InstructionStage(documents=2), 0)
     assert [(example.documents, [exchange.target for exchange in example.exchanges]) for example in examples] == [
@@ -72,7 +72,7 @@ def test_one_question_a_reading_is_the_paper() -> None:
     ]
 
 
-def test_questions_that_the_documents_answer_join_a_reading() -> None:
+def test_together_adds_questions_that_the_documents_answer() -> None:
     # The second row asks about d2, which the first and the fourth have; the third about d9, the fourth does not say;
     # the fifth about d1, which the first has.
     given_rows = tuning([[1, 2, 3], [4, 2, 5], [9, 6, 7], [2, 3, 4], [1, 8, 7]], [0, 1, 0, None, 0])
@@ -92,7 +92,7 @@ def test_questions_that_the_documents_answer_join_a_reading() -> None:
     st.integers(1, 9),
     st.integers(0, 3),
 )
-def test_every_question_has_a_training_example_of_its_own_and_joins_others_that_answer_it(
+def test_every_question_has_its_own_example_and_joins_others_with_its_evidence(
     drawn: list[tuple[list[int], int]], together: int, seed: int
 ) -> None:
     given_rows = tuning([texts for texts, _ in drawn], [position for _, position in drawn])

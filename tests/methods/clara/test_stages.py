@@ -1,4 +1,4 @@
-"""CLaRa's stages: their options, exactly what each trains, and what stays as it was."""
+"""CLaRa's stages: their options, the parts that each trains, and the parts that stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRETRAINED = {"compressor", "generator", "memory"}
 
 
 def changed(before: dict[str, Any], clara: Clara) -> set[str]:
-    """The parts whose tensors are others now; a tensor of the base by its own name."""
+    """Return the parts with changed tensors; a tensor of the base by its own name."""
     results = set()
     for name, item in clara.module.state_dict().items():
         if not torch.equal(before[name], item):
@@ -38,7 +38,7 @@ def changed(before: dict[str, Any], clara: Clara) -> set[str]:
 
 
 @pytest.mark.parametrize("shape", ["cosine", "linear"])
-def test_a_rate_falls_to_its_floor_and_without_one_as_before(shape: Any) -> None:
+def test_learning_rate_decays_to_its_floor_or_to_zero(shape: Any) -> None:
     with_floor, without = Schedule(2.0, 10, shape, floor=0.1), Schedule(2.0, 10, shape)
     for step in range(10, 110):
         left = without.rate(step, 110) / 2.0
@@ -50,7 +50,7 @@ def test_a_rate_falls_to_its_floor_and_without_one_as_before(shape: Any) -> None
     assert Schedule(2.0, 0, "constant", floor=0.1).rate(99, 100) == 2.0
 
 
-def test_presets_differ_where_paper_and_released_scripts_do() -> None:
+def test_presets_differ_exactly_like_paper_and_released_scripts() -> None:
     entry = TRAININGS.get("clara")
     paper, released, worlds = (entry.validate({"preset": name}) for name in ("paper", "released", "worlds"))
     assert isinstance(paper, ClaraTrainingConfig)
@@ -67,7 +67,7 @@ def test_presets_differ_where_paper_and_released_scripts_do() -> None:
     assert worlds.supervised.train.learning_rate > 10 * paper.supervised.train.learning_rate
 
 
-def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: Any) -> None:
+def test_joint_training_from_pretraining_skips_instruction_tuning(config: Any) -> None:
     entry = TRAININGS.get("clara")
     assert config().stages_of(entry.stages) == ("scp", "instruction", "joint")
     assert config(joint={"init": "scp"}).stages_of(entry.stages) == ("scp", "joint")
@@ -87,12 +87,12 @@ def test_joint_training_from_pretraining_leaves_instruction_tuning_out(config: A
         ({"reads": "text", "stages": ["joint"], "start": "x"}, "no stage is left"),
     ],
 )
-def test_options_that_cannot_be_carried_out_are_refused(config: Any, options: dict[str, Any], response: str) -> None:
+def test_contradictory_options_are_refused(config: Any, options: dict[str, Any], response: str) -> None:
     with pytest.raises(ValidationError, match=response):
         config(**options)
 
 
-def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None:
+def test_test_split_is_refused_for_training_and_validation(config: Any) -> None:
     for stage in ("scp", "instruction", "joint"):
         data = {"scp": ["worlds:test"], "instruction": ["worlds:test"], "joint": ["worlds:test"]}
         with raises("test-split"):
@@ -116,7 +116,7 @@ def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None
     ],
 )
 @pytest.mark.parametrize("saved", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_stage_changes_exactly_what_it_trains(
+def test_stage_changes_exactly_its_trained_parts(
     toy: ModuleType, config: Any, tmp_path: Path, stage: Any, options: dict[str, Any], parts: set[str], saved: bool
 ) -> None:
     chosen = config(**{stage: options})
@@ -138,9 +138,7 @@ def test_a_stage_changes_exactly_what_it_trains(
 
 
 @pytest.mark.parametrize("stage", ["scp", "instruction"])
-def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
-    toy: ModuleType, config: Any, tmp_path: Path, stage: Any
-) -> None:
+def test_text_control_trains_only_the_generator_on_the_same_replies(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
     from methods.clara.methods import ClaraText, ClaraTextConfig
     from methods.clara.use import CheckpointOptions, loaded
 
@@ -174,7 +172,7 @@ def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
 
 
 @pytest.mark.slow
-def test_documents_are_compressed_alike_before_and_after_joint_training(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_joint_training_does_not_change_compressed_documents(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     chosen = config()
     clara = begin(chosen, "joint", None, "cpu")
     texts = [toy.document(number) for number in range(8)]
@@ -188,7 +186,7 @@ def test_documents_are_compressed_alike_before_and_after_joint_training(toy: Mod
 
 
 @pytest.mark.slow
-def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_reasoner_starts_as_a_copy_of_the_compressor_or_reset(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
     torch.manual_seed(0)
@@ -217,7 +215,7 @@ def test_the_reasoner_begins_as_the_compressor_or_anew(toy: ModuleType, config: 
 
 
 @pytest.mark.slow
-def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_reinit_generator_resets_it_after_pretraining(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
     clara.save(tmp_path / "checkpoint")
@@ -228,14 +226,14 @@ def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, c
         assert all(bool(item.any()) for item in second) is not again
 
 
-def test_a_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     begin(config(), "scp", None, "cpu").save(tmp_path / "checkpoint")
     with raises("checkpoint-options-mismatch"):
         begin(config(model={"rate": 2}), "joint", str(tmp_path / "checkpoint"), "cpu")
 
 
 @pytest.mark.slow
-def test_checkpoints_before_joint_training_rank_by_the_compressor(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_checkpoints_before_joint_training_rank_with_the_compressor(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path).loop.run()
     finish(config(), "scp", clara)

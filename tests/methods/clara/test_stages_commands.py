@@ -1,4 +1,4 @@
-"""Every stage of CLaRa by the command line, on worlds and the model that ships: a few steps each."""
+"""Every stage of CLaRa on the command line, on worlds and the shipped model, for a few steps each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT = [
 
 
 def train(store: Path, *options: str) -> Any:
-    """Returns the stages of `ragmeter train clara --json`, or raises what it ended with."""
+    """Return the stages of `ragmeter train clara --json`, or raise its error."""
     done = CliRunner().invoke(app, ["train", "clara", "--preset", "demo", "--store", str(store), "--device", "cpu", "--json", *options])
     if isinstance(done.exception, UserError):
         raise done.exception
@@ -38,7 +38,7 @@ def train(store: Path, *options: str) -> Any:
 
 
 @pytest.mark.slow
-def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_path: Path) -> None:
+def test_every_stage_is_trained_by_name_and_starts_from_the_previous_one(tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -60,7 +60,7 @@ def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_
 
 
 @pytest.mark.slow
-def test_another_architecture_without_a_chat_template_is_trained_by_its_name(tmp_path: Path, base_folders: dict[str, str]) -> None:
+def test_architecture_without_a_chat_template_is_trained_by_name(tmp_path: Path, base_folders: dict[str, str]) -> None:
     import transformers
 
     base = tmp_path / "gpt2"
@@ -85,7 +85,7 @@ def test_another_architecture_without_a_chat_template_is_trained_by_its_name(tmp
         (["--stage", "instruction", "--set", "joint.init=scp"], "training-stages-mismatch"),
     ],
 )
-def test_a_stage_that_the_options_leave_out_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
+def test_stage_that_the_options_omit_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
     with raises(message):
         train(tmp_path / "store", *options)
     assert not (tmp_path / "store" / "checkpoints").exists()

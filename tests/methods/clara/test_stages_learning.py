@@ -1,4 +1,4 @@
-"""CLaRa learns on toys, in seconds: to retell a document, to tell its pairs, to find what answers and to answer."""
+"""CLaRa learns toy data in seconds: to paraphrase a document, to answer its pairs, to select evidence and to answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = {"lora": {"r": 16, "alpha": 32}, "max_length": 4, "rate": 2}
 
 
 def steps(count: int, batch: int, rate: float = 5e-3) -> dict[str, Any]:
-    """A training in one piece."""
+    """Return options of a training in one part."""
     return {"steps": count, "batch_size": batch, "micro_batch": batch, "learning_rate": rate, "epochs": count}
 
 
@@ -38,7 +38,7 @@ def replies(clara: Clara, rows: Sequence[ScpRow], prompts: Sequence[Any]) -> lis
 
 
 @pytest.mark.slow
-def test_one_paraphrase_is_learned_by_heart_in_every_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_one_paraphrase_is_memorized_for_every_prompt_wording(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     row = ScpRow("paraphrase", toy.document(0), (), ("the value0 of key0 is value3",), "p")
     chosen = config(scp={"train": steps(40, PARAPHRASES)})
     clara = begin(chosen, "scp", None, "cpu")
@@ -52,8 +52,8 @@ def test_one_paraphrase_is_learned_by_heart_in_every_wording(toy: ModuleType, co
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config: Any, tmp_path: Path) -> None:
-    """Any key may have any value, so that only the memory can say which."""
+def test_pretraining_learns_to_answer_from_memory(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    """Any key may have any value, so only the memory contains the answer."""
     pairs = [(key, value) for key in toy.KEYS[:6] for value in toy.VALUES[:6]]
     rows = [ScpRow("qa", f"{key} {value}", (key,), (value,), f"{key}{value}") for key, value in pairs]
     chosen = config(scp={"train": steps(100, 36)}, model=SMALL)
@@ -71,7 +71,7 @@ def test_pretraining_learns_to_tell_what_a_document_says(toy: ModuleType, config
 
 
 @pytest.mark.slow
-def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_supervised_training_selects_the_positive_of_nearly_every_question(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     chosen = config(supervised={"train": steps(80, 12)}, model={"tau": 0.1})
     clara = begin(chosen, "supervised", None, "cpu")
     rows = toy.joint_rows(12)
@@ -83,7 +83,7 @@ def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: Mo
 
 
 def questions_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
-    """Each question over its evidence and one other document, in both orders."""
+    """Pair each question with its evidence and one other document, in both orders."""
     made = []
     for row in rows:
         position = row.positives[0]
@@ -93,13 +93,13 @@ def questions_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
 
 
 def without_evidence(row: JointRow) -> JointRow:
-    """The question as a retriever leaves it that missed the evidence."""
+    """Return the question as if the retriever had missed its evidence."""
     kept = tuple(text for position, text in enumerate(row.documents) if position not in row.positives)
     return replace(row, documents=kept, positives=())
 
 
 @pytest.mark.soak
-def test_more_is_found_and_answered_where_the_evidence_is_among_the_candidates(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_joint_training_improves_recall_and_answers(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     rows = toy.joint_rows(12, documents=10)
     instruction, supervised = {"train": steps(60, 24)}, {"train": steps(8, 12)}
     joint = {"train": steps(40, 12, 2e-3), "reasoner": "kept"}

@@ -1,4 +1,4 @@
-"""CLaRa's training from end to end: it goes on where it was cut off, with the rows that fit."""
+"""CLaRa's training end to end: it resumes after an interruption and uses the rows that fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRETRAINED = {"compressor", "generator", "memory"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["scp", "joint"])
-def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
+def test_interrupted_stage_ends_bit_identical_to_an_uninterrupted_one(toy: ModuleType, config: Any, tmp_path: Path, stage: Any) -> None:
     chosen = config(model={"lora": {"dropout": 0.2}})
     whole = begin(chosen, stage, None, "cpu")
     run = toy.trainer(chosen, stage, whole, toy.rows_of(stage), tmp_path / "whole")
@@ -71,7 +71,7 @@ def test_dropout_changes_the_loss_of_a_step(toy: ModuleType, config: Any, tmp_pa
 
 
 @pytest.mark.slow
-def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_resume_points_contain_adapters_and_memory_but_not_the_base(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     run = toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)
     run.loop.run()
@@ -79,7 +79,7 @@ def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, confi
     assert set(point["modules"]["clara"]) == set(clara.trainable_parameters())
 
 
-def test_frozen_documents_are_encoded_once_and_go_on_in_blocks(tmp_path: Path) -> None:
+def test_frozen_documents_are_encoded_once_in_resumable_blocks(tmp_path: Path) -> None:
     queries: list[list[str]] = []
 
     def encode(texts: Sequence[str]) -> Any:
@@ -102,14 +102,14 @@ def test_frozen_documents_are_encoded_once_and_go_on_in_blocks(tmp_path: Path) -
         results.of(["unknown"])
 
 
-def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_larger_than_the_free_disk_are_refused_before_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=100))
     with raises("candidate-memory-too-large"):
         FrozenDocuments(["a", "b", "c"], lambda texts: pytest.fail("encoded"), (3, 4), torch.float32, tmp_path, 2, Silent())
 
 
 @pytest.mark.slow
-def test_three_stages_end_in_checkpoints_and_are_taken_over(
+def test_checkpoints_of_three_stages_are_reused_by_a_second_run(
     toy: ModuleType, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data, "training_rows", lambda config, stage, services: (toy.rows_of(stage), ["data"]))
@@ -159,7 +159,7 @@ def test_without_pretraining_memory_tokens_are_trained_with_the_compressor(confi
     assert trained(frozen, "instruction") == {"generator"}
 
 
-def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: ModuleType, config: Any) -> None:
+def test_held_out_rows_share_no_document_or_question_with_training(toy: ModuleType, config: Any) -> None:
     rows = toy.scp_rows()
     for stage, unit in (("scp", "document"), ("joint", "question")):
         rows = toy.rows_of(stage)
@@ -178,7 +178,7 @@ def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: Mod
 
 
 @pytest.mark.slow
-def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+def test_rows_that_are_too_long_are_refused_before_training_or_skipped(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     long = "what is the value of " + " ".join(["key1"] * 600)
     for stage in ("instruction", "joint"):
         rows = toy.rows_of(stage)
@@ -193,7 +193,7 @@ def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(toy: Modu
 
 
 @pytest.mark.parametrize("question", ["what is the value of key1", "ünknöwn " * 90, "key2 " * 300, "?" * 2000])
-def test_a_row_fits_exactly_where_its_tokens_do(toy: ModuleType, config: Any, question: str) -> None:
+def test_row_fits_exactly_if_its_tokens_fit(toy: ModuleType, config: Any, question: str) -> None:
     generator = begin(config(), "joint", None, None).generator
     decide = fits(generator)
     for documents in (1, 2, 40):
@@ -203,7 +203,7 @@ def test_a_row_fits_exactly_where_its_tokens_do(toy: ModuleType, config: Any, qu
 
 
 @pytest.mark.slow
-def test_held_out_figures_are_those_of_answers_and_of_the_choice(toy: ModuleType, config: Any) -> None:
+def test_held_out_metrics_cover_answers_and_selection(toy: ModuleType, config: Any) -> None:
     clara = begin(config(), "joint", None, "cpu")
     options = config().validate_on
     rows = toy.joint_rows(6)

@@ -1,4 +1,4 @@
-"""A store of compressed documents: what is written is found again, and search equals comparing one by one."""
+"""A store of compressed documents: stored memory is read back, and search equals comparing one by one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def identity(count: int, dtype: Any = "float16", width: int = H) -> Identity:
 
 
 class Drawn:
-    """Memory drawn from a text's number: the same text gives the same memory; notes what it was asked for."""
+    """Compressor that draws memory from a text's number, so that equal texts have equal memory; records its calls."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
@@ -48,7 +48,7 @@ def expected(count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("dtype", "kept"), [("float16", torch.float16), ("bfloat16", torch.bfloat16)])
-def test_a_store_gives_back_what_was_compressed_rounded_to_its_type(dtype: str, kept: torch.dtype, tmp_path: Path) -> None:
+def test_store_returns_compressed_memory_rounded_to_its_dtype(dtype: str, kept: torch.dtype, tmp_path: Path) -> None:
     write(tmp_path / "s", corpus(20), identity(20, dtype), Drawn())
     opened = MemoryStore.open(tmp_path / "s")
     assert torch.equal(opened.memory(range(20)), expected(20, kept))
@@ -63,7 +63,7 @@ def test_a_store_gives_back_what_was_compressed_rounded_to_its_type(dtype: str, 
 
 
 def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Cosines by another way of computing them."""
+    """Compute cosine similarities in another way."""
     q, d = query.astype(np.float64).ravel(), documents.astype(np.float64).reshape(len(documents), -1)
     return np.array([np.dot(item / np.linalg.norm(item), q / np.linalg.norm(q)) for item in d])
 
@@ -76,7 +76,7 @@ def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:
     seed=st.integers(0, 1000),
     dtype=st.sampled_from(["float16", "bfloat16"]),
 )
-def test_the_k_best_of_all_blocks_are_those_of_comparing_one_by_one(count: int, k: int, block: int, seed: int, dtype: str) -> None:
+def test_top_k_over_blocks_equals_comparing_one_by_one(count: int, k: int, block: int, seed: int, dtype: str) -> None:
     kept = in_memory(corpus(count), identity(count, dtype), Drawn())
     queries = torch.randn(3, M, H, generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
@@ -89,7 +89,7 @@ def test_the_k_best_of_all_blocks_are_those_of_comparing_one_by_one(count: int, 
         assert np.abs(scores).max() <= 1
 
 
-def test_equal_documents_stand_in_the_order_of_the_store_and_zeros_score_nothing() -> None:
+def test_equal_documents_keep_the_order_of_the_store_and_zero_memory_scores_zero() -> None:
     same = torch.ones(1, M, H).expand(9, M, H).clone()
     same[4] = 0
     kept = in_memory(corpus(9), identity(9), lambda texts: Compressed(same, 0))
@@ -99,7 +99,7 @@ def test_equal_documents_stand_in_the_order_of_the_store_and_zeros_score_nothing
     assert scores[-1] == 0
 
 
-def test_a_score_does_not_depend_on_the_documents_or_queries_beside_it() -> None:
+def test_scores_do_not_depend_on_other_documents_or_queries() -> None:
     kept = in_memory(corpus(50), identity(50), Drawn())
     queries = torch.randn(8, M, H, generator=torch.Generator().manual_seed(0))
     together = kept.nearest(queries, 50)
@@ -108,7 +108,7 @@ def test_a_score_does_not_depend_on_the_documents_or_queries_beside_it() -> None
         assert [kept.scores(query, rows[position : position + 1])[0] for position in range(50)] == scores.tolist()
 
 
-def test_the_length_of_a_query_does_not_count() -> None:
+def test_norm_of_a_query_does_not_change_scores() -> None:
     kept = in_memory(corpus(30), identity(30), Drawn())
     query = torch.randn(1, M, H, generator=torch.Generator().manual_seed(0))
     (short,), (long,) = kept.nearest(query, 30), kept.nearest(1000 * query, 30)
@@ -121,7 +121,7 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_compression_resumes_with_an_identical_result(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CHUNK", 4)
     write(tmp_path / "whole", corpus(11), identity(11), Drawn())
     reported: list[Written] = []
@@ -147,7 +147,7 @@ def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_p
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == sorted(path.name for path in (tmp_path / "whole").iterdir())
 
 
-def test_a_finished_store_is_opened_and_nothing_is_compressed_again(tmp_path: Path) -> None:
+def test_finished_store_is_opened_without_compressing_again(tmp_path: Path) -> None:
     write(tmp_path / "s", corpus(5), identity(5), Drawn())
     again = Drawn()
     assert len(write(tmp_path / "s", corpus(5), identity(5), again)) == 5
@@ -170,13 +170,13 @@ def test_documents_of_another_corpus_or_compressor_are_refused(tmp_path: Path, m
         write(tmp_path / "t", corpus(5), replace(identity(5), compressor="other"), Drawn())
 
 
-def test_a_number_that_half_precision_cannot_hold_is_an_error_that_names_the_other_type(tmp_path: Path) -> None:
+def test_overflow_of_half_precision_is_an_error_that_suggests_another_dtype(tmp_path: Path) -> None:
     with raises("memory-does-not-fit"):
         write(tmp_path / "s", corpus(5), identity(5), Drawn(1e6))
     assert len(write(tmp_path / "t", corpus(5), identity(5, "bfloat16"), Drawn(1e6))) == 5
 
 
-def test_a_damaged_store_is_not_searched(tmp_path: Path) -> None:
+def test_damaged_store_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "s", corpus(5), identity(5), Drawn())
     with open(tmp_path / "s" / "memory.bin", "ab") as file:
         file.write(b"\0")
@@ -187,13 +187,13 @@ def test_a_damaged_store_is_not_searched(tmp_path: Path) -> None:
         MemoryStore.open(tmp_path / "s")
 
 
-def test_a_corpus_without_documents_has_a_store_that_finds_none(tmp_path: Path) -> None:
+def test_store_of_an_empty_corpus_returns_no_documents(tmp_path: Path) -> None:
     kept = write(tmp_path / "s", corpus(0), identity(0), Drawn())
     ((rows, _),) = kept.nearest(torch.ones(1, M, H), 5)
     assert len(rows) == len(kept) == 0
 
 
-def test_progress_tells_how_much_was_read_and_how_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_reports_documents_read_and_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CHUNK", 4)
     reported: list[Written] = []
     write(tmp_path / "s", corpus(10), identity(10), Drawn(), reported.append)

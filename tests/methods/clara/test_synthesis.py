@@ -1,4 +1,4 @@
-"""Many loops beside each other: bad JSON, lost calls, what is kept, and the scripted LLM as the teacher."""
+"""Concurrent loops: invalid JSON, lost calls, stored results, and the scripted LLM as the teacher."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Written = Callable[[type[BaseModel], str, int], str]
 
 
 def content(shape: type[BaseModel], text: str, repetition: int) -> str:
-    """What a model writes that is content with two questions."""
+    """Write replies of a model that accepts two questions."""
     return {
         Questions: '{"questions": ["Which entity?", "Which year?"]}',
         Answer: '{"answer": "1800"}',
@@ -95,7 +95,7 @@ def made(folder: Path, script: Script, **more: Any) -> Iterator[Synthesis]:
         yield Synthesis(options, states, model=model)
 
 
-def test_every_document_gets_a_row_of_every_type(tmp_path: Path) -> None:
+def test_every_document_gets_one_row_per_type(tmp_path: Path) -> None:
     with made(tmp_path, Script()) as synthesis:
         synthesis.run(DOCUMENTS)
         rows = list(synthesis.make_rows(DOCUMENTS))
@@ -119,7 +119,7 @@ def test_written_rows_are_read_back_by_the_loader(tmp_path: Path) -> None:
     assert [(r.kind, r.document, r.questions, r.answers) for r in read] == [(r.kind, r.document, r.questions, r.answers) for r in rows]
 
 
-def test_bad_json_is_asked_for_again_as_another_draw(tmp_path: Path) -> None:
+def test_invalid_json_is_requested_again_with_another_seed(tmp_path: Path) -> None:
     def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
         return "I cannot say." if repetition % 3 == 0 else content(shape, text, repetition)
 
@@ -134,7 +134,7 @@ def test_bad_json_is_asked_for_again_as_another_draw(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_model_that_never_writes_json_is_asked_so_often_and_no_more(tmp_path: Path, kind: Type) -> None:
+def test_model_that_never_writes_json_is_called_a_limited_number_of_times(tmp_path: Path, kind: Type) -> None:
     model = Script(lambda *_: "no")
     with made(tmp_path, model, rounds=4, tries=2) as synthesis:
         synthesis.run(DOCUMENTS[:2], [kind])
@@ -145,8 +145,8 @@ def test_a_model_that_never_writes_json_is_asked_so_often_and_no_more(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_no_model_takes_more_than_the_most_calls(tmp_path: Path, kind: Type) -> None:
-    """The greediest one: as many new questions as it may in every round, each reply good at the last try only."""
+def test_number_of_calls_never_exceeds_the_estimated_maximum(tmp_path: Path, kind: Type) -> None:
+    """A worst-case model: the maximum number of new questions in every round, and a valid reply only at the last try."""
 
     def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
         if repetition % 2 == 0:
@@ -166,7 +166,7 @@ def test_no_model_takes_more_than_the_most_calls(tmp_path: Path, kind: Type) -> 
 
 
 @pytest.mark.parametrize("after", [0, 1, 7, 20, 33, 49])
-def test_a_run_that_was_cut_off_makes_no_call_twice(tmp_path: Path, after: int) -> None:
+def test_interrupted_run_repeats_no_call(tmp_path: Path, after: int) -> None:
     whole = Script()
     with made(tmp_path / "whole", whole, documents_at_once=1) as synthesis:
         synthesis.run(DOCUMENTS)
@@ -184,7 +184,7 @@ def test_a_run_that_was_cut_off_makes_no_call_twice(tmp_path: Path, after: int) 
         assert list(synthesis.make_rows(DOCUMENTS)) == expected
 
 
-def test_a_changed_document_prompt_or_model_begins_anew(tmp_path: Path) -> None:
+def test_changed_document_prompt_or_model_starts_from_scratch(tmp_path: Path) -> None:
     with made(tmp_path, Script()) as synthesis:
         synthesis.run(DOCUMENTS)
         assert outlook(synthesis, DOCUMENTS).done == 15
@@ -195,7 +195,7 @@ def test_a_changed_document_prompt_or_model_begins_anew(tmp_path: Path) -> None:
         assert outlook(synthesis, DOCUMENTS).done == 15
 
 
-def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> None:
+def test_document_with_a_permanently_failed_call_is_set_aside(tmp_path: Path) -> None:
     def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
         if "Entity 3" in text and shape is Judgment:
             raise Fault("limit: run_tokens 5, and this call may need 9", "fail")
@@ -215,7 +215,7 @@ def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> 
     assert len(again.calls) == 2 + 2 * 1
 
 
-def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
+def test_empty_reply_is_requested_again(tmp_path: Path) -> None:
     def writes(shape: type[BaseModel], text: str, repetition: int) -> str:
         return content(shape, text, repetition) if repetition % 3 else ""
 
@@ -242,7 +242,7 @@ def passages(world: Benchmark, number: int) -> list[Document]:
 
 
 @pytest.mark.slow
-def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_path: Path) -> None:
+def test_scripted_world_llm_gives_rows_with_true_answers(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 10)
     with taught(world, tmp_path) as (truth, synthesis):
         synthesis.run(documents)
@@ -262,7 +262,7 @@ def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_pa
 
 
 @pytest.mark.slow
-def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benchmark, tmp_path: Path) -> None:
+def test_every_failure_is_counted_with_a_fifth_of_corrupt_replies(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 6)
     with taught(world, tmp_path, 0.2) as (truth, synthesis):
         synthesis.run(documents)
@@ -284,7 +284,7 @@ def test_with_a_fifth_of_its_replies_spoilt_every_failure_is_counted(world: Benc
 
 
 @pytest.mark.slow
-def test_a_second_run_of_the_world_truth_llm_makes_no_call(world: Benchmark, tmp_path: Path) -> None:
+def test_second_run_with_the_scripted_world_llm_makes_no_call(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 3)
     with taught(world, tmp_path) as (_, synthesis):
         synthesis.run(documents)
@@ -296,7 +296,7 @@ def test_a_second_run_of_the_world_truth_llm_makes_no_call(world: Benchmark, tmp
         assert truth.unrecognized == 0
 
 
-def test_an_outlook_names_calls_and_tokens(world: Benchmark, tmp_path: Path) -> None:
+def test_outlook_estimates_calls_and_tokens(world: Benchmark, tmp_path: Path) -> None:
     documents = passages(world, 5)
     with made(tmp_path, Script()) as synthesis:
         wanted = outlook(synthesis, documents)

@@ -1,4 +1,4 @@
-"""A teacher's answers over loopback: read as models write them, asked once, resumed, counted, and trained on."""
+"""A teacher's answers over loopback: parsed, requested once, resumed, counted, and trained on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASKED = [Question(f"q{n}", f"Who built bridge {n}?", (f"Bridge {n} was built by 
 
 @contextmanager
 def teaching(answer: Callable[[str], str | None], path: Path | None = None, **options: Any) -> Iterator[tuple[Teacher, list[str]]]:
-    """A teacher whose model answers prompts with texts (None: an error of the server), and the prompts that it saw."""
+    """Return a teacher whose model answers prompts with texts (None: a server error), and the prompts that it got."""
     seen: list[str] = []
 
     def written(request: ChatRequest) -> Written:
@@ -53,18 +53,18 @@ def teaching(answer: Callable[[str], str | None], path: Path | None = None, **op
         ("I don't know.", "", "abstained"),
     ],
 )
-def test_replies_are_read_without_what_models_put_around_them(reply: str, answer: str, left_out: str) -> None:
+def test_wrapping_around_replies_is_removed(reply: str, answer: str, left_out: str) -> None:
     with teaching(lambda prompt: reply) as (teacher, _):
         (made,) = teacher.answers(ASKED[:1])
     assert (made.answer, made.left_out, made.failed) == (answer, left_out, None)
 
 
-def test_abstentions_are_kept_on_request() -> None:
+def test_abstentions_are_kept_if_configured() -> None:
     with teaching(lambda prompt: "I don't know.", keep_abstentions=True) as (teacher, _):
         assert [item.answer for item in teacher.answers(ASKED[:1])] == ["I don't know"]
 
 
-def test_the_teacher_reads_all_documents_in_the_prompt_of_the_generator() -> None:
+def test_teacher_prompt_has_all_documents_in_the_generators_format() -> None:
     with teaching(lambda prompt: "Ada") as (teacher, seen):
         estimate = teacher.estimate(ASKED)
         taught = teacher.answers(ASKED)
@@ -77,7 +77,7 @@ def test_the_teacher_reads_all_documents_in_the_prompt_of_the_generator() -> Non
     assert totals["cost_usd"] == pytest.approx(300 * 10 / 1e6)
 
 
-def test_a_stopped_run_asks_only_what_was_not_answered(tmp_path: Path) -> None:
+def test_interrupted_run_requests_only_missing_answers(tmp_path: Path) -> None:
     path = tmp_path / "states.jsonl"
     with teaching(lambda prompt: None if "bridge 1" in prompt else "Ada", path) as (teacher, seen):
         first = teacher.answers(ASKED)
@@ -93,12 +93,12 @@ def test_a_stopped_run_asks_only_what_was_not_answered(tmp_path: Path) -> None:
         assert [item.answer for item in teacher.answers(changed)] == ["Cy"]
 
 
-def test_a_teacher_that_never_answers_stops_the_work() -> None:
+def test_teacher_that_never_answers_stops_the_run() -> None:
     with teaching(lambda prompt: None) as (teacher, _), pytest.raises(Broke):
         teacher.answers(ASKED)
 
 
-def test_rows_of_a_retriever_keep_its_order_and_are_read_by_the_training(tmp_path: Path) -> None:
+def test_rows_of_a_retriever_keep_its_order_and_can_be_trained_on(tmp_path: Path) -> None:
     benchmark = registry.load("worlds/multihop:train", {"worlds": 1, "questions": 4, "entities": 40})
     questions = questions_of(benchmark, PoolConfig(source="retriever", depth=3), Services())
     assert {len(item.documents) for item in questions} == {3}
@@ -111,7 +111,7 @@ def test_rows_of_a_retriever_keep_its_order_and_are_read_by_the_training(tmp_pat
     ]
 
 
-def test_data_without_candidates_need_a_retriever() -> None:
+def test_data_without_candidates_require_a_retriever() -> None:
     benchmark = registry.load("worlds/multihop:train", {"worlds": 1, "questions": 2, "entities": 40})
     none = replace(benchmark, questions=[replace(question, candidates=None) for question in benchmark.questions])
     with raises("no-candidates"):

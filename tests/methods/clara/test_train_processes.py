@@ -1,4 +1,4 @@
-"""A whole training of CLaRa in two processes: its losses and weights are those of one, written once."""
+"""A whole training of CLaRa in two processes: losses and weights equal those of one process and are written once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def losses(folder: Path) -> list[float]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_two_processes_train_what_one_does(config: Any, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]]) -> None:
+def test_two_processes_end_with_the_weights_of_one(config: Any, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]]) -> None:
     from safetensors.torch import load_file
 
     (tmp_path / "config.json").write_text(config(stages=("scp", "instruction", "joint")).model_dump_json())

@@ -1,4 +1,4 @@
-"""CLaRa in pipelines: the same documents and answers however its parts are put together."""
+"""CLaRa in pipelines: the same documents and answers for every combination of its parts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def services(tmp_path: Path) -> Services:
 
 
 @pytest.mark.slow
-def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_pipeline_of_parts_gives_the_answers_of_the_whole_method(tiny_clara: str, ground: Any, services: Services) -> None:
     together = answers(whole(tiny_clara, services), ground, queries(ground))
     apart = answers(parts(tiny_clara, services, offline=True), ground, queries(ground))
     assert content(together) == content(apart)
@@ -76,7 +76,7 @@ def test_a_pipeline_of_the_parts_answers_as_the_whole_does(tiny_clara: str, grou
 
 
 @pytest.mark.slow
-def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_documents_compressed_on_demand_give_the_answers_of_the_store(tiny_clara: str, ground: Any, services: Services) -> None:
     requests = [query for query in queries(ground) if query.candidates is not None]
     kept = answers(whole(tiny_clara, services), ground, requests)
     made = answers(whole(tiny_clara, services, offline=False), ground, requests)
@@ -88,7 +88,7 @@ def test_documents_compressed_when_asked_for_give_the_answers_of_the_store(tiny_
 
 
 @pytest.mark.parametrize("k", [1, pytest.param(9, marks=pytest.mark.slow)])
-def test_memory_tokens_are_k_times_those_of_a_document_and_are_no_prompt_tokens(
+def test_memory_tokens_are_k_times_those_per_document_and_not_prompt_tokens(
     k: int, tiny_clara: str, ground: Any, services: Services
 ) -> None:
     few, many = (answers(whole(tiny_clara, services, k=n), ground, queries(ground)[:3]) for n in (k, k + 1))
@@ -101,13 +101,13 @@ def test_memory_tokens_are_k_times_those_of_a_document_and_are_no_prompt_tokens(
         assert item.usage.model_calls == 1
 
 
-def test_k_is_that_of_the_checkpoint_unless_configured(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_k_defaults_to_that_of_the_checkpoint(tiny_clara: str, ground: Any, services: Services) -> None:
     (item,) = answers(whole(tiny_clara, services), ground, queries(ground)[:1])
     assert item.usage.memory_tokens == K * M
 
 
 @pytest.mark.slow
-def test_scores_are_cosines_by_the_models_own_similarity(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_scores_equal_the_models_similarity(tiny_clara: str, ground: Any, services: Services) -> None:
     clara = Clara.load(Path(tiny_clara), "cpu")
     query = next(query for query in queries(ground) if query.candidates is not None)
     ids = tuple(query.candidates or ())
@@ -126,7 +126,7 @@ def test_scores_are_cosines_by_the_models_own_similarity(tiny_clara: str, ground
 
 
 @pytest.mark.slow
-def test_a_question_that_is_a_document_finds_itself_with_cosine_1(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_question_equal_to_a_document_retrieves_it_with_cosine_1(tiny_clara: str, ground: Any, services: Services) -> None:
     retriever = Component.of("clara_retriever", {"model": tiny_clara, "query_adapter": "compressor"}).build(services)
     index = retriever.index(ground.corpus)
     requests = [Query(passage.id, passage.full_text) for passage in ground.corpus]
@@ -136,7 +136,7 @@ def test_a_question_that_is_a_document_finds_itself_with_cosine_1(tiny_clara: st
 
 
 @pytest.mark.slow
-def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
+def test_corpus_is_compressed_once_and_reused_by_later_runs(
     tiny_clara: str, ground: Any, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = answers(whole(tiny_clara, services), ground, queries(ground))
@@ -152,14 +152,14 @@ def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
     assert content(answers(whole(tiny_clara, services), ground, queries(ground))) == content(first)
 
 
-def test_without_a_compressed_corpus_a_question_needs_candidates(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_question_without_candidates_requires_a_compressed_corpus(tiny_clara: str, ground: Any, services: Services) -> None:
     method = whole(tiny_clara, services, offline=False)
     with raises("question-without-candidates"):
         answers(method, ground, [Query("q", "In which town?")])
 
 
 @pytest.mark.slow
-def test_parts_of_a_pipeline_share_one_model(tiny_clara: str) -> None:
+def test_parts_of_one_pipeline_share_one_model(tiny_clara: str) -> None:
     first = loaded(CheckpointOptions.model_validate({"model": tiny_clara}), "cpu")
     assert loaded(CheckpointOptions.model_validate({"model": tiny_clara}), "cpu") is first
     assert loaded(CheckpointOptions.model_validate({"model": tiny_clara, "dtype": "bfloat16"}), "cpu") is not first
@@ -191,7 +191,7 @@ def test_checkpoints_that_share_a_compressor_share_their_store(tiny_clara: str, 
     assert len(list((services.artifacts or Path()).rglob("store.json"))) == 2
 
 
-def test_a_budget_leaves_out_the_last_documents_and_says_so(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_budget_drops_the_last_documents_and_is_noted(tiny_clara: str, ground: Any, services: Services) -> None:
     compressor = Component.of("clara_compressor", {"model": tiny_clara}).build(services)
     query = queries(ground)[:1]
     ranking = Ranking(query[0].id, tuple(ground.corpus.ids[:5]), (5.0, 4.0, 3.0, 2.0, 1.0))
@@ -206,7 +206,7 @@ def test_a_budget_leaves_out_the_last_documents_and_says_so(tiny_clara: str, gro
 
 
 @pytest.mark.slow
-def test_text_is_compressed_by_the_reader_itself(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_reader_compresses_documents_given_as_text(tiny_clara: str, ground: Any, services: Services) -> None:
     passages = tuple(ground.corpus[:4])
     query = queries(ground)[:1]
     (by_part,) = (
@@ -219,7 +219,7 @@ def test_text_is_compressed_by_the_reader_itself(tiny_clara: str, ground: Any, s
     assert from_memory == from_text
 
 
-def test_a_question_that_does_not_fit_fails_alone(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_question_that_does_not_fit_fails_without_others(tiny_clara: str, ground: Any, services: Services) -> None:
     reader = Component.of("clara_reader", {"model": tiny_clara, "max_new_tokens": 6}).build(services)
     long = Query("long", "why " * 2000)
     passages = tuple(ground.corpus[:2])
@@ -229,7 +229,7 @@ def test_a_question_that_does_not_fit_fails_alone(tiny_clara: str, ground: Any, 
     assert answered.usage.memory_tokens == 2 * M
 
 
-def test_paraphrase_tells_documents_and_none_as_nothing(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_paraphrase_task_depends_only_on_documents_and_is_empty_without_any(tiny_clara: str, ground: Any, services: Services) -> None:
     config = {"model": tiny_clara, "max_new_tokens": 6}
     reader = Component.of("clara_reader", {**config, "task": "paraphrase"}).build(services)
     passages = tuple(ground.corpus[:1])
@@ -243,7 +243,7 @@ def test_paraphrase_tells_documents_and_none_as_nothing(tiny_clara: str, ground:
     assert FAILED not in nothing.notes
 
 
-def test_the_text_row_has_the_same_prompt_with_text_in_the_place_of_memory(tiny_llama: str, ground: Any, services: Services) -> None:
+def test_clara_text_prompt_has_text_instead_of_memory(tiny_llama: str, ground: Any, services: Services) -> None:
     reader = Component.of("clara_text", {"model": tiny_llama, "max_new_tokens": 6}).build(services)
     query = queries(ground)[:1]
     short, passages = ground.corpus[:1], ground.corpus[:2]
@@ -256,7 +256,7 @@ def test_the_text_row_has_the_same_prompt_with_text_in_the_place_of_memory(tiny_
     assert "Background" not in query[0].text
 
 
-def test_text_that_does_not_fit_loses_its_last_passages(tiny_llama: str, services: Services) -> None:
+def test_text_beyond_the_limit_loses_its_last_passages(tiny_llama: str, services: Services) -> None:
     reader = Component.of("clara_text", {"model": tiny_llama, "max_new_tokens": 6, "max_length": 400}).build(services)
     passages = tuple(Passage(f"p{n}", "", "x" * 300) for n in range(5))
     (result,) = reader.read([Query("q", "What?")], [Context("q", passages)])
@@ -267,7 +267,7 @@ def test_text_that_does_not_fit_loses_its_last_passages(tiny_llama: str, service
     assert fewer.notes == {}
 
 
-def test_a_checkpoint_names_its_base_for_the_text_row(tiny_clara: str, tiny_llama: str) -> None:
+def test_checkpoint_names_its_base_for_clara_text(tiny_clara: str, tiny_llama: str) -> None:
     of_checkpoint = Component.of("clara_text", {"model": tiny_clara})
     of_base = Component.of("clara_text", {"model": tiny_llama, "max_length": 64})
     weights = [item.describe()["weights"] for item in (of_checkpoint, of_base)]
@@ -276,7 +276,7 @@ def test_a_checkpoint_names_its_base_for_the_text_row(tiny_clara: str, tiny_llam
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, tmp_path: Path, ground: Any) -> None:
+def test_checkpoint_without_a_reasoner_is_refused_unless_the_compressor_ranks(tiny_clara: str, tmp_path: Path, ground: Any) -> None:
     folder = tmp_path / "instruction"
     clara = Clara.load(Path(tiny_clara), "cpu")
     kept = Clara.open(clara.config, ("compressor", "generator"), "cpu")
@@ -289,13 +289,13 @@ def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, 
     assert len(answers(method, ground, queries(ground)[:2])) == 2
 
 
-def test_what_is_no_checkpoint_is_refused_before_anything_is_loaded(tmp_path: Path, tiny_llama: str) -> None:
+def test_folder_without_a_checkpoint_is_refused_before_loading(tmp_path: Path, tiny_llama: str) -> None:
     for name in ("clara", "clara_retriever", "clara_reranker", "clara_compressor", "clara_reader"):
         with raises("not-checkpoint-clara"):
             Component.of(name, {"model": tiny_llama}).preflight()
 
 
-def test_empty_rankings_and_corpora_are_answered_without_documents(tiny_clara: str, ground: Any, services: Services) -> None:
+def test_empty_rankings_and_corpora_give_answers_without_documents(tiny_clara: str, ground: Any, services: Services) -> None:
     query = replace(queries(ground)[0], candidates=())
     (item,) = answers(whole(tiny_clara, services), ground, [query])
     assert item.evidence == ()

@@ -23,7 +23,7 @@ SPECIAL = ["<unk>", "<s>", "</s>", "<pad>"]
 
 
 def tokenizer() -> Any:
-    """One token a word; unknown words are all the same."""
+    """Make a tokenizer with one token per word; all unknown words are the same token."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -34,7 +34,7 @@ def tokenizer() -> Any:
 
 
 def save_base(folder: Path, kind: str = "Mistral", hidden: int = 32) -> str:
-    """A base of random weights, large enough that it can be certain of a token."""
+    """Save a base with random weights, large enough to predict a token with certainty."""
     import transformers
 
     words = tokenizer()
@@ -70,12 +70,12 @@ def model_config(base: str, **more: Any) -> ClaraConfig:
 
 
 def document(number: int) -> str:
-    """Says which value a key has; the hidden rule of values is that there is none."""
+    """Write a document that gives a key its value; values are random, so no rule predicts them."""
     return f"{KEYS[number % 12]} is {VALUES[(7 * number + number // 12) % 12]}"
 
 
 def scp_rows(count: int = 12) -> list[ScpRow]:
-    """Half of the rows ask for the pair, half for the document."""
+    """Make rows of which half ask for the pair and half for the document."""
     rows = []
     for number in range(count):
         key, _, value = document(number).split()
@@ -87,7 +87,7 @@ def scp_rows(count: int = 12) -> list[ScpRow]:
 
 
 def instruction_rows(count: int = 8) -> list[InstructionRow]:
-    """Two documents each, the first of which answers."""
+    """Make rows with two documents each, of which the first has the answer."""
     rows = []
     for number in range(count):
         key, _, value = document(number).split()
@@ -97,7 +97,7 @@ def instruction_rows(count: int = 8) -> list[InstructionRow]:
 
 
 def joint_rows(count: int = 8, documents: int = 4) -> list[JointRow]:
-    """So many candidates each; the positive one stands at another place each time."""
+    """Make rows with a number of candidates and the positive at varying positions."""
     rows = []
     for number in range(count):
         key, _, value = document(number).split()
@@ -109,7 +109,7 @@ def joint_rows(count: int = 8, documents: int = 4) -> list[JointRow]:
 
 
 def trainer(config: ClaraTrainingConfig, stage: Any, clara: Clara, rows: Sequence[Any], folder: Path) -> StageTrainer:
-    """A stage that is ready to run."""
+    """Return a stage that is ready to run."""
     ready = prepare(config, stage, clara, rows, folder / "documents", Silent())
     place = LoopPlace(folder / "train", "same", Silent())
     return StageTrainer(stage, clara.module, ready.objective, ready.rows, ready.train, config, place)

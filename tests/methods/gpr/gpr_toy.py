@@ -1,4 +1,4 @@
-"""A small graph, a tiny base and options for it: what GPR is pretrained on in tests."""
+"""A small graph, a tiny base and options for pretraining GPR in tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALONE = ("un", "x.y.not", "used")
 
 
 def save_base(tiny_models: ModuleType, folder: Path) -> str:
-    """A tiny encoder of random weights, in a folder."""
+    """Save a tiny encoder with random weights."""
     import torch
     import transformers
 
@@ -38,7 +38,7 @@ def save_base(tiny_models: ModuleType, folder: Path) -> str:
 
 
 def toy_graph() -> PretrainingGraph:
-    """Owners with three facts each, which share their owner; one triple has no neighbor."""
+    """Return owners with three facts each, which share their owner; one triple has no neighbor."""
     triples: list[Triple] = []
     for number, owner in enumerate(OWNERS):
         triples += [

@@ -1,4 +1,4 @@
-"""What `ragmeter explain gpr` says of a question: two rankings side by side, where the answers are, the graph drawn."""
+"""`ragmeter explain gpr`: two rankings, the positions of answers, and the picture of the graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JAMAICA: tuple[Triple, ...] = (
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two towers of random weights, the triples' changed as a training changes them, with the card of a training."""
+    """Save two towers with random weights and the card of a training; the triple tower is changed like in training."""
     import transformers
 
     torch.manual_seed(3)
@@ -55,7 +55,7 @@ def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory
 
 
 def asked(triples: tuple[Triple, ...], *answers: str) -> tuple[Question, Corpus]:
-    """A question over some of a corpus's triples."""
+    """Return a question over some triples of a corpus."""
     ids = tuple(triple_id(triple) for triple in triples)
     question = Question(
         "q", "What does jamaican people speak?", answers, answer_set=True, candidates=ids, evidence=ids[:1], topic_entities=("Jamaica",)
@@ -74,7 +74,7 @@ def ranks(text: str, side: int, result: Explanation) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) -> None:
+def test_explanation_shows_rankings_before_and_after_training(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Jamaican English", "Jamaican Creole", "Spanish")
     result = explained(checkpoint, question, corpus)
     side_by_side, answers = result.tables
@@ -97,7 +97,7 @@ def test_two_rankings_of_the_same_triples_stand_side_by_side(checkpoint: str) ->
 
 
 @pytest.mark.slow
-def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, tmp_path: Path) -> None:
+def test_untrained_ranking_uses_the_base_models_of_the_training(checkpoint: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     question, corpus = asked(JAMAICA, "Jamaican English")
@@ -117,7 +117,7 @@ def test_the_untrained_towers_are_what_the_training_began_with(checkpoint: str, 
 
 
 @pytest.mark.slow
-def test_k_and_scope_are_options(checkpoint: str) -> None:
+def test_explanation_accepts_options_k_and_scope(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Jamaican English")
     assert len(explained(checkpoint, question, corpus, k=2).tables[0].rows) == 2
     everywhere = explained(checkpoint, question, corpus, scope="global")
@@ -125,7 +125,7 @@ def test_k_and_scope_are_options(checkpoint: str) -> None:
 
 
 @pytest.mark.slow
-def test_graphs_without_answers_and_without_triples_are_said_to_be_so(checkpoint: str) -> None:
+def test_graphs_without_answers_or_triples_are_reported(checkpoint: str) -> None:
     question, corpus = asked(JAMAICA, "Spanish")
     outside = explained(checkpoint, question, corpus)
     assert "None of its answers is in the graph of 4 triples" in outside.summary
@@ -135,7 +135,7 @@ def test_graphs_without_answers_and_without_triples_are_said_to_be_so(checkpoint
     assert empty.picture is None
 
 
-def test_what_cannot_be_explained_is_refused(checkpoint: str, tmp_path: Path) -> None:
+def test_questions_and_options_that_cannot_be_explained_are_refused(checkpoint: str, tmp_path: Path) -> None:
     question, corpus = asked(JAMAICA, "Spanish")
     with raises("question-without-graph"):
         explained(checkpoint, replace(question, candidates=None), corpus)
@@ -148,12 +148,12 @@ def test_what_cannot_be_explained_is_refused(checkpoint: str, tmp_path: Path) ->
         _ = GprExplainConfig.model_validate({"checkpoint": str(tmp_path)}).training
 
 
-def test_the_explainer_is_found_by_its_methods_name() -> None:
+def test_explainer_is_found_by_the_name_of_its_method() -> None:
     assert EXPLAINERS.get("gpr").config is GprExplainConfig
 
 
 @pytest.mark.slow
-def test_a_question_about_a_world_and_a_real_one_are_explained(checkpoint: str, data_folder: Path) -> None:
+def test_questions_about_worlds_and_real_graphs_are_explained(checkpoint: str, data_folder: Path) -> None:
     world = load("worlds/graph:test", {"questions": 5})
     path = str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")
     for benchmark in (world, load("webqsp:test", {"path": path})):
@@ -171,7 +171,7 @@ def _with_graph(benchmark: Benchmark) -> Question:
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_entities_and_triples_are_drawn_once_each() -> None:
+def test_picture_shows_each_entity_and_triple_once() -> None:
     picture = svg(Drawing(JAMAICA[:2], JAMAICA[1:], ["Jamaican English"], ["Jamaica"]))
     assert picture is not None
     tree = ET.fromstring(picture)
@@ -196,7 +196,7 @@ TEXT = st.text(max_size=8)
 
 
 @given(st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=30), st.lists(TEXT, max_size=3))
-def test_any_names_make_a_picture_that_parses(triples: list[Triple], answers: list[str]) -> None:
+def test_picture_is_valid_svg_for_any_names(triples: list[Triple], answers: list[str]) -> None:
     picture = svg(Drawing(triples[:20], triples[20:], answers, answers), most=12)
     assert (picture is None) == (not triples)
     if picture is not None:

@@ -1,4 +1,4 @@
-"""GPR's loss: where it is zero, what it is elsewhere, and where its gradients go."""
+"""GPR's loss: its zeros, its values and its gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def vectors(rows: int, dimension: int = 5, seed: int = 0) -> list[Any]:
     return [torch.randn(rows, dimension, generator=drawn, dtype=torch.float64) for _ in range(4)]
 
 
-def test_the_cases_of_the_spec() -> None:
+def test_loss_equals_hand_computed_cases() -> None:
     assert of(0.9, 0.3, -0.3) == 0
     assert of(0.25, 0.25, 0.25) == 1.0
     assert of(-0.5, 0.5, -0.5) == 1.5
@@ -40,19 +40,19 @@ def test_the_cases_of_the_spec() -> None:
 
 
 @given(cosine, cosine, cosine, st.floats(0, 1), st.floats(0, 1))
-def test_it_is_zero_exactly_where_both_margins_hold(a: float, b: float, c: float, g1: float, g2: float) -> None:
+def test_loss_is_zero_exactly_if_both_margins_hold(a: float, b: float, c: float, g1: float, g2: float) -> None:
     zero = of(a, b, c, config(g1=g1, g2=g2)) == 0
     assert zero == (g1 + b - a <= 0 and g2 + c - b <= 0)
 
 
 @given(cosine, cosine, cosine, st.floats(0, 1))
-def test_a_nearer_triple_never_costs_more(a: float, b: float, c: float, more: float) -> None:
+def test_loss_never_increases_with_the_triples_similarity(a: float, b: float, c: float, more: float) -> None:
     assert of(min(1.0, a + more), b, c) <= of(a, b, c)
 
 
 @settings(max_examples=25)
 @given(st.integers(1, 6), st.integers(0, 1000))
-def test_it_equals_a_loop_over_rows_and_components(rows: int, seed: int) -> None:
+def test_loss_equals_a_loop_over_rows_and_components(rows: int, seed: int) -> None:
     question, anchor, neighbor, negative = vectors(rows, seed=seed)
     expected = []
     for n in range(rows):
@@ -69,36 +69,36 @@ def test_it_equals_a_loop_over_rows_and_components(rows: int, seed: int) -> None
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=4, max_size=4))
-def test_lengths_of_vectors_do_not_count(scales: list[float]) -> None:
+def test_loss_does_not_depend_on_vector_norms(scales: list[float]) -> None:
     drawn = vectors(3)
     plain = row_losses(cosines(*drawn), PAPER)
     scaled = row_losses(cosines(*(item * by for item, by in zip(drawn, scales, strict=True))), PAPER)
     assert torch.allclose(plain, scaled)
 
 
-def test_gradients_agree_with_differences() -> None:
+def test_gradients_equal_finite_differences() -> None:
     drawn = [vector.requires_grad_() for vector in vectors(4, seed=3)]
     assert torch.autograd.gradcheck(lambda *parts: row_losses(cosines(*parts), PAPER), drawn)
 
 
-def test_a_neighbor_is_pushed_both_ways_and_stays_where_both_terms_count() -> None:
+def test_neighbor_gradients_of_both_terms_cancel() -> None:
     for near, far, expected in ((0.5, 0.4, 0.0), (0.9, 0.3, -1.0), (0.5, -0.9, 1.0)):
         middle = torch.tensor([0.35 if near == 0.9 else 0.45], requires_grad=True)
         row_losses(Cosines(torch.tensor([near]), middle, torch.tensor([far])), PAPER).sum().backward()
         assert float(middle.grad) == pytest.approx(expected)
 
 
-def test_ablations_leave_one_contrast_out() -> None:
+def test_ablations_omit_one_contrast() -> None:
     assert of(0.6, -0.9, 0.4, config(neighbors=False)) == pytest.approx(0.3)
     assert of(0.6, 0.4, 0.9, config(negatives=False)) == pytest.approx(0.3)
     with pytest.raises(ValidationError, match="must not both be off"):
         config(neighbors=False, negatives=False)
 
 
-def test_rows_are_in_order_where_both_comparisons_are_strict() -> None:
+def test_rows_count_as_ordered_only_if_both_comparisons_are_strict() -> None:
     result = Cosines(torch.tensor([0.9, 0.9, 0.1]), torch.tensor([0.5, 0.9, 0.5]), torch.tensor([0.1, 0.1, 0.0]))
     assert result.ordered().tolist() == [True, False, False]
 
 
-def test_a_margin_is_never_negative() -> None:
+def test_margin_is_clamped_at_zero() -> None:
     assert float(margin(torch.tensor(1.0), torch.tensor(-1.0), 0.5)) == 0

@@ -1,4 +1,4 @@
-"""Questions about masked triples by a model, from a file and by templates: what is refused, kept and taken up again."""
+"""Questions about masked triples by a model, from a file and by templates: refusals, storage and resuming."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def graph_of(triples: list[Triple]) -> PretrainingGraph:
 
 
 class Model:
-    """A model that answers by a function of the triple as it is shown and of how often it was shown."""
+    """Model that answers by a function of the displayed triple and of how often it was displayed."""
 
     def __init__(self, answer: Callable[[str, int], str]) -> None:
         self.requested: Counter[str] = Counter()
@@ -86,7 +86,7 @@ def lines(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
+def test_prompt_shows_the_triple_with_one_end_hidden() -> None:
     tail, head = (PROMPT.load().messages(triple=str(m), side=m.side) for m in (MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head")))
     assert "Triple: (Attention deficit hyperactivity disorder, medicine.disease.treatments, [MASK])" in tail[1]["content"]
     assert "Hidden: the tail\n" in tail[1]["content"]
@@ -97,7 +97,7 @@ def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
     assert ADHD[0] not in head[1]["content"]
 
 
-def test_questions_come_in_the_order_of_the_triples_and_are_counted(tmp_path: Path) -> None:
+def test_questions_keep_the_order_of_triples_and_are_counted(tmp_path: Path) -> None:
     model = Model(lambda shown, turn: f"Question: {'What hides' if 'MASK' in shown[:7] else 'What else hides'} here")
     with model.running() as config:
         result = ask(config, tmp_path)
@@ -112,7 +112,7 @@ def test_questions_come_in_the_order_of_the_triples_and_are_counted(tmp_path: Pa
     assert model.calls == 7
 
 
-def test_what_cannot_be_used_is_asked_again_twice_and_then_dropped(tmp_path: Path) -> None:
+def test_unusable_reply_is_requested_twice_more_and_then_dropped(tmp_path: Path) -> None:
     replies = {
         "treatments, [MASK]": ["It is Modafinil, no?", "Short?", "What treats the disorder?"],
         "treatments, Modafinil": ["[MASK] is treated how?"] * 9,
@@ -134,7 +134,7 @@ def test_what_cannot_be_used_is_asked_again_twice_and_then_dropped(tmp_path: Pat
     assert max(model.requested.values()) == 3
 
 
-def test_a_second_run_makes_no_call(tmp_path: Path) -> None:
+def test_second_run_makes_no_call(tmp_path: Path) -> None:
     # Cached replies alone suffice, also for what was dropped; and kept questions suffice without replies.
     path = tmp_path / "questions.jsonl"
     model = Model(lambda shown, turn: "[MASK]?" if "Modafinil" in shown else f"What is it in turn {turn}?")
@@ -162,7 +162,7 @@ def test_a_second_run_makes_no_call(tmp_path: Path) -> None:
     }
 
 
-def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("methods.gpr.questions.BATCH", 2)
     path = tmp_path / "questions.jsonl"
     model = Model(lambda shown, turn: "What is it then?")
@@ -184,7 +184,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
             assert sorted(path.read_bytes().splitlines()) == sorted(kept.splitlines())
 
 
-def test_a_call_that_fails_is_asked_again_another_day(tmp_path: Path) -> None:
+def test_failed_call_is_repeated_by_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     broken = [True]
 
@@ -201,7 +201,7 @@ def test_a_call_that_fails_is_asked_again_another_day(tmp_path: Path) -> None:
         assert len(ask(config, tmp_path, path)) == len(results) + 1
 
 
-def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) -> None:
+def test_questions_are_stored_separately_per_model_and_prompt(tmp_path: Path) -> None:
     path, prompt = tmp_path / "questions.jsonl", tmp_path / "own.txt"
     prompt.write_text("Triple: $triple\n$side: for $$5\n", "utf-8")
     model = Model(lambda shown, turn: "What is it then?")
@@ -221,7 +221,7 @@ def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) ->
         ("$triple $side 5$", "template-lone-dollar"),
     ],
 )
-def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_prompt_without_its_placeholders_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "prompt.txt"
     path.write_text(text, "utf-8")
     with raises(says) as caught:
@@ -231,7 +231,7 @@ def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says:
         PROMPT.load(tmp_path / "none.txt")
 
 
-def test_a_model_needs_its_options() -> None:
+def test_llm_generator_without_model_options_is_refused() -> None:
     for given_options in ({"generator": "llm"}, {"generator": "cache"}, {"sides": ["head", "head"]}, {"sides": []}):
         with pytest.raises(ValueError, match=r"generator|sides"):
             QuestionsConfig.model_validate(given_options)
@@ -255,7 +255,7 @@ def from_file(path: Path, seed: int = 0, **options: Any) -> Any:
     return questions_of(graph_of(GRAPH), config, generator_of(config, services()), seed=seed)
 
 
-def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Path) -> None:
+def test_questions_are_read_from_a_file_and_the_last_per_side_counts(tmp_path: Path) -> None:
     path = tmp_path / "given.jsonl"
     path.write_text(
         "\n".join([line(), line(question="What soothes it?"), "", line(side="head", question="Modafinil helps whom?")]), "utf-8"
@@ -282,7 +282,7 @@ def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Pat
         (line()[:-9], "not-json"),  # a file cut short
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, bad: str, says: str) -> None:
+def test_invalid_line_is_named(tmp_path: Path, bad: str, says: str) -> None:
     path = tmp_path / "given.jsonl"
     path.write_text(f"{line()}\n\n{bad}\n", "utf-8")
     with raises(says) as caught:
@@ -290,7 +290,7 @@ def test_a_bad_line_is_named(tmp_path: Path, bad: str, says: str) -> None:
     assert caught.value.where == f"{path}:3"
 
 
-def test_a_file_that_is_missing_empty_or_about_other_triples_is_refused(tmp_path: Path) -> None:
+def test_missing_or_empty_file_or_one_about_other_triples_is_refused(tmp_path: Path) -> None:
     with raises("unreadable-questions"):
         from_file(tmp_path / "none.jsonl")
     path = tmp_path / "given.jsonl"
@@ -303,7 +303,7 @@ def test_a_file_that_is_missing_empty_or_about_other_triples_is_refused(tmp_path
         from_file(path)
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     with raises("system-file-exists"):
         append(tmp_path / "file" / "q.jsonl", Line(MaskedTriple(ADHD, "head"), "What is it?", "hand"))
@@ -314,7 +314,7 @@ names_of_things = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(names_of_things, names_of_things, names_of_things, names_of_things), max_size=6))
-def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
+def test_written_questions_can_be_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
     path = tmp_path_factory.mktemp("rows") / "q.jsonl"
     written = [Line(MaskedTriple((h, r, t), "head"), f"Q {q}", "hand") for h, r, t, q in rows]
     for item in written:
@@ -322,7 +322,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     assert (list(read_questions(path)) if rows else []) == written
 
 
-def test_templates_use_the_words_of_the_relation_and_always_the_same_ones() -> None:
+def test_templates_use_the_words_of_the_relation_deterministically() -> None:
     masked = [MaskedTriple(triple, side) for triple in GRAPH for side in ("head", "tail")]
     generator = TemplateQuestions()
     result = generator.generate(masked)
@@ -337,13 +337,13 @@ def test_templates_use_the_words_of_the_relation_and_always_the_same_ones() -> N
 
 
 @given(st.tuples(names_of_things, names_of_things, names_of_things), st.sampled_from(["head", "tail"]))
-def test_no_template_question_gives_itself_away(triple: Triple, side: Any) -> None:
+def test_no_template_question_contains_its_answer(triple: Triple, side: Any) -> None:
     masked = MaskedTriple(triple, side)
     (question,) = TemplateQuestions().generate([masked])
     assert question is None or (fault(question, masked) is None and masked.visible in question)
 
 
-def test_relations_of_other_graphs_are_left_to_other_generators() -> None:
+def test_templates_refuse_a_graph_without_relations_of_worlds() -> None:
     graph = graph_of(GRAPH)
     config = QuestionsConfig()
     with raises("no-question-written"):
@@ -381,19 +381,19 @@ def test_recorded_questions_are_read_from_a_table_and_triples_outside_the_graph_
         ("2\ttail\tA\tr\tB\twhat is it", "duplicate-question"),
     ],
 )
-def test_a_bad_line_of_recorded_questions_is_named(tmp_path: Path, bad: str, code: str) -> None:
+def test_invalid_line_of_recorded_questions_is_named(tmp_path: Path, bad: str, code: str) -> None:
     with raises(code, where=f"{tmp_path / 'table.tsv'}:3"):
         recorded(tmp_path / "table.tsv", HEADS, "1\ttail\tA\tr\tB\twhat is it", bad)
 
 
-def test_recorded_questions_need_their_columns_and_a_line(tmp_path: Path) -> None:
+def test_recorded_questions_without_columns_or_lines_are_refused(tmp_path: Path) -> None:
     with raises("missing-question-column", where=f"{tmp_path / 'table.tsv'}:1"):
         recorded(tmp_path / "table.tsv", "id\thidden", "1\ttail")
     with raises("no-question-in-file"):
         recorded(tmp_path / "table.tsv", HEADS)
 
 
-def test_evidence_generator_asks_the_questions_of_the_data_about_their_evidence() -> None:
+def test_evidence_generator_pairs_dataset_questions_with_their_evidence_triples() -> None:
     corpus = TripleCorpus.of_triples(GRAPH)
     known = [
         Question("a", "what helps with adhd", ("Modafinil",), evidence=(triple_id(ADHD),)),

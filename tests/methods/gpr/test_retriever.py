@@ -36,7 +36,7 @@ QUESTIONS = ["who built the stone bridge ?", "where is the town ?", "who lived o
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two towers of random weights, as a training leaves them."""
+    """Save two towers with random weights, like a training does."""
     import transformers
 
     folder = tmp_path_factory.mktemp("gpr")
@@ -72,7 +72,7 @@ def ask(encoder: Encoder, corpus: TripleCorpus, candidates: Sequence[str] | None
 
 
 def plain(checkpoint: Path, text: str, triples: Sequence[Triple], underscores: Any = "keep") -> Any:
-    """Cosines by sentence-transformers alone."""
+    """Compute cosine similarities with plain sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     question = SentenceTransformer(str(checkpoint / "question"), device="cpu")
@@ -82,7 +82,7 @@ def plain(checkpoint: Path, text: str, triples: Sequence[Triple], underscores: A
 
 
 @pytest.mark.slow
-def test_a_ranking_is_that_of_two_sentence_transformers_and_a_sort(checkpoint: Path, corpus: TripleCorpus) -> None:
+def test_ranking_equals_two_sentence_transformers_and_a_sort(checkpoint: Path, corpus: TripleCorpus) -> None:
     retriever = Component.of("gpr", {"model": str(checkpoint)}).build(Services(device="cpu"))
     index = retriever.index(corpus)
     for number, text in enumerate(QUESTIONS):
@@ -93,8 +93,8 @@ def test_a_ranking_is_that_of_two_sentence_transformers_and_a_sort(checkpoint: P
             assert score == pytest.approx(expected[IDS.index(identifier)], abs=1e-5)
 
 
-def test_the_towers_are_two(checkpoint: Path, corpus: TripleCorpus, tmp_path: Path) -> None:
-    """A triple has the same vector, to the bit, whatever encodes questions; scores are other ones."""
+def test_question_and_triple_towers_are_separate(checkpoint: Path, corpus: TripleCorpus, tmp_path: Path) -> None:
+    """A triple has a bit-identical vector with any question encoder; only scores change."""
     folder = str(checkpoint / "triple")
     item = Encoder(EncoderConfig(model=folder, query_model=str(checkpoint / "question")), "cpu")
     other = Encoder(EncoderConfig(model=folder), "cpu")
@@ -103,17 +103,17 @@ def test_the_towers_are_two(checkpoint: Path, corpus: TripleCorpus, tmp_path: Pa
     assert ask(item, corpus, IDS).scores != ask(other, corpus, IDS).scores
 
 
-def test_fewer_triples_are_the_beginning_of_more(encoder: Encoder, corpus: TripleCorpus) -> None:
+def test_smaller_k_gives_a_prefix_of_the_ranking(encoder: Encoder, corpus: TripleCorpus) -> None:
     everything = ask(encoder, corpus, IDS, len(IDS))
     for k in (0, 1, 5, 17):
         assert ask(encoder, corpus, IDS, k) == everything.top(k)
 
 
-def test_as_many_as_there_are_returns_the_graph(encoder: Encoder, corpus: TripleCorpus) -> None:
+def test_k_of_the_graphs_size_returns_all_triples(encoder: Encoder, corpus: TripleCorpus) -> None:
     assert sorted(ask(encoder, corpus, IDS[3:9], 100).ids) == sorted(IDS[3:9])
 
 
-def test_only_the_questions_own_graph_competes_unless_all_do(encoder: Encoder, corpus: TripleCorpus) -> None:
+def test_scope_limits_ranking_to_the_questions_graph_or_the_corpus(encoder: Encoder, corpus: TripleCorpus) -> None:
     own = ask(encoder, corpus, IDS[::3], 4)
     everywhere = ask(encoder, corpus, IDS[::3], 4, scope="global")
     assert set(own.ids) <= set(IDS[::3])
@@ -122,16 +122,16 @@ def test_only_the_questions_own_graph_competes_unless_all_do(encoder: Encoder, c
     assert list(own.ids) == within[:4]
 
 
-def test_an_empty_graph_has_an_empty_ranking(encoder: Encoder, corpus: TripleCorpus) -> None:
+def test_empty_graph_gives_an_empty_ranking(encoder: Encoder, corpus: TripleCorpus) -> None:
     assert ask(encoder, corpus, ()).ids == ()
 
 
-def test_a_triple_named_twice_is_ranked_once(encoder: Encoder, corpus: TripleCorpus) -> None:
+def test_duplicate_candidate_is_ranked_once(encoder: Encoder, corpus: TripleCorpus) -> None:
     assert ask(encoder, corpus, IDS[:6] + IDS[2:6], 20) == ask(encoder, corpus, IDS[:6], 20)
 
 
-def test_the_order_of_a_graph_decides_between_equals_alone(encoder: Encoder) -> None:
-    """Two triples that are written alike are as near; which comes first is the graph's order."""
+def test_graph_order_only_breaks_ties(encoder: Encoder) -> None:
+    """Two triples with equal text have equal scores, so graph order decides."""
     triples = [*TRIPLES[:5], ("moss", "a.b.born", "old"), ("moss", "c.d.born", "old")]
     corpus, ids = TripleCorpus.of_triples(triples), [triple_id(triple) for triple in triples]
     twins = ids[-2:]
@@ -144,7 +144,7 @@ def test_the_order_of_a_graph_decides_between_equals_alone(encoder: Encoder) -> 
         assert others == [identifier for identifier in ask(encoder, corpus, ids, len(ids)).ids if identifier not in twins]
 
 
-def test_dot_products_are_those_of_the_vectors_as_they_are(checkpoint: Path, corpus: TripleCorpus) -> None:
+def test_dot_similarity_uses_unnormalized_vectors(checkpoint: Path, corpus: TripleCorpus) -> None:
     from sentence_transformers import SentenceTransformer
 
     question, triple = (SentenceTransformer(str(checkpoint / name), device="cpu") for name in ("question", "triple"))
@@ -156,7 +156,7 @@ def test_dot_products_are_those_of_the_vectors_as_they_are(checkpoint: Path, cor
 
 
 class Counting(Encoder):
-    """Remembers what it encodes."""
+    """Encoder that records its texts."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -169,7 +169,7 @@ class Counting(Encoder):
 
 
 @pytest.mark.slow
-def test_every_triple_is_encoded_once_and_never_again(
+def test_every_triple_is_encoded_once_across_runs(
     checkpoint: Path, corpus: TripleCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vectors_module, "BLOCK", 7)
@@ -186,9 +186,7 @@ def test_every_triple_is_encoded_once_and_never_again(
 
 
 @pytest.mark.slow
-def test_rankings_do_not_depend_on_which_question_comes_first(
-    checkpoint: Path, corpus: TripleCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rankings_do_not_depend_on_the_order_of_questions(checkpoint: Path, corpus: TripleCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors_module, "BLOCK", 8)
     config = EncoderConfig(model=str(checkpoint / "triple"), query_model=str(checkpoint / "question"), batch_size=3)
     queries = [query(number, IDS[number :: number + 2]) for number in range(4)]
@@ -200,7 +198,7 @@ def test_rankings_do_not_depend_on_which_question_comes_first(
     assert results[0] == results[1]
 
 
-def test_vectors_that_do_not_fit_into_memory_lie_in_a_file(
+def test_vectors_larger_than_memory_are_stored_in_a_file(
     encoder: Encoder, corpus: TripleCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = ask(encoder, corpus, IDS)
@@ -211,8 +209,8 @@ def test_vectors_that_do_not_fit_into_memory_lie_in_a_file(
 
 
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(0, 45), st.sampled_from([1.0, 0.0, 100.0]))
-def test_the_nearest_are_those_of_a_stable_sort(seed: int, rows: int, k: int, spread: float) -> None:
-    """Also where many are equal (few distinct rows) or all are long."""
+def test_nearest_neighbors_equal_a_stable_sort(seed: int, rows: int, k: int, spread: float) -> None:
+    """Tested also with many ties (few distinct rows) and with large norms."""
     rng = np.random.default_rng(seed)
     distinct = rng.normal(size=(rng.integers(1, rows + 1), 6)).astype(np.float32) * max(spread, 1)
     vectors = distinct[rng.integers(0, len(distinct), rows)] if spread == 0 else distinct[rng.permutation(len(distinct))]
@@ -225,8 +223,8 @@ def test_the_nearest_are_those_of_a_stable_sort(seed: int, rows: int, k: int, sp
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_what_else_is_in_a_batch_does_not_change_a_vector(checkpoint: Path, pooling: Any) -> None:
-    """Filled-up places count for nothing, least of all in a mean."""
+def test_vectors_do_not_depend_on_the_batch(checkpoint: Path, pooling: Any) -> None:
+    """Padding does not contribute, in particular not to a mean."""
     texts = ["old", "the painter lived in a cold cabin by the river , built in the year of the long bridge", "a town"]
     item, many = (
         Encoder(EncoderConfig(model=str(checkpoint / "triple"), pooling=pooling, batch_size=size), "cpu").passages(texts) for size in (1, 3)
@@ -234,14 +232,14 @@ def test_what_else_is_in_a_batch_does_not_change_a_vector(checkpoint: Path, pool
     assert np.abs(item - many).max() < 1e-5
 
 
-def test_a_checkpoint_says_how_triples_were_written(checkpoint: Path) -> None:
+def test_checkpoint_records_the_triple_format(checkpoint: Path) -> None:
     build = Component.of("gpr", {"model": str(checkpoint)}).build(Services(device="cpu"))
     assert build.linearize == LinearizeConfig(rel="last", underscores="space")
     options = {"model": str(checkpoint), "linearize": {"rel": "full"}}
     assert Component.of("gpr", options).build(Services(device="cpu")).linearize.rel == "full"
 
 
-def test_what_is_no_checkpoint_of_gpr_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_folder_without_a_gpr_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     for folder in (checkpoint / "triple", tmp_path):
         with raises("not-checkpoint"):
             Component.of("gpr", {"model": str(folder)}).config.preflight()
@@ -251,7 +249,7 @@ def test_what_is_no_checkpoint_of_gpr_is_refused(checkpoint: Path, tmp_path: Pat
     Component.of("gpr", {"model": str(checkpoint)}).config.preflight()
 
 
-def test_a_candidate_of_another_corpus_is_refused_in_any_scope(encoder: Encoder, corpus: TripleCorpus) -> None:
+def test_candidate_of_another_corpus_is_refused_in_any_scope(encoder: Encoder, corpus: TripleCorpus) -> None:
     for scope in ("question", "global"):
         with raises("candidate-not-corpus"):
             ask(encoder, corpus, ["tnowhere"], scope=scope)

@@ -1,4 +1,4 @@
-"""Neighbors and negatives: what may be drawn, how often, and that drawing ends."""
+"""Neighbors and negatives: their definition, their frequency, and that sampling ends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ends(row: Row) -> set[int]:
 
 
 def naive_neighbors(rows: list[Row], anchor: Row, options: SamplingConfig, entities: set[int]) -> list[Row]:
-    """Distinct triples that touch one of some entities, the anchor's, one after another."""
+    """Return the distinct triples that share one of the anchor's entities, one after another."""
     results = [other for other in dict.fromkeys(rows) if other != anchor and ends(other) & entities]
     if options.nb_exclude_same_hr:
         results = [other for other in results if other[:2] != anchor[:2]]
@@ -58,14 +58,14 @@ def naive_negatives(rows: list[Row], anchor: Row) -> list[Row]:
 
 
 def neighbor_shares(rows: list[Row], anchor: Row, options: SamplingConfig) -> dict[Row, float]:
-    """How often each neighbor is to be drawn, by the definition."""
+    """Return how often each neighbor is sampled by the definition."""
     results = naive_neighbors(rows, anchor, options, ends(anchor))
     return dict.fromkeys(results, 1 / len(results)) if results else {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ALL_OPTIONS, ids=str)
-def test_draws_follow_the_definition_on_a_small_graph(options: SamplingConfig) -> None:
+def test_samples_follow_the_definition_on_a_small_graph(options: SamplingConfig) -> None:
     # Chi-square against a loop over the definition, for every triple of a graph with inverses, a hub and loops.
     times = 4000
     anchors = np.repeat(np.arange(len(SMALL)), times)
@@ -84,28 +84,28 @@ def test_draws_follow_the_definition_on_a_small_graph(options: SamplingConfig) -
                 assert chisquare([counts[item] for item in expected], [expected[item] / total for item in expected]).pvalue > 1e-5
 
 
-def test_a_triple_without_neighbor_is_dropped_and_counted() -> None:
+def test_triple_without_neighbor_is_dropped_and_counted() -> None:
     drawn = index(SMALL).draw(0, 0)
     assert drawn.dropped == 1
     assert drawn.rows.tolist() == list(range(13))
     assert drawn.anchor.tolist() == list(range(13))
 
 
-def test_rows_say_which_of_the_asked_triples_they_are_about() -> None:
+def test_rows_record_the_index_of_their_triple() -> None:
     drawn = index(SMALL).draw(0, 0, None, np.array([13, 2, 2, 13, 0]))
     assert drawn.rows.tolist() == [1, 2, 4]
     assert drawn.anchor.tolist() == [2, 2, 0]
     assert drawn.dropped == 2
 
 
-def test_a_triple_that_shares_both_entities_is_a_neighbor_once() -> None:
+def test_triple_that_shares_both_entities_is_one_neighbor() -> None:
     rows = [(0, 0, 1), (1, 0, 0), (0, 0, 2), (5, 0, 6)]
     assert index(rows).neighbor_counts(np.arange(4)).tolist() == [2, 2, 2, 0]
     drawn = index(rows).draw(0, 0, None, np.zeros(20_000, int))
     assert Counter(drawn.neighbor.tolist())[1] == pytest.approx(10_000, abs=400)
 
 
-def test_copies_of_a_triple_count_as_the_first_one() -> None:
+def test_duplicate_triples_count_as_the_first_copy() -> None:
     rows = [(0, 0, 1), (0, 0, 2), (0, 0, 2), (0, 0, 2), (0, 1, 3), (7, 0, 8), (7, 0, 8), (0, 0, 1)]
     assert index(rows).neighbor_counts(np.arange(8)).tolist() == [2, 2, 2, 2, 2, 0, 0, 2]
     drawn = index(rows).draw(0, 0, None, np.repeat([0, 7], 10_000))
@@ -115,7 +115,7 @@ def test_copies_of_a_triple_count_as_the_first_one() -> None:
     assert set(drawn.anchor.tolist()) == {0, 7}
 
 
-def test_equal_seeds_and_epochs_draw_alike_and_others_do_not() -> None:
+def test_samples_depend_only_on_seed_and_epoch() -> None:
     rows = [(item % 40, item % 3, 40 + item * 7 % 41) for item in range(400)]
     first, again, later, other = (index(rows).draw(*key) for key in ((2, 5), (2, 5), (3, 5), (2, 6)))
     assert np.array_equal(first.neighbor, again.neighbor)
@@ -125,7 +125,7 @@ def test_equal_seeds_and_epochs_draw_alike_and_others_do_not() -> None:
         assert not np.array_equal(first.negative, different.negative)
 
 
-def test_a_graph_in_which_every_triple_overlaps_is_refused_at_once() -> None:
+def test_graph_in_which_all_triples_overlap_is_refused_immediately() -> None:
     star = [(0, 0, item) for item in range(1, 5000)]
     with raises("no-negative-triple"):
         index(star).draw(0, 0)
@@ -154,12 +154,12 @@ def test_a_graph_without_triples_is_refused() -> None:
         TripleIndex(none, none, none)
 
 
-def test_nothing_asked_for_gives_nothing() -> None:
+def test_no_requested_triples_give_no_rows() -> None:
     drawn = index(SMALL).draw(0, 0, None, np.empty(0, int))
     assert [len(item) for item in drawn[:4]] == [0, 0, 0, 0]
 
 
-def test_rare_negatives_are_found_and_stay_uniform() -> None:
+def test_rare_negatives_are_sampled_uniformly() -> None:
     # All but five of 60,000 triples touch one hub: drawing and trying would take ten thousand tries for each.
     spokes = [(0, item % 2, item) for item in range(1, 60_001)]
     away = [(70_000 + 2 * item, 2, 70_001 + 2 * item) for item in range(5)]
@@ -169,7 +169,7 @@ def test_rare_negatives_are_found_and_stay_uniform() -> None:
     assert chisquare(list(counts.values())).pvalue > 1e-5
 
 
-def test_two_hubs_still_leave_the_one_negative() -> None:
+def test_only_negative_of_a_two_hub_graph_is_found() -> None:
     rows = [(0, 0, 1)]
     rows += [(0, 1, item) for item in range(10, 4000)] + [(1, 1, item) for item in range(10, 4000)]
     rows += [(9500, 2, 9501)]
@@ -182,7 +182,7 @@ graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0,
 
 @pytest.mark.slow
 @given(graphs, st.sampled_from(ALL_OPTIONS), st.integers(0, 5))
-def test_what_is_drawn_is_always_allowed(rows: list[Row], options: SamplingConfig, epoch: int) -> None:
+def test_sampled_rows_always_satisfy_the_definition(rows: list[Row], options: SamplingConfig, epoch: int) -> None:
     made = index(rows)
     neighbors = [naive_neighbors(rows, row, options, ends(row)) for row in rows]
     negatives = [naive_negatives(rows, row) for row in rows]

@@ -1,4 +1,4 @@
-"""GPR's pretraining from end to end: two towers that learn, interruptions, curves, refusals."""
+"""GPR's pretraining end to end: two towers that learn, interruptions, curves, refusals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> T
 
 
 @pytest.mark.slow
-def test_training_lowers_the_loss_and_puts_triples_before_neighbors_before_others(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_orders_triples_before_neighbors_and_negatives(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 60, "batch_size": 21, "micro_batch": 21, "learning_rate": 3e-3, "save_every": 1000}
     item = toy.trainer(toy.options(base, train=train, validate_on={"share": 0}), tmp_path)
     toy.without_dropout(item.towers)
@@ -65,7 +65,7 @@ def test_training_lowers_the_loss_and_puts_triples_before_neighbors_before_other
 
 @pytest.mark.slow
 def test_last_smaller_batch_is_trained_with_the_mean_over_its_own_rows(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    """Train on a number of rows that the batch size does not divide."""
+    """The batch size does not divide the number of rows."""
     count = len(toy.trainer(toy.options(base), tmp_path / "count").material)
     size = count - 2
     item = toy.trainer(toy.options(base, train={"batch_size": size, "micro_batch": size, "epochs": 1}), tmp_path / "run")
@@ -78,7 +78,7 @@ def test_last_smaller_batch_is_trained_with_the_mean_over_its_own_rows(toy: Modu
 
 
 @pytest.mark.slow
-def test_a_training_cut_off_within_an_epoch_ends_with_the_same_weights(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_training_interrupted_within_an_epoch_ends_with_the_same_weights(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(base)
     whole = toy.trainer(config, tmp_path / "whole")
     whole.loop.run()
@@ -118,7 +118,7 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
 
 
 class Counting(TemplateQuestions):
-    """Questions of which it is known how many were asked for."""
+    """Questions that count how many were requested."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Counting(TemplateQuestions):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_checkpoint_is_two_sentence_transformers_that_the_retriever_loads(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     from results.store.checkpoints import describe
@@ -161,7 +161,7 @@ def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses
 
 
 @pytest.mark.slow
-def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_twice(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_finished_training_is_reused_and_an_interrupted_one_repeats_no_call(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32})
     generator = Counting()
     first = trained(config, tmp_path / "a", generator)
@@ -177,7 +177,7 @@ def test_a_finished_training_is_taken_over_and_an_unfinished_one_asks_nothing_tw
 
 
 @pytest.mark.slow
-def test_a_folder_of_other_work_is_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_folder_with_other_files_is_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 1, "batch_size": 64, "micro_batch": 32}
     trained(toy.options(base, train=train), tmp_path)
     with pytest.raises(UserError, match="other options"):
@@ -185,8 +185,8 @@ def test_a_folder_of_other_work_is_refused(toy: ModuleType, base: str, tmp_path:
 
 
 @pytest.mark.slow
-def test_no_text_of_a_dataset_question_is_trained_on(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    """Other questions are asked about the same worlds, and the weights come out the same."""
+def test_dataset_questions_are_never_training_texts(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    """Other questions about the same worlds give identical weights."""
     hashes = set()
     for count, alias in ((12, 0.0), (5, 0.5)):
         world = {**toy.WORLD, "questions": count, "question_alias": alias}
@@ -197,7 +197,7 @@ def test_no_text_of_a_dataset_question_is_trained_on(toy: ModuleType, base: str,
 
 
 @pytest.mark.slow
-def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_curve_has_answer_recall_equal_to_a_naive_loop(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from benchmarks import registry
     from methods.gpr.train import validator
 
@@ -224,7 +224,7 @@ def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: Module
 
 
 @pytest.mark.slow
-def test_the_curve_has_losses_of_steps_and_figures_of_epochs_each_with_its_own_rows(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_curve_has_losses_per_step_and_metrics_per_epoch(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from methods.gpr.train import validator
 
     config = toy.options(base, validate_on={"share": 0.2})
@@ -240,7 +240,7 @@ def test_the_curve_has_losses_of_steps_and_figures_of_epochs_each_with_its_own_r
     assert {"loss", "ordered", "learning_rate", "gradient_norm"} <= set(toy.lines(item)[0])
 
 
-def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: str) -> None:
+def test_no_validation_without_held_out_triples(toy: ModuleType, base: str) -> None:
     from methods.gpr.train import validator
 
     config = toy.options(base, validate_on={"share": 0})
@@ -256,7 +256,7 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
         ({"base": "/nowhere/model"}, "no-model-folder"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_loaded(toy: ModuleType, base: str, options: dict[str, Any], message: str) -> None:
+def test_contradictory_options_are_refused_before_loading(toy: ModuleType, base: str, options: dict[str, Any], message: str) -> None:
     with raises(message):
         toy.options(**{"base": base, **options}).preflight()
 
@@ -266,7 +266,7 @@ def test_test_graphs_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> 
         trained(toy.options(base, graph=["worlds/graph:test"]), tmp_path)
 
 
-def test_a_model_that_writes_questions_must_be_named() -> None:
+def test_llm_questions_require_a_model_name() -> None:
     from pydantic import ValidationError
 
     with pytest.raises(ValidationError, match="needs llm"):
@@ -277,7 +277,7 @@ def test_a_model_that_writes_questions_must_be_named() -> None:
     assert (paper.loss.g1, paper.loss.g2, paper.train.learning_rate) == (0.5, 0.5, 2e-5)
 
 
-def test_a_step_without_memory_has_the_gradient_of_the_whole(
+def test_step_repeated_after_out_of_memory_has_the_whole_gradient(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = toy.options(base, train={"micro_batch": 8})
@@ -302,8 +302,8 @@ def test_a_step_without_memory_has_the_gradient_of_the_whole(
 
 
 @pytest.mark.slow
-def test_real_graphs_are_pretrained_on_and_searched(toy: ModuleType, base: str, data_folder: Path, tmp_path: Path) -> None:
-    """WebQSP's records as they are published: with unnamed entities, inverse triples and graphs of their own."""
+def test_training_and_retrieval_work_on_real_graphs(toy: ModuleType, base: str, data_folder: Path, tmp_path: Path) -> None:
+    """WebQSP's published records: with unnamed entities, inverse triples and separate graphs."""
     from benchmarks import registry
     from methods.models.encoder import Encoder, EncoderConfig
     from methods.retrieval.triples import TripleRetriever

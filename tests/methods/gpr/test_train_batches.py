@@ -1,4 +1,4 @@
-"""GPR's rows and batches: who stands in a row, and gradients in parts that are those of the whole."""
+"""GPR's rows and batches: the texts of a row, and gradients of split batches that equal those of the whole."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.Temp
     return toy.save_base(tiny_models, tmp_path_factory.mktemp("base"))
 
 
-def test_every_question_is_used_once_in_an_epoch_with_a_neighbor_and_a_negative(toy: ModuleType, base: str) -> None:
+def test_each_epoch_uses_every_question_once_with_a_neighbor_and_a_negative(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, validate_on={"share": 0}))
     triples = toy.toy_graph().triples
     for epoch in range(3):
@@ -41,11 +41,11 @@ def test_every_question_is_used_once_in_an_epoch_with_a_neighbor_and_a_negative(
     assert material.dropped == 2
 
 
-def test_rows_and_their_order_are_drawn_anew_in_each_epoch_and_by_the_seed(toy: ModuleType, base: str) -> None:
+def test_rows_and_their_order_depend_on_epoch_and_seed(toy: ModuleType, base: str) -> None:
     first, same, other = (toy.material(toy.options(base, seed=seed)) for seed in (3, 3, 4))
 
     def drawn(material: Any, epoch: int) -> list[list[int]]:
-        """Neighbors and negatives in the order of the questions, which the order of the rows does not change."""
+        """Return neighbors and negatives in the order of the questions, which does not depend on the order of the rows."""
         rows = material.rows(epoch)
         order = np.argsort(rows.question)
         return [rows.neighbor[order].tolist(), rows.negative[order].tolist()]
@@ -56,7 +56,7 @@ def test_rows_and_their_order_are_drawn_anew_in_each_epoch_and_by_the_seed(toy: 
     assert not np.array_equal(first.rows(0).question, first.rows(4).question)
 
 
-def test_both_questions_of_a_watched_triple_are_never_trained_on(toy: ModuleType, base: str) -> None:
+def test_both_questions_of_a_held_out_triple_are_excluded_from_training(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, validate_on={"share": 0.25}))
     watched = material.held_out()
     assert len(set(watched.anchor)) == 5
@@ -66,7 +66,7 @@ def test_both_questions_of_a_watched_triple_are_never_trained_on(toy: ModuleType
     assert np.array_equal(watched.negative, material.held_out().negative)
 
 
-def test_every_distinct_text_of_some_rows_stands_once(toy: ModuleType, base: str) -> None:
+def test_texts_of_rows_are_deduplicated(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base))
     rows = material.rows(0)
     texts = material.texts(rows)
@@ -79,7 +79,7 @@ def test_every_distinct_text_of_some_rows_stands_once(toy: ModuleType, base: str
     assert [texts.questions[n] for n in texts.question] == [material.questions.texts[n] for n in rows.question]
 
 
-def test_the_towers_share_nothing(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_towers_share_no_parameters(toy: ModuleType, base: str, tmp_path: Path) -> None:
     towers = Towers.load(toy.options(base), "cpu")
     texts = ["the old bridge", "moss"]
     before = towers.encoded("triple", texts)
@@ -92,7 +92,7 @@ def test_the_towers_share_nothing(toy: ModuleType, base: str, tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("micro", [1, 3, 100])
-def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(toy: ModuleType, base: str, tmp_path: Path, micro: int) -> None:
+def test_split_batch_has_the_loss_and_gradient_of_the_whole(toy: ModuleType, base: str, tmp_path: Path, micro: int) -> None:
     item = toy.trainer(toy.options(base, train={"micro_batch": micro}), tmp_path)
     toy.without_dropout(item.towers)
     figures = item.loop.step(0)
@@ -110,7 +110,7 @@ def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(toy: ModuleType
                 assert torch.allclose(mine[key].grad, parameter.grad, atol=1e-6), key
 
 
-def test_in_a_part_every_distinct_text_is_encoded_once(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_part_encodes_a_distinct_text_once(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     item = toy.trainer(toy.options(base, train={"batch_size": 40, "micro_batch": 40}), tmp_path)
     seen: list[tuple[str, str]] = []
     vectors = item.towers.vectors
@@ -125,7 +125,7 @@ def test_in_a_part_every_distinct_text_is_encoded_once(toy: ModuleType, base: st
 
 
 @pytest.mark.parametrize("left_out", ["neighbors", "negatives"])
-def test_what_an_ablation_leaves_out_gets_no_gradient(toy: ModuleType, base: str, tmp_path: Path, left_out: str) -> None:
+def test_ablated_terms_have_no_gradient(toy: ModuleType, base: str, tmp_path: Path, left_out: str) -> None:
     config = toy.options(base, loss={left_out: False})
     towers = toy.without_dropout(Towers.load(config, "cpu"))
     material = toy.material(config)

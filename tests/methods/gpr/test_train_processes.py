@@ -1,4 +1,4 @@
-"""A whole training of GPR in two processes: a model that fails to write questions, a long preparation, an interruption."""
+"""A whole training of GPR in two processes: failed question calls, a long preparation, an interruption."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 @pytest.mark.soak
-def test_two_processes_train_what_one_does_after_failed_calls_and_an_interruption(
+def test_two_processes_equal_one_after_failed_calls_and_an_interruption(
     toy: ModuleType, tiny_models: ModuleType, tmp_path: Path, in_two: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The preparation takes longer than the group's time-out."""

@@ -1,4 +1,4 @@
-"""What a question about a triple may be, and how questions about worlds and real graphs are worded."""
+"""Valid questions about a triple, and wordings of questions about worlds and real graphs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def services() -> Services:
         ("", ""),
     ],
 )
-def test_a_reply_is_read_as_one_question(reply: str, question: str) -> None:
+def test_reply_is_parsed_as_one_question(reply: str, question: str) -> None:
     assert parse(reply) == question
 
 
 @given(st.text(max_size=60))
-def test_no_reply_breaks_the_reading(reply: str) -> None:
+def test_parsing_never_fails_for_any_reply(reply: str) -> None:
     question = parse(reply)
     assert question == "" or question.endswith("?")
     assert parse(question) == question
@@ -66,11 +66,11 @@ def test_no_reply_breaks_the_reading(reply: str) -> None:
         ("What is the medicine.disease.treatments of ADHD?", "contains the relation's identifier"),
     ],
 )
-def test_what_gives_itself_away_is_no_question(question: str, reason: str | None) -> None:
+def test_question_that_contains_its_answer_is_rejected(question: str, reason: str | None) -> None:
     assert fault(question, MaskedTriple(ADHD, "tail")) == reason
 
 
-def test_an_entity_is_named_word_for_word() -> None:
+def test_entity_counts_as_named_only_with_all_its_words() -> None:
     assert names("Who led the U.S. army?", "U.S")
     assert names("Who wrote MACBETH, the play?", "Macbeth")
     assert not names("Which museum is it?", "US")
@@ -84,7 +84,7 @@ def world_graph(seed: int = 3) -> PretrainingGraph:
 
 
 @pytest.mark.slow
-def test_nearly_every_triple_of_a_world_has_two_questions_that_name_one_end() -> None:
+def test_nearly_every_world_triple_has_a_question_for_each_end() -> None:
     graph = world_graph()
     config = QuestionsConfig()
     results = questions_of(graph, config, generator_of(config, services()))
@@ -99,7 +99,7 @@ def test_nearly_every_triple_of_a_world_has_two_questions_that_name_one_end() ->
         assert text.count("?") == 1
 
 
-def test_no_wording_is_one_of_the_test_questions() -> None:
+def test_training_wordings_differ_from_test_questions() -> None:
     query, mine = set(), set()
     for relation in relations():
         templates = (*relation.asks, *relation.inverse)
@@ -110,7 +110,7 @@ def test_no_wording_is_one_of_the_test_questions() -> None:
     assert not mine & query
 
 
-def test_every_trained_relation_can_be_asked_both_ways_from_statements() -> None:
+def test_every_trained_relation_has_questions_in_both_directions() -> None:
     for relation in relations():
         for side in ("head", "tail"):
             texts = wordings(relation, side)
@@ -120,7 +120,7 @@ def test_every_trained_relation_can_be_asked_both_ways_from_statements() -> None
                 assert text.count("which") + text.count("how many") >= 1
 
 
-def test_relations_withheld_from_training_have_no_question() -> None:
+def test_relations_held_out_of_training_have_no_question() -> None:
     withheld = [relation for relation in relations() if relation.held_out]
     assert len(withheld) >= 5
     masked = [MaskedTriple(("Korv", item.id, "Ada Rin"), side) for item in withheld for side in ("head", "tail")]
@@ -129,7 +129,7 @@ def test_relations_withheld_from_training_have_no_question() -> None:
     assert generator.counts == {"dropped: a relation withheld from training": len(masked)}
 
 
-def test_wordings_of_worlds_read_as_questions() -> None:
+def test_world_wordings_are_well_formed_questions() -> None:
     described = ("Korv", "species.discoverer", "Ada Rin")
     texts = {WorldsQuestions().generate([MaskedTriple((f"Korv {n}", *described[1:]), "tail")])[0] for n in range(40)}
     heads = {str(text).partition("Korv")[0] for text in texts}
@@ -139,7 +139,7 @@ def test_wordings_of_worlds_read_as_questions() -> None:
     assert "an organist" in occupied
 
 
-def test_fewer_triples_can_be_asked_about_drawn_by_the_seed() -> None:
+def test_limit_samples_triples_by_the_seed() -> None:
     graph = world_graph()
     config = QuestionsConfig(triples=50, sides=("tail",))
     item, same, other = (questions_of(graph, config, generator_of(config, services()), seed=seed) for seed in (1, 1, 2))
@@ -151,7 +151,7 @@ def test_fewer_triples_can_be_asked_about_drawn_by_the_seed() -> None:
 
 
 @pytest.mark.slow
-def test_the_real_graph_is_asked_about_and_rows_are_drawn_from_it(data_folder: Path) -> None:
+def test_real_graph_gives_questions_and_training_rows(data_folder: Path) -> None:
     options = {
         "webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")},
         "cwq": {"path": str(data_folder / "cwq" / "rog_style_cwq_full_subgraph_4.jsonl")},

@@ -1,4 +1,4 @@
-"""Augmented queries and seeds: replies read tolerantly, templates filled, names found among nodes."""
+"""Augmented queries and seeds: tolerant parsing of replies, templates, names matched to nodes."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ TWO = '{"queries": ["Who?", "Where?"]}'
         '{"queries": ["Who?", 3, null, "Where?"]}',
     ],
 )
-def test_a_list_of_queries_is_read_however_it_is_wrapped(reply: str) -> None:
+def test_query_list_is_parsed_from_any_wrapping(reply: str) -> None:
     assert read_queries(reply) == ("Who?", "Where?")
 
 
 @pytest.mark.parametrize("reply", ["", "No.", "{}", '{"a": ["x"], "b": ["y"]}', '{"queries": "Who?"}', "[1, 2]", "}{ ]]"])
-def test_a_reply_without_one_list_of_texts_holds_no_query(reply: str) -> None:
+def test_reply_without_a_list_of_texts_gives_no_query(reply: str) -> None:
     assert read_queries(reply) == ()
 
 
-def test_no_more_than_ten_are_kept() -> None:
+def test_at_most_ten_queries_are_kept() -> None:
     assert len(read_queries(json.dumps([f"Query {number}?" for number in range(15)]))) == 10
 
 
 @given(st.text(max_size=120))
-def test_no_text_breaks_the_reading(reply: str) -> None:
+def test_parsing_never_fails_for_any_text(reply: str) -> None:
     assert all(isinstance(item, str) for item in strings_in(reply) or ())
 
 
@@ -57,7 +57,7 @@ def request(*, entities: int = 12) -> QueryRequest:
     return QueryRequest(Question("q", "Who founded Place 3?", ("Gold",)), (answer, *nodes), ("GOLD",))
 
 
-def test_templates_of_every_kind_ask_the_question_beside_a_fact_that_names_neither_its_answer_nor_it() -> None:
+def test_every_template_adds_a_fact_without_the_answer_to_the_question() -> None:
     (made,) = TemplateQueries().generate([request()])
     assert len(made.queries) == len(set(made.queries)) == 10
     assert made.failed is None
@@ -72,7 +72,7 @@ def test_templates_of_every_kind_ask_the_question_beside_a_fact_that_names_neith
     assert TemplateQueries().generate([request()]) == [made]
 
 
-def test_a_neighborhood_without_descriptions_is_a_recorded_failure() -> None:
+def test_neighborhood_without_descriptions_is_recorded_as_a_failure() -> None:
     (made,) = TemplateQueries().generate([QueryRequest(Question("q", "?", ("a",)), (Node("A", "T"),))])
     assert made.queries == ()
     assert made.failed
@@ -88,17 +88,17 @@ def seeds(answer: str) -> Seeds:
     return seeds_of(GRAPH, [named])[0]
 
 
-def test_seeds_are_the_nodes_that_the_answer_names_the_longest_first() -> None:
+def test_seeds_are_the_nodes_named_in_the_answer_longest_name_first() -> None:
     assert seeds('"Port Velmar"') == Seeds(("PORT VELMAR",), "name", ("PORT VELMAR",))
     assert seeds("at Lake Anne in 1871").names == ("LAKE ANNE", "1871")
 
 
-def test_names_that_no_node_has_fall_back_to_the_five_that_share_most_words_ties_by_name() -> None:
+def test_answer_without_a_node_falls_back_to_five_nodes_with_most_common_words() -> None:
     assert seeds("Velmar") == Seeds(("PORT VELMAR", "VELMAR INN"), "jaccard5", ("VELMAR",))
     assert seeds("yes") == Seeds((), "", ("YES",))
 
 
-def test_the_picture_escapes_names_marks_seeds_and_says_where_it_was_cut() -> None:
+def test_picture_escapes_names_marks_seeds_and_notes_omissions() -> None:
     import xml.etree.ElementTree as tree
 
     wild = "<SCRIPT>alert('&')\x00</SCRIPT>"
@@ -114,7 +114,7 @@ def test_the_picture_escapes_names_marks_seeds_and_says_where_it_was_cut() -> No
     assert svg(graph, around) == drawn
 
 
-def test_no_two_entities_share_a_place() -> None:
+def test_picture_places_entities_at_distinct_positions() -> None:
     positions = layout(90)
     assert len({(round(x), round(y)) for x, y in positions}) == 90
     assert layout(40) == layout(40)

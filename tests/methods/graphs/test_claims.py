@@ -1,4 +1,4 @@
-"""Claims read from replies as models write them, joined to their entities, and asked for over HTTP."""
+"""Claims: parsed from typical replies, attached to their entities, and requested over HTTP."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ CORRUPT = ("PERSON C", "Person C (the owner) was corrupt. (not verified, 2015-01
         ("(a<|>NONE<|>X<|>maybe<|>NONE<|>NONE<|>It is.<|>q)<|COMPLETE|>", [("A", "It is. (not verified)")], {"claim of unknown status": 1}),
     ],
 )
-def test_claims_are_read_as_models_write_them(reply: str, claims: list[tuple[str, str]], counts: dict[str, int]) -> None:
+def test_claims_are_parsed_from_typical_replies(reply: str, claims: list[tuple[str, str]], counts: dict[str, int]) -> None:
     records = parse_claims(reply)
     assert [tuple(claim) for claim in records.claims] == claims
     assert dict(records.malformed + records.repaired) == counts
 
 
-def test_claims_belong_to_their_subject_and_others_are_counted(tmp_path: Path) -> None:
+def test_claims_are_attached_to_their_subject_and_others_are_counted(tmp_path: Path) -> None:
     builder = GraphBuilder()
     claims = parse_claims(f"{FINE}##{SUSPECTED}<|COMPLETE|>").claims
     builder.add(0, Records((EntityRecord("COMPANY A", "ORGANIZATION", "A company."),), claims=claims))
@@ -75,7 +75,7 @@ def test_claims_belong_to_their_subject_and_others_are_counted(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["ours", "published"])
-def test_all_prompts_take_a_text_and_its_entities(name: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claim_prompts_have_placeholders_for_text_and_entities(name: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     if name == "published" and not (data_folder / "prompts").is_dir():
         pytest.skip("no prompts among the real samples")
@@ -85,7 +85,7 @@ def test_all_prompts_take_a_text_and_its_entities(name: str, data_folder: Path, 
     assert "{" not in text
 
 
-def test_claims_need_a_language_model_and_do_not_change_other_graphs() -> None:
+def test_claims_require_an_llm_and_leave_other_fingerprints_unchanged() -> None:
     with pytest.raises(ValidationError, match="language model"):
         GraphConfig.model_validate({"extractor": "noun_phrases", "claims": "ours"})
     assert "claims" not in GraphConfig.model_validate({}).model_dump()
@@ -97,7 +97,7 @@ CHUNKS = [Chunk(0, "Company A was fined.", 0, 20), Chunk(1, "Person C owns it.",
 
 @contextmanager
 def served(claims: str | None, prompts: list[str]) -> Iterator[ChatModel]:
-    """A model that extracts two entities, and answers a request for claims with a text (None: an error)."""
+    """Serve a model that extracts two entities and answers a request for claims with a text (None: an error)."""
 
     def answer(request: ChatRequest) -> Written:
         prompts.append(request.prompt)
@@ -112,7 +112,7 @@ def served(claims: str | None, prompts: list[str]) -> Iterator[ChatModel]:
         yield ChatModel(ChatConfig.model_validate(options))
 
 
-def test_each_chunk_is_asked_for_the_claims_of_its_entities(tmp_path: Path) -> None:
+def test_claims_are_requested_per_chunk_for_its_entities(tmp_path: Path) -> None:
     prompts: list[str] = []
     with served(f"{FINE}\n##\n{SUSPECTED}\n<|COMPLETE|>", prompts) as model:
         extractor = LLMExtractor(model, claims=PROMPT.load())
@@ -124,7 +124,7 @@ def test_each_chunk_is_asked_for_the_claims_of_its_entities(tmp_path: Path) -> N
     assert extractor.fingerprint != LLMExtractor(model).fingerprint
 
 
-def test_a_graph_whose_claims_failed_is_kept_and_asked_again(tmp_path: Path) -> None:
+def test_failed_claims_keep_the_graph_and_are_requested_again(tmp_path: Path) -> None:
     prompts: list[str] = []
     with served(None, prompts) as model:
         partial = run(graph_of("d", CHUNKS, LLMExtractor(model, claims=PROMPT.load()), tmp_path))

@@ -1,4 +1,4 @@
-"""Records read from replies, merged into graphs, joined by similarity, and kept in files."""
+"""Records parsed from replies, merged into graphs, joined by similarity, and stored in files."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ relations = st.builds(RelationRecord, name, name, phrase, strength, keywords, st
 
 @pytest.mark.slow
 @given(st.lists(entities, max_size=6), st.lists(relations, max_size=6))
-def test_what_is_written_is_read_again(some: list[EntityRecord], pairs: list[RelationRecord]) -> None:
+def test_written_records_can_be_parsed_back(some: list[EntityRecord], pairs: list[RelationRecord]) -> None:
     assert parse(render(some, pairs)) == Records(tuple(some), tuple(pairs))
 
 
 @pytest.mark.slow
 @given(st.text(max_size=200), st.lists(entities, min_size=1, max_size=4), st.integers(0, 400))
-def test_a_spoilt_reply_never_crashes_and_what_it_lost_is_counted(noise: str, some: list[EntityRecord], at: int) -> None:
+def test_corrupt_reply_never_raises_and_its_losses_are_counted(noise: str, some: list[EntityRecord], at: int) -> None:
     whole = render(some, [])
     cut = parse(whole[: at % len(whole)])
     assert len(cut.entities) == len(some) or cut.malformed
@@ -68,11 +68,11 @@ def test_a_spoilt_reply_never_crashes_and_what_it_lost_is_counted(noise: str, so
         ('("entity"<|>A<|>T<|>d)## oh ##("entity"<|>B<|>T<|>d)<|COMPLETE|>', "text between records"),
     ],
 )
-def test_what_is_malformed_is_counted_by_reason(reply: str, reason: str) -> None:
+def test_malformed_records_are_counted_by_reason(reply: str, reason: str) -> None:
     assert parse(reply).malformed[reason] == 1
 
 
-def test_fences_prose_and_stray_marks_are_forgiven() -> None:
+def test_fences_prose_and_stray_delimiters_are_ignored() -> None:
     reply = (
         'Sure!\n```\n##\n("entity"<|>“Ines  Aldane”<|>person<|>kept ## a diary (in {braces}) &amp; more)\n##\n'
         "(relationship<|>'Ines Aldane'<|>town museum<|>sold<|>very)## ##\n<|COMPLETE|>\n```\nHope this helps (really)."
@@ -85,7 +85,7 @@ def test_fences_prose_and_stray_marks_are_forgiven() -> None:
 
 
 @pytest.mark.parametrize(("given_", "read"), [("7", 7), ("nan", 1), ("0", 1), ("99", 10), ("inf", 1), ('"3"', 3)])
-def test_strengths_lie_between_one_and_ten(given_: str, read: float) -> None:
+def test_strengths_are_clamped_between_one_and_ten(given_: str, read: float) -> None:
     result = parse(f'("relationship"<|>A<|>B<|>d<|>{given_})<|COMPLETE|>')
     assert result.relations[0].strength == read
 
@@ -94,14 +94,14 @@ def test_names_lose_quotes_markup_and_control_characters() -> None:
     assert clean_name(' "Tom\x00 &quot;T&quot;  O’Neil" ') == 'TOM "T" O’NEIL'
 
 
-def test_templates_take_braces_dollars_and_placeholders_as_they_are() -> None:
+def test_templates_insert_braces_dollars_and_placeholders_verbatim() -> None:
     text = "{text} $text ${given} {0} %s $$"
     for name, values in (("extraction", {"text": text}), ("names", {"text": text}), ("queries", {"given": text, "most": "10"})):
         (_, user) = PROMPTS[name].load().messages(**values)
         assert text in user["content"]
 
 
-def test_a_template_of_ones_own_must_have_the_placeholders(tmp_path: Path) -> None:
+def test_custom_template_must_have_the_placeholders(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("Read {text} for $5.\n---\n$text")
     with raises("template-lone-dollar"):
@@ -126,7 +126,7 @@ chunk_records = st.lists(
 
 @pytest.mark.slow
 @given(chunk_records, st.randoms(use_true_random=False))
-def test_the_order_of_chunks_does_not_matter(records: list[Records], rng: random.Random) -> None:
+def test_graph_does_not_depend_on_the_order_of_chunks(records: list[Records], rng: random.Random) -> None:
     def built(order: list[int]) -> KnowledgeGraph:
         builder = GraphBuilder()
         for number in order:
@@ -153,14 +153,14 @@ def small() -> KnowledgeGraph:
     return builder.build("d")
 
 
-def test_merging_takes_the_usual_type_adds_strengths_and_makes_nodes_of_bare_ends() -> None:
+def test_merging_uses_the_most_common_type_sums_strengths_and_adds_missing_nodes() -> None:
     graph = small()
     assert graph.nodes[0] == Node("A", "Y", ("one", "two"), (0, 3))
     assert graph.nodes[1] == Node("B", "UNKNOWN", ("q", "r"), (0, 3))
     assert graph.edges[0] == Edge("A", "B", 7.0, ("q", "r"), (0, 3))
 
 
-def test_edges_of_similarity_leave_what_is_extracted_untouched() -> None:
+def test_similarity_edges_do_not_change_extracted_edges() -> None:
     graph = small()
     joined = graph.with_similarities([(0, 1, 0.9), (0, 2, 0.85)])
     assert joined.edges[0] == Edge("A", "B", 7.0, ("q", "r"), (0, 3), 0.9)
@@ -173,7 +173,7 @@ def test_edges_of_similarity_leave_what_is_extracted_untouched() -> None:
 
 
 @given(rows=st.integers(0, 40), seed=st.integers(0, 10**6), tau=st.floats(-0.5, 0.99), block=st.integers(1, 17))
-def test_similar_pairs_are_those_of_a_naive_loop(rows: int, seed: int, tau: float, block: int) -> None:
+def test_similar_pairs_equal_a_naive_loop(rows: int, seed: int, tau: float, block: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(rows, 3)).astype(np.float32)
     if rows > 2:
         vectors[0] = 0
@@ -189,19 +189,19 @@ def test_similar_pairs_are_those_of_a_naive_loop(rows: int, seed: int, tau: floa
     assert set(similar_pairs(vectors, min(tau + 0.1, 1.0))) <= set(similar_pairs(vectors, tau))
 
 
-def test_the_threshold_itself_counts_where_it_is_said_to() -> None:
+def test_threshold_is_inclusive_if_configured() -> None:
     vectors = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
     assert [pair[:2] for pair in similar_pairs(vectors, 1.0)] == []
     assert [pair[:2] for pair in similar_pairs(vectors, 1.0, inclusive=True)] == [(0, 2)]
 
 
-def test_a_kept_graph_is_the_same_graph(tmp_path: Path) -> None:
+def test_stored_graph_loads_identically(tmp_path: Path) -> None:
     graph = small().with_similarities([(0, 1, 0.9), (0, 2, 0.85)])
     graph.save(tmp_path / "kg.json")
     assert KnowledgeGraph.load(tmp_path / "kg.json") == graph
 
 
-def test_a_graph_with_a_number_that_is_none_is_not_written(tmp_path: Path) -> None:
+def test_graph_with_a_non_finite_number_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         small().with_similarities([(0, 1, float("nan"))]).save(tmp_path / "kg.json")
     assert not list(tmp_path.iterdir())
@@ -219,7 +219,7 @@ def test_a_graph_with_a_number_that_is_none_is_not_written(tmp_path: Path) -> No
         (lambda g: g["nodes"].append(g["nodes"][0]), "occurs twice"),
     ],
 )
-def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, change: object, response: str) -> None:
+def test_file_that_is_not_a_graph_is_refused_naming_file_and_field(tmp_path: Path, change: object, response: str) -> None:
     path = tmp_path / "kg.json"
     small().save(path)
     value = json.loads(path.read_text())
@@ -235,7 +235,7 @@ def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, ch
 
 @pytest.mark.slow
 @given(st.lists(word, max_size=60), st.integers(1, 12), st.integers(0, 11), st.sampled_from([" ", "\n", " \n\n "]))
-def test_chunks_of_words_are_those_of_the_loaders(words: list[str], size: int, overlap: int, gap: str) -> None:
+def test_word_chunks_equal_those_of_the_loaders(words: list[str], size: int, overlap: int, gap: str) -> None:
     text = gap.join(words)
     config = ChunkConfig.model_validate({"unit": "word", "size": size, "overlap": min(overlap, size - 1)})
     results = chunk(text, config)
@@ -244,7 +244,7 @@ def test_chunks_of_words_are_those_of_the_loaders(words: list[str], size: int, o
     assert [item.index for item in results] == list(range(len(results)))
 
 
-def test_chunks_of_tokens_have_the_size_and_overlap_asked_for() -> None:
+def test_token_chunks_have_the_configured_size_and_overlap() -> None:
     text = " ".join(f"Wordlike{number} things, {{braces}} and naïve café." for number in range(80))
     results = chunk(text, CHUNKS["kg"].model_copy(update={"size": 64, "overlap": 8}))
     assert len(results) > 5
@@ -254,7 +254,7 @@ def test_chunks_of_tokens_have_the_size_and_overlap_asked_for() -> None:
     assert results[-1].end == len(text)
 
 
-def test_sentences_are_chunks_and_endless_ones_are_divided_at_rules() -> None:
+def test_sentence_chunks_split_overlong_sentences() -> None:
     rows = "\n-----\n".join(" ".join(["row"] * 100) for _ in range(4))
     results = chunk(f"One is here. Two is there.\n\n{rows}", CHUNKS["sentence"])
     assert [len(item.text.split()) for item in results] == [3, 3, 100, 100, 100, 100]

@@ -1,4 +1,4 @@
-"""Knowledge graphs of worlds, whose facts are known: read without a model, and by the scripted LLM over HTTP."""
+"""Knowledge graphs of worlds with known facts: extracted without a model, and by the scripted LLM over HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AROUND = NeighborhoodConfig.model_validate({})
 
 
 class StyledRun:
-    """A document of a world: its chunks, what it states, and its questions."""
+    """A document of a world: its chunks, facts and questions."""
 
     def __init__(self) -> None:
         benchmark = datasets.load("worlds/long:train", CONFIG)
@@ -46,7 +46,7 @@ class StyledRun:
 
     @property
     def triples(self) -> set[tuple[frozenset[str], str]]:
-        """Both ends of each fact, and the sentence that says how they are related."""
+        """Return both ends of each fact, and the sentence with their relation."""
         return {(frozenset((clean_name(fact.head.name), clean_name(fact.text))), statements(fact)[0]) for fact in self.facts}
 
 
@@ -86,7 +86,7 @@ def triples(graph: KnowledgeGraph) -> set[tuple[frozenset[str], str]]:
     return {(frozenset((edge.source, edge.target)), text) for edge in graph.edges for text in edge.descriptions}
 
 
-def test_a_perfect_model_extracts_the_facts_of_the_world_and_nothing_else(styled_run: StyledRun, endpoint: str) -> None:
+def test_perfect_model_extracts_exactly_the_facts_of_the_world(styled_run: StyledRun, endpoint: str) -> None:
     graph = run(LLMExtractor(model(endpoint)).extract_one("d", styled_run.chunks))
     results = triples(graph)
     assert results <= styled_run.triples
@@ -105,7 +105,7 @@ def test_claims_of_a_perfect_model_state_the_facts_of_their_subject(styled_run: 
 
 
 @pytest.mark.slow
-def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_is_counted(styled_run: StyledRun) -> None:
+def test_every_loss_is_counted_with_a_fifth_of_corrupt_replies(styled_run: StyledRun) -> None:
     truth = WorldTruth(styled_run.truth.benchmarks, config=CONFIG, corruption=0.2, seed=3)
     pieces = chunk(styled_run.text, WHOLE.model_copy(update={"size": 120}))
     with truth.server().running() as url:
@@ -120,7 +120,7 @@ def test_where_a_fifth_of_the_replies_is_corrupt_nothing_breaks_and_every_loss_i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 100_007])
-def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alone(seed: int) -> None:
+def test_offline_extractor_finds_most_facts_of_a_world_from_text(seed: int) -> None:
     world = generate(seed)
     library = document(world, 0)
     text = " ".join(text.passage.text for text in library.texts)
@@ -136,7 +136,7 @@ def test_the_offline_extractor_finds_nearly_what_a_world_says_from_its_text_alon
 
 
 @pytest.mark.slow
-def test_a_second_run_asks_nothing_and_finds_the_same(styled_run: StyledRun, endpoint: str, tmp_path: Path) -> None:
+def test_second_run_makes_no_call_and_gives_the_same_graph(styled_run: StyledRun, endpoint: str, tmp_path: Path) -> None:
     def run(url: str) -> tuple[object, ...]:
         models = [model(url) for _ in range(3)]
         graph = graph_of("some/doc: ument", styled_run.chunks, LLMExtractor(models[0]), tmp_path)
@@ -158,7 +158,7 @@ def test_a_second_run_asks_nothing_and_finds_the_same(styled_run: StyledRun, end
 
 
 @pytest.mark.slow
-def test_other_options_make_other_artifacts(styled_run: StyledRun, tmp_path: Path) -> None:
+def test_changed_options_create_separate_artifacts(styled_run: StyledRun, tmp_path: Path) -> None:
     graph = graph_of("d", styled_run.chunks, WorldsExtractor(), tmp_path)
     shorter = graph_of("d", styled_run.chunks[:2], WorldsExtractor(), tmp_path)
     assert len(shorter.nodes) < len(graph.nodes)
@@ -174,7 +174,7 @@ def test_other_options_make_other_artifacts(styled_run: StyledRun, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(styled_run: StyledRun, tmp_path: Path) -> None:
+def test_unusable_reply_is_requested_once_more_and_then_recorded(styled_run: StyledRun, tmp_path: Path) -> None:
     graph = WorldsExtractor().extract("d", styled_run.chunks)
     around = around_of(graph, styled_run.questions[:2], AROUND, tmp_path)
     truth = WorldTruth(styled_run.truth.benchmarks, config=CONFIG, corruption=1.0, seed=1)
@@ -188,7 +188,7 @@ def test_an_unusable_reply_is_asked_for_once_more_and_then_recorded(styled_run: 
 
 
 class Dead:
-    """A model that never answers."""
+    """Model that stops answering after a number of calls."""
 
     config = ChatConfig.model_validate({"model": "m"})
 
@@ -200,7 +200,7 @@ class Dead:
         return Reply("<|COMPLETE|>", "gone" if self.calls > self.dies_at else None)
 
 
-def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(styled_run: StyledRun, tmp_path: Path) -> None:
+def test_graph_with_failed_chunks_is_rebuilt_and_one_with_only_failures_is_refused(styled_run: StyledRun, tmp_path: Path) -> None:
     partial = graph_of("d", styled_run.chunks, LLMExtractor(Dead(1)), tmp_path)  # type: ignore[arg-type]
     assert partial.counts[FAILED] == len(styled_run.chunks) - 1
     whole = graph_of("d", styled_run.chunks, LLMExtractor(Dead(10**6)), tmp_path)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Where rankings are cut: Algorithm 1 on scores made by hand, and the two sizes of a neighborhood."""
+"""Cutoffs of rankings: Algorithm 1 on hand-made scores, and the two sizes of a neighborhood."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def size(scores: list[float], config: CutConfig, eps: float = EPS) -> int:
     return cut(np.array(scores), config, eps).size
 
 
-def test_the_cut_is_just_before_the_cliff() -> None:
+def test_cutoff_is_before_the_largest_drop() -> None:
     result = cut(np.array([0.3, 0.28, 0.25, 0.02, 0.019]), rule(), EPS)
     assert (result.size, result.considered) == (3, 5)
     assert result.fall == pytest.approx(math.log(0.25 / 0.02))
 
 
-def test_of_equal_falls_the_first_counts() -> None:
+def test_first_of_equal_drops_is_the_cutoff() -> None:
     assert size([0.5, 0.25, 0.125, 0.0625], rule()) == 1
     assert size([0.5, 0.5, 0.25, 0.25, 0.125], rule()) == 2
 
 
-def test_where_all_scores_are_equal_one_is_kept() -> None:
+def test_equal_scores_keep_one_node() -> None:
     assert size([0.1] * 10, rule()) == 1
     assert size([0.1] * 10, rule(min_k=3, max_k=8)) == 3
 
 
 @pytest.mark.parametrize("scores", [[], [0.7]])
-def test_one_or_no_node_is_kept_as_it_is(scores: list[float]) -> None:
+def test_single_node_and_empty_neighborhood_are_kept(scores: list[float]) -> None:
     result = cut(np.array(scores), rule(), EPS)
     assert (result.size, result.fall) == (len(scores), None)
 
 
-def test_scores_below_eps_are_left_out_before_the_cut() -> None:
+def test_scores_below_eps_are_dropped_before_the_cutoff() -> None:
     scores = [0.4, 0.3, 0.2, 1e-5]
     assert size(scores, rule()) == 2  # 0.3 to 0.2 is the largest fall that is left
     assert size(scores, rule(released=True)) == 3
@@ -55,17 +55,17 @@ def test_scores_below_eps_are_left_out_before_the_cut() -> None:
     assert cut(np.array([EPS, EPS / 2]), rule(), EPS).considered == 1
 
 
-def test_a_fall_right_behind_k_counts_only_where_it_is_said_to() -> None:
+def test_drop_directly_after_k_counts_only_if_configured() -> None:
     scores = [0.3, 0.29, 0.28, 0.01]
     assert size(scores, rule(max_k=3)) == 2  # 0.29 to 0.28
     assert size(scores, rule(max_k=3, released=True)) == 3
 
 
-def test_fewer_nodes_than_the_least_are_all_kept() -> None:
+def test_fewer_nodes_than_the_minimum_are_all_kept() -> None:
     assert size([0.5, 0.01, 0.009], rule(min_k=20, max_k=50)) == 3
 
 
-def test_sizes_that_leave_no_place_to_cut_keep_the_first_ones() -> None:
+def test_sizes_without_a_possible_cutoff_keep_the_first_nodes() -> None:
     assert size([0.5, 0.1, 0.05, 0.04], rule(min_k=2, max_k=2)) == 2
 
 
@@ -78,7 +78,7 @@ falling = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80).map(lambda xs:
 
 
 @given(scores=falling, min_k=st.integers(1, 12), more=st.integers(0, 40), released=st.booleans())
-def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: int, released: bool) -> None:
+def test_cutoff_equals_a_naive_implementation(scores: list[float], min_k: int, more: int, released: bool) -> None:
     config = rule(min_k, min_k + more, released=released)
     prefix = [score for score in scores if released or score >= EPS]
     k = min(config.max_k, len(prefix))
@@ -94,12 +94,12 @@ def test_the_cut_is_the_rule_written_out(scores: list[float], min_k: int, more: 
 
 
 @given(scores=falling, power=st.integers(-12, 12), max_k=st.integers(1, 50))
-def test_scaling_all_scores_leaves_the_cut_where_it_is(scores: list[float], power: int, max_k: int) -> None:
+def test_cutoff_is_invariant_to_scaling_of_scores(scores: list[float], power: int, max_k: int) -> None:
     config = rule(max_k=max_k, released=True)
     assert size(scores, config) == size([score * 2.0**power for score in scores], config)
 
 
-def test_nodes_with_equal_scores_are_ordered_by_name_though_rounding_tells_them_apart() -> None:
+def test_nodes_with_scores_equal_up_to_rounding_are_ordered_by_name() -> None:
     scores = np.array([0.1, 0.2, 0.1 + 1e-17, 0.0, 0.1 * (1 + 2e-16)])
     order, values = ranked(scores, ["D", "X", "B", "Z", "A"])
     assert order.tolist() == [1, 4, 2, 0]
@@ -121,7 +121,7 @@ def asked(identifier: str, answer: str) -> Question:
     return Question(identifier, f"what is {identifier}?", (answer,))
 
 
-def test_the_small_neighborhood_lies_within_the_large_and_both_have_the_sizes_asked_for() -> None:
+def test_small_neighborhood_is_within_the_large_and_both_have_configured_sizes() -> None:
     graph = tree(4, 4)
     config = NeighborhoodConfig.model_validate({"ppr": {"eps": 1e-6}})
     results = neighborhoods(graph, [asked("q1", "A"), asked("q2", "A013")], config)
@@ -135,7 +135,7 @@ def test_the_small_neighborhood_lies_within_the_large_and_both_have_the_sizes_as
 
 @pytest.mark.slow
 @given(a=st.integers(1, 30), b=st.integers(0, 40), c=st.integers(1, 30), d=st.integers(0, 30), released=st.booleans())
-def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d: int, released: bool) -> None:
+def test_small_neighborhood_is_within_the_large_for_any_options(a: int, b: int, c: int, d: int, released: bool) -> None:
     config = NeighborhoodConfig.model_validate(
         {"large": {"min_k": a, "max_k": a + b, "released": released}, "small": {"min_k": c, "max_k": c + d}}
     )
@@ -143,7 +143,7 @@ def test_small_lies_within_large_whatever_the_options(a: int, b: int, c: int, d:
     assert set(result.small.entities) <= set(result.large.entities)
 
 
-def test_a_question_whose_answer_no_node_has_is_left_out_and_counted() -> None:
+def test_question_without_an_answer_node_is_dropped_and_counted() -> None:
     graph = tree(2, 2)
     results = neighborhoods(graph, [asked("q1", "A0"), asked("q2", "yes")], NeighborhoodConfig.model_validate({}))
     assert [item.skipped for item in results] == [False, True]

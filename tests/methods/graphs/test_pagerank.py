@@ -1,4 +1,4 @@
-"""Personalized PageRank against its closed form, against networkx, and against what must hold of it."""
+"""Personalized PageRank against its closed form, networkx and its properties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def personalized_pagerank(*arguments: Any, **options: Any) -> np.ndarray:
 
 
 def random_graph(nodes: int, edges: int, seed: int, isolated: int = 0) -> np.ndarray:
-    """Weights of an undirected graph; the last nodes have no edge."""
+    """Return weights of an undirected graph; the last nodes have no edge."""
     rng = np.random.default_rng(seed)
     matrix = np.zeros((nodes, nodes))
     for _ in range(edges):
@@ -43,7 +43,7 @@ def restarts(nodes: int, questions: int, seed: int) -> np.ndarray:
 
 
 def closed_form(matrix: np.ndarray, chi: np.ndarray, t: float, *, weighted: bool = False) -> np.ndarray:
-    """t (I − (1 − t) W)⁻¹ χ, mass on nodes without an edge being lost."""
+    """Compute t (I − (1 − t) W)⁻¹ χ; nodes without an edge lose their mass."""
     a = matrix if weighted else (matrix != 0).astype(float)
     degrees = a.sum(axis=1)
     w = a.T / np.where(degrees > 0, degrees, 1)
@@ -62,7 +62,7 @@ def by_networkx(matrix: np.ndarray, chi: np.ndarray, t: float, weight: str | Non
 
 @pytest.mark.parametrize("t", [0.15, 0.5, 0.85])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_power_iteration_is_the_closed_form(t: float, weighted: bool) -> None:
+def test_power_iteration_equals_the_closed_form(t: float, weighted: bool) -> None:
     matrix, chi = random_graph(60, 150, 1, isolated=4), restarts(60, 30, 2)
     result = personalized_pagerank(csr_array(matrix), chi, teleport=t, tolerance=TIGHT, dangling="drop", weighted=weighted)
     assert np.abs(result - closed_form(matrix, chi, t, weighted=weighted)).max() < 1e-8
@@ -70,14 +70,14 @@ def test_power_iteration_is_the_closed_form(t: float, weighted: bool) -> None:
 
 @pytest.mark.parametrize("t", [0.15, 0.85])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_power_iteration_is_networkx_also_where_a_seed_is_isolated(t: float, weighted: bool) -> None:
+def test_power_iteration_equals_networkx_even_with_an_isolated_seed(t: float, weighted: bool) -> None:
     matrix, chi = random_graph(50, 120, 3, isolated=3), restarts(50, 12, 4)
     chi[49, 0] = chi[48, 1] = 1
     result = personalized_pagerank(csr_array(matrix), chi, teleport=t, tolerance=TIGHT, weighted=weighted)
     assert np.abs(result - by_networkx(matrix, chi, t, "weight" if weighted else None)).max() < 1e-9
 
 
-def test_dropping_dangling_mass_is_restarting_it_but_for_the_sum() -> None:
+def test_dropping_dangling_mass_equals_restarting_it_up_to_a_scale() -> None:
     matrix, chi = random_graph(40, 90, 5, isolated=2), restarts(40, 5, 6)
     chi[39] = 1
     kept, lost = (personalized_pagerank(csr_array(matrix), chi, tolerance=TIGHT, dangling=rule) for rule in ("restart", "drop"))
@@ -86,7 +86,7 @@ def test_dropping_dangling_mass_is_restarting_it_but_for_the_sum() -> None:
 
 
 @pytest.mark.parametrize("t", [0.15, 0.5, 0.85])
-def test_a_star_has_its_exact_scores(t: float) -> None:
+def test_star_graph_has_its_exact_scores(t: float) -> None:
     leaves = 7
     matrix = np.zeros((leaves + 1, leaves + 1))
     matrix[0, 1:] = matrix[1:, 0] = 1
@@ -99,7 +99,7 @@ def test_a_star_has_its_exact_scores(t: float) -> None:
 @pytest.mark.parametrize(
     ("t", "scores"), [(0.85, [0.859727, 0.129697, 0.009838, 0.000738]), (0.15, [0.302224, 0.358175, 0.238316, 0.101284])]
 )
-def test_a_path_has_its_exact_scores_and_with_a_small_teleport_its_seed_is_not_first(t: float, scores: list[float]) -> None:
+def test_path_graph_has_exact_scores_and_small_teleport_ranks_its_seed_lower(t: float, scores: list[float]) -> None:
     path = np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1)
     result = personalized_pagerank(csr_array(path), np.eye(4)[:, :1], teleport=t, tolerance=TIGHT)[:, 0]
     assert result == pytest.approx(scores, abs=1e-6)
@@ -113,7 +113,7 @@ def test_a_path_has_its_exact_scores_and_with_a_small_teleport_its_seed_is_not_f
     t=st.sampled_from([0.15, 0.5, 0.85]),
     tolerance=st.sampled_from([1e-4, 1e-6, 1e-11]),
 )
-def test_scores_are_a_distribution_over_what_can_be_reached(nodes: int, edges: int, seed: int, t: float, tolerance: float) -> None:
+def test_scores_are_a_distribution_over_reachable_nodes(nodes: int, edges: int, seed: int, t: float, tolerance: float) -> None:
     matrix, chi = random_graph(nodes, edges, seed), restarts(nodes, 2, seed + 1) if nodes > 4 else np.eye(nodes)
     result = personalized_pagerank(csr_array(matrix), chi, teleport=t, tolerance=tolerance)
     assert (result >= 0).all()
@@ -127,7 +127,7 @@ def test_scores_are_a_distribution_over_what_can_be_reached(nodes: int, edges: i
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_renumbering_nodes_renumbers_scores(seed: int) -> None:
+def test_renumbering_nodes_permutes_scores(seed: int) -> None:
     matrix, chi = random_graph(30, 70, seed), restarts(30, 3, seed)
     order = np.random.default_rng(seed).permutation(30)
     result = personalized_pagerank(csr_array(matrix), chi, tolerance=TIGHT)
@@ -135,7 +135,7 @@ def test_renumbering_nodes_renumbers_scores(seed: int) -> None:
     assert np.abs(moved - result[order]).max() < 1e-10
 
 
-def test_scores_are_linear_in_the_restarts_where_mass_is_dropped() -> None:
+def test_scores_are_linear_in_the_restarts_if_mass_is_dropped() -> None:
     matrix, chi = random_graph(30, 40, 8, isolated=2), np.eye(30)
     single = personalized_pagerank(csr_array(matrix), chi, tolerance=TIGHT, dangling="drop")
     mixture = np.random.default_rng(1).random((30, 1))
@@ -145,7 +145,7 @@ def test_scores_are_linear_in_the_restarts_where_mass_is_dropped() -> None:
 
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-6, 1e-11])
 @pytest.mark.parametrize("t", [0.15, 0.85])
-def test_it_stops_by_the_largest_change_and_the_last_step_bounds_the_error_in_l1(t: float, tolerance: float) -> None:
+def test_iteration_stops_by_the_largest_change_and_bounds_the_l1_error(t: float, tolerance: float) -> None:
     matrix, chi = random_graph(80, 200, 9), restarts(80, 12, 10)
     result = power_iteration(csr_array(matrix), chi, teleport=t, tolerance=tolerance)
     assert (result.changes < tolerance).all()
@@ -184,7 +184,7 @@ def test_a_larger_teleport_needs_fewer_steps() -> None:
 
 
 @pytest.mark.slow
-def test_scores_do_not_depend_on_the_other_questions() -> None:
+def test_scores_do_not_depend_on_other_questions() -> None:
     matrix, chi = random_graph(60, 150, 15), restarts(60, 2 * COLUMNS + 3, 16)
     for tolerance in (1e-4, 1e-11):
         whole = personalized_pagerank(csr_array(matrix), chi, tolerance=tolerance)
@@ -193,7 +193,7 @@ def test_scores_do_not_depend_on_the_other_questions() -> None:
 
 
 @pytest.mark.parametrize("tolerance", [1e-9, 1e-15, 1e-18, 5.0])
-def test_it_ends_where_rounding_goes_round_in_circles(tolerance: float) -> None:
+def test_iteration_ends_if_rounding_causes_a_cycle(tolerance: float) -> None:
     star = np.zeros((1501, 1501))
     star[0, 1:] = star[1:, 0] = 1
     result = power_iteration(csr_array(star), np.eye(1501)[:, :2], tolerance=tolerance)
@@ -201,7 +201,7 @@ def test_it_ends_where_rounding_goes_round_in_circles(tolerance: float) -> None:
     assert result.scores[0, 0] == pytest.approx(center, abs=max(10 * tolerance, 1e-12))
 
 
-def test_float32_stays_float32() -> None:
+def test_float32_input_gives_float32_scores() -> None:
     matrix, chi = random_graph(40, 100, 17), restarts(40, 3, 18)
     result = personalized_pagerank(csr_array(matrix), chi.astype(np.float32), tolerance=1e-6)
     assert result.dtype == np.float32
@@ -209,12 +209,12 @@ def test_float32_stays_float32() -> None:
 
 
 @pytest.mark.parametrize("chi", [np.zeros((4, 1)), -np.eye(4)[:, :1], np.full((4, 1), np.nan), np.ones((3, 1)), np.ones(4)])
-def test_restarts_that_are_no_distribution_are_refused(chi: np.ndarray) -> None:
+def test_restarts_that_are_not_a_distribution_are_refused(chi: np.ndarray) -> None:
     with pytest.raises(ValueError, match="restarts"):
         personalized_pagerank(csr_array(np.ones((4, 4))), chi)
 
 
-def test_the_released_call_fixes_the_teleport() -> None:
+def test_released_exact_fixes_the_teleport_probability() -> None:
     assert PageRankConfig.model_validate({}).teleport == 0.15
     with pytest.raises(ValidationError):
         PageRankConfig.model_validate({"alpha": 0.85})
@@ -229,7 +229,7 @@ def a_graph(size: int, edges: list[tuple[int, int]]) -> KnowledgeGraph:
     )
 
 
-def test_released_exact_is_networkx_as_it_is_called_there_and_stops_far_from_the_fixed_point() -> None:
+def test_released_exact_equals_networkx_with_its_loose_tolerance() -> None:
     ring = networkx.random_regular_graph(4, 3000, seed=1)
     graph = a_graph(3000, [tuple(sorted(edge)) for edge in ring.edges])
     ours = scores_from_seeds(graph, [["N00000"]], PageRankConfig.model_validate({"eps": 1e-10}))
@@ -239,7 +239,7 @@ def test_released_exact_is_networkx_as_it_is_called_there_and_stops_far_from_the
     assert np.abs(released - ours).sum() > 0.5
 
 
-def test_released_exact_says_when_networkx_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_exact_reports_that_networkx_did_not_converge(monkeypatch: pytest.MonkeyPatch) -> None:
     def give_up(*_: object, **__: object) -> None:
         raise networkx.PowerIterationFailedConvergence(100)
 

@@ -1,4 +1,4 @@
-"""Graphs and augmented queries from files: what is read, what is counted, and which line is at fault."""
+"""Graphs and augmented queries from files: content, counts, and errors that name the line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_queries_are_read_by_question_and_size(tmp_path: Path) -> None:
         ("{", "line 2"),
     ],
 )
-def test_a_faulty_line_is_named_with_its_field(row: Any, field: str, tmp_path: Path) -> None:
+def test_invalid_line_is_named_with_its_field(row: Any, field: str, tmp_path: Path) -> None:
     path = lines(tmp_path / "q.jsonl", LINE, row)
     with raises("bad-record", "line 2") as caught:
         recorded_queries(path)
@@ -59,7 +59,7 @@ def passages(folder: Path) -> Path:
     return lines(folder / "p.jsonl", *rows)
 
 
-def test_triples_of_passages_make_a_graph_whose_entities_they_describe(tmp_path: Path) -> None:
+def test_triples_of_passages_give_a_graph_with_described_entities(tmp_path: Path) -> None:
     chunks = [Chunk(0, "Velmar\nVelmar lies on the Orn.", 0, 0), Chunk(1, "Nothing here.", 0, 0), Chunk(2, "Unknown.", 0, 0)]
     graph = FileTriples(passages(tmp_path)).extract("d", chunks)
     assert [(node.name, node.descriptions, node.chunks) for node in graph.nodes] == [
@@ -70,12 +70,12 @@ def test_triples_of_passages_make_a_graph_whose_entities_they_describe(tmp_path:
     assert graph.counts == {f"malformed: {BROKEN}": 2, MISSING: 1}
 
 
-def test_a_file_of_other_passages_is_refused(tmp_path: Path) -> None:
+def test_file_about_other_passages_is_refused(tmp_path: Path) -> None:
     with raises("triples-match-nothing", "p.jsonl"):
         FileTriples(passages(tmp_path)).extract("d", [Chunk(0, "Unknown.", 0, 0)])
 
 
-def test_a_file_that_is_wanted_must_be_named_and_exist(tmp_path: Path) -> None:
+def test_unnamed_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="path"):
         QueriesConfig.model_validate({"generator": "recorded"})
     with pytest.raises(ValueError, match="file"):

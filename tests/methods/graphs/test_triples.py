@@ -1,4 +1,4 @@
-"""The graph to pretrain on: the union of datasets' graphs, blind to their questions, closed to their test splits."""
+"""The graph for pretraining: the union of datasets' graphs, independent of their questions, refused for test splits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = {"worlds": {"entities": 120, "community": 60, "triples": 40, "questions"
 
 
 def rog(path: Path, rows: list[dict[str, object]]) -> dict[str, dict[str, object]]:
-    """A file in RoG's layout, as options of webqsp."""
+    """Write a file in RoG's layout, as options of webqsp."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return {"webqsp": {"path": str(path), "layout": "rog"}}
 
@@ -38,7 +38,7 @@ BOB = [["Bob", "people.person.sister", "Ann"], ["Ann", "people.person.brother", 
 LOOP = [["Ann", "people.person.self", "Ann"], ["m.0abc", "film.film.actor", "Ann"], *BOB]
 
 
-def test_graphs_of_all_references_are_united_and_counted(tmp_path: Path) -> None:
+def test_graphs_of_all_references_are_merged_and_counted(tmp_path: Path) -> None:
     options = rog(tmp_path / "train.jsonl", [row(0, BOB + BOB[:1]), row(1, LOOP), row(2, [])])
     graph = load_graph(["webqsp:train", "worlds/graph:train"], {**options, **SMALL})
     world = load_graph(["worlds/graph:train"], SMALL)
@@ -59,7 +59,7 @@ def test_graphs_of_all_references_are_united_and_counted(tmp_path: Path) -> None
     assert graph.nameable.sum() == len(graph) - 1
 
 
-def test_questions_and_answers_change_nothing(tmp_path: Path) -> None:
+def test_graph_does_not_depend_on_questions_and_answers(tmp_path: Path) -> None:
     rows = [row(0, BOB), row(1, LOOP)]
     item = load_graph(["webqsp:train"], rog(tmp_path / "one.jsonl", rows))
     queries = [{**a, "question": "what else", "answer": ["Cleo"], "a_entity": [], "q_entity": ["Ann"]} for a in rows]
@@ -71,7 +71,7 @@ def test_questions_and_answers_change_nothing(tmp_path: Path) -> None:
     assert item.fingerprints != other.fingerprints
 
 
-def test_the_questions_drawn_of_a_world_change_nothing() -> None:
+def test_graph_of_a_world_does_not_depend_on_its_sampled_questions() -> None:
     few, many = (
         load_graph(["worlds/graph:train"], {"worlds": {**SMALL["worlds"], "questions": count, "question_alias": share}})
         for count, share in ((1, 0.0), (20, 1.0))
@@ -80,14 +80,14 @@ def test_the_questions_drawn_of_a_world_change_nothing() -> None:
     assert few.fingerprint == many.fingerprint
 
 
-def test_graph_of_a_world_that_is_too_small_for_a_type_of_question_is_read() -> None:
+def test_graph_of_a_world_too_small_for_a_question_type_is_loaded() -> None:
     small = {"entities": 30, "community": 30, "triples": 60, "mix": {"multi": 1.0}}
     with raises("too-few-world-questions"):
         load("worlds/graph:train", small)
     assert len(load_graph(["worlds/graph:train"], {"worlds": small})) > 100
 
 
-def test_test_graphs_are_refused_unless_asked_for_and_then_said(tmp_path: Path) -> None:
+def test_test_graphs_are_refused_by_default_and_reported_if_allowed(tmp_path: Path) -> None:
     rows = [{**row(0, BOB), "id": "WebQTest-0"}]
     options = rog(tmp_path / "test.jsonl", rows)
     with raises("test-graph"):
@@ -96,7 +96,7 @@ def test_test_graphs_are_refused_unless_asked_for_and_then_said(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("split", ["train+test", "test"])
-def test_a_test_split_is_found_among_several_and_as_the_default(split: str) -> None:
+def test_test_split_is_detected_among_several_and_as_the_default(split: str) -> None:
     with raises("test-graph"):
         load_graph([f"webqsp:{split}"])
     with raises("test-graph"):
@@ -104,7 +104,7 @@ def test_a_test_split_is_found_among_several_and_as_the_default(split: str) -> N
 
 
 @pytest.mark.parametrize(("split", "allow"), [("validation", False), ("validation", True), ("test", True)])
-def test_worlds_of_validation_and_test_are_never_trained_on(split: str, allow: bool) -> None:
+def test_validation_and_test_worlds_are_refused_for_training(split: str, allow: bool) -> None:
     with raises("seed-of-other-split"):
         load_graph([f"worlds/graph:{split}"], SMALL, allow_test=allow)
 
@@ -121,13 +121,13 @@ def test_graphs_without_a_triple_are_refused(tmp_path: Path) -> None:
         load_graph(["webqsp:train"], rog(tmp_path / "none.jsonl", [row(0, []), row(1, [])]))
 
 
-def test_ids_of_freebase_are_no_names() -> None:
+def test_freebase_ids_are_not_used_as_names() -> None:
     names = ["m.0abc", "g.11b_x", "m.", "Mm.0abc", "m.Night", "m.0abc de", "G.1", "", "Ann"]
     assert unnamed(pa.array(names)).tolist() == [True, True] + [False] * 7
 
 
 @pytest.mark.slow
-def test_the_real_rows_make_one_graph(data_folder: Path) -> None:
+def test_real_rows_give_one_graph(data_folder: Path) -> None:
     options = {
         "webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")},
         "cwq": {"path": str(data_folder / "cwq" / "rog_style_cwq_full_subgraph_4.jsonl")},

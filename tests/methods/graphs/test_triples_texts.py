@@ -13,7 +13,7 @@ from methods.graphs.triples import LinearizeConfig, linearize, linearized, relat
 JAMAICA = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
 
 
-def test_the_paper_figure_is_reproduced() -> None:
+def test_triple_texts_equal_the_figure_of_the_paper() -> None:
     assert linearize(JAMAICA) == "Jamaica languages_spoken Jamaican English"
 
 
@@ -27,7 +27,7 @@ def test_options_write_the_whole_relation_and_spaces() -> None:
 @pytest.mark.parametrize(
     ("relation", "text"), [("treatments", "treatments"), ("a.b.", "b"), (".", "."), ("", ""), ("a..b", "b"), ("a. ", "a")]
 )
-def test_relations_without_dots_or_with_too_many_keep_a_text(relation: str, text: str) -> None:
+def test_relations_with_no_or_many_dots_have_a_text(relation: str, text: str) -> None:
     assert relation_text(relation) == text
 
 
@@ -41,7 +41,7 @@ texts = st.text(alphabet="ab._ é", max_size=6)
     st.sampled_from(["keep", "space"]),
     st.randoms(),
 )
-def test_many_at_once_are_what_one_after_another_is(rows, rel, underscores, random) -> None:  # type: ignore[no-untyped-def]
+def test_batch_of_triples_equals_one_by_one(rows, rel, underscores, random) -> None:  # type: ignore[no-untyped-def]
     triples = TripleCorpus.of_triples(rows).triples
     config = LinearizeConfig(rel=rel, underscores=underscores)
     assert linearized(triples, config=config) == [linearize(triple, rel, underscores) for triple in triples]

@@ -1,4 +1,4 @@
-"""Batches against a server on loopback that speaks OpenAI's dialect."""
+"""Batches against a loopback server that implements OpenAI's batch API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def server() -> Iterator[Batches]:
 
 @pytest.fixture
 def ask(server: Batches, tmp_path: Path) -> Callable[..., list[Reply]]:
-    """Ask with a client of its own, as another execution would."""
+    """Send prompts with a separate client, like another execution."""
 
     def ask(prompts: list[str] = PROMPTS, known: bool = True, **options: Any) -> list[Reply]:
         options = {
@@ -63,7 +63,7 @@ def texts(replies: list[Reply]) -> list[str]:
 
 
 def records(tmp_path: Path) -> list[Path]:
-    """Return the files of the ledger; replies that were handed on are forgotten a moment later."""
+    """Return the files of the ledger; its record of delivered replies is deleted a moment later."""
     files: list[Path] = []
     for _ in range(2000):
         files = list((tmp_path / "batches").rglob("*.json"))
@@ -74,7 +74,7 @@ def records(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_calls_go_in_one_batch_and_their_replies_into_the_cache(ask: Any, server: Batches, tmp_path: Path) -> None:
+def test_calls_are_sent_in_one_batch_and_replies_cached(ask: Any, server: Batches, tmp_path: Path) -> None:
     replies = ask()
     assert texts(replies) == ["ONE", "TWO", "THREE"]
     assert (len(server.batches), server.live) == (1, [])
@@ -83,19 +83,19 @@ def test_calls_go_in_one_batch_and_their_replies_into_the_cache(ask: Any, server
     assert (len(server.batches), server.live) == (1, [])
 
 
-def test_half_price_is_that_of_the_batch(ask: Any) -> None:
+def test_batch_calls_cost_half_the_price(ask: Any) -> None:
     assert ask(["one"], batch_price=0.5, **PRICES)[0].cost_usd == pytest.approx(0.5)
     assert ask(["one"], batch_price=0.5, batch=False, **PRICES)[0].cost_usd == pytest.approx(0.5)
     assert ask(["two"], **PRICES)[0].cost_usd == pytest.approx(1.0)
 
 
-def test_calls_that_depend_on_replies_are_live(ask: Any, server: Batches, capfd: pytest.CaptureFixture[str]) -> None:
+def test_calls_that_depend_on_replies_are_sent_live(ask: Any, server: Batches, capfd: pytest.CaptureFixture[str]) -> None:
     assert texts(ask(known=False, model="another")) == ["ONE", "TWO", "THREE"]
     assert (len(server.batches), len(server.live)) == (0, 3)
     assert "live" in capfd.readouterr().err
 
 
-def test_files_hold_no_more_requests_than_allowed(ask: Any, server: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_contain_at_most_the_allowed_requests(ask: Any, server: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MOST_REQUESTS", 2)
     assert len(ask([str(number) for number in range(5)])) == 5
     assert sorted(item["request_counts"]["total"] for item in server.batches.values()) == [1, 2, 2]
@@ -105,7 +105,7 @@ def test_files_hold_no_more_requests_than_allowed(ask: Any, server: Batches, mon
     assert len(server.batches) == 2
 
 
-def test_a_refused_request_fails_alone_and_is_sent_again_by_a_retry(ask: Any, server: Batches) -> None:
+def test_refused_request_fails_without_others_and_is_sent_again_by_a_retry(ask: Any, server: Batches) -> None:
     server.failing = lambda prompt: prompt == "two"
     replies = ask()
     assert [reply.failed is None for reply in replies] == [True, False, True]
@@ -116,7 +116,7 @@ def test_a_refused_request_fails_alone_and_is_sent_again_by_a_retry(ask: Any, se
 
 
 @pytest.mark.parametrize("final", ["expired", "cancelled"])
-def test_what_a_batch_did_not_answer_in_time_fails(ask: Any, server: Batches, final: str) -> None:
+def test_unanswered_requests_of_a_batch_fail_and_are_sent_again(ask: Any, server: Batches, final: str) -> None:
     server.final, server.unanswered = final, lambda prompt: prompt == "three"
     replies = ask()
     assert texts(replies) == ["ONE", "TWO", ""]
@@ -125,33 +125,33 @@ def test_what_a_batch_did_not_answer_in_time_fails(ask: Any, server: Batches, fi
     assert server.requests == [*PROMPTS, "three"]
 
 
-def test_a_failed_batch_fails_its_requests_with_its_reason(ask: Any, server: Batches, tmp_path: Path) -> None:
+def test_failed_batch_fails_its_requests_with_its_reason(ask: Any, server: Batches, tmp_path: Path) -> None:
     server.final = "failed"
     assert all("enqueued token limit" in str(reply.failed) for reply in ask())
     assert records(tmp_path) == []
 
 
-def test_a_cut_output_file_fails_the_request_whose_line_is_cut(ask: Any, server: Batches) -> None:
+def test_truncated_output_file_fails_only_the_request_of_the_cut_line(ask: Any, server: Batches) -> None:
     server.cut = 20
     assert sorted(reply.failed is None for reply in ask()) == [False, True, True]
     server.cut = 0
     assert texts(ask()) == ["ONE", "TWO", "THREE"]
 
 
-def test_a_busy_api_is_asked_again(ask: Any, server: Batches) -> None:
+def test_busy_api_is_retried(ask: Any, server: Batches) -> None:
     busy = {"/files": [429], "/batches": [500, 429], "/batches/batch_1": [503]}
     server.refuse = lambda method, path: busy[path].pop() if busy.get(path) else None
     assert texts(ask()) == ["ONE", "TWO", "THREE"]
     assert len(server.batches) == 1
 
 
-def test_a_refused_key_stops_everything(ask: Any, server: Batches) -> None:
+def test_refused_key_stops_the_run(ask: Any, server: Batches) -> None:
     server.refuse = lambda method, path: 401
     with raises("endpoint-error"):
         ask()
 
 
-def test_an_endpoint_without_the_api_is_named(ask: Any, server: Batches) -> None:
+def test_endpoint_without_the_batch_api_is_named(ask: Any, server: Batches) -> None:
     server.refuse = lambda method, path: 404 if path.startswith("/files") else None
     with raises("batch-api-failed") as caught:
         ask()
@@ -187,7 +187,7 @@ ordered(model.ask, [[{"role": "user", "content": text}] for text in ("one", "two
 
 
 @pytest.mark.slow
-def test_a_killed_process_submits_nothing_twice(ask: Any, server: Batches, tmp_path: Path) -> None:
+def test_killed_process_submits_no_request_twice(ask: Any, server: Batches, tmp_path: Path) -> None:
     server.held.set()
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, server.url, str(tmp_path / "cache.sqlite")], env=dict(os.environ))
     deadline = time.monotonic() + 120

@@ -1,4 +1,4 @@
-"""Generation by local causal models: forced starts, shared beginnings, seeded draws, roles in chat templates."""
+"""Generation by local causal models: forced starts, shared prefixes, seeded samples, roles in chat templates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(folder: str, share_prefixes: bool = True, **config: Any) -> CausalMode
 
 
 def greedy(loaded: CausalModel, ids: list[int], count: int) -> str:
-    """Greedy decoding token by token, no cache, no padding, no `generate`."""
+    """Decode greedily token by token without cache, padding or `generate`."""
     import torch
 
     written: list[int] = []
@@ -43,7 +43,7 @@ def greedy(loaded: CausalModel, ids: list[int], count: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [True, False])
-def test_a_shared_beginning_is_computed_once_and_changes_nothing(stories: str, share: bool) -> None:
+def test_shared_prefix_is_computed_once_with_equal_results(stories: str, share: bool) -> None:
     loaded = model(stories, share, batch_size=5, max_new_tokens=16)
     passes: list[tuple[int, ...]] = []
     hook = loaded.model.get_input_embeddings().register_forward_pre_hook(lambda _, inputs: passes.append(tuple(inputs[0].shape)))
@@ -58,7 +58,7 @@ def test_a_shared_beginning_is_computed_once_and_changes_nothing(stories: str, s
 
 
 @pytest.mark.slow
-def test_a_shared_beginning_is_not_used_where_layers_see_a_window_of_columns(tmp_path: Path, tiny_llama: str) -> None:
+def test_shared_prefix_is_not_used_with_sliding_window_attention(tmp_path: Path, tiny_llama: str) -> None:
     import torch
     from transformers import AutoTokenizer, MistralConfig, MistralForCausalLM
 
@@ -75,7 +75,7 @@ def test_a_shared_beginning_is_not_used_where_layers_see_a_window_of_columns(tmp
 
 
 def cut(heads: list[list[int]]) -> int:
-    """Most tokens saved: all share what they have in common, or those with the same next token decide alone."""
+    """Return the maximum of saved tokens: all share their prefix, or rows with the same next token are grouped separately."""
     if len(heads) < 2:
         return 0
     depth = 0
@@ -90,7 +90,7 @@ def cut(heads: list[list[int]]) -> int:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=7), st.integers(0, 7)), max_size=9))
-def test_groups_save_as_many_tokens_as_the_best_cut_through_the_tree(drawn: list[tuple[list[int], int]]) -> None:
+def test_prefix_groups_save_as_many_tokens_as_the_best_tree_cut(drawn: list[tuple[list[int], int]]) -> None:
     sequences = [ids for ids, _ in drawn]
     limits = [min(limit, len(ids) - 1) for ids, limit in drawn]
     groups = shared_prefixes(sequences, limits)
@@ -112,7 +112,7 @@ def test_a_deep_tree_of_prefixes_is_grouped_without_recursion() -> None:
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 5)), st.integers(0, 20))
-def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list[int], budget: int, rows: int | None, fixed: int) -> None:
+def test_batches_contain_every_item_once_within_their_budget(lengths: list[int], budget: int, rows: int | None, fixed: int) -> None:
     batches = by_length(lengths, budget, rows, fixed)
     assert sorted(position for batch in batches for position in batch) == list(range(len(lengths)))
     for batch in batches:
@@ -124,7 +124,7 @@ def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list
 
 
 @pytest.mark.slow
-def test_a_draw_depends_on_its_prompt_and_seed_alone(stories: str) -> None:
+def test_sample_depends_only_on_prompt_and_seed(stories: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=0.95, seed=5)
     together = model(stories, batch_size=5, max_new_tokens=12).generate(PROMPTS, sampling=sampling)
     texts = [g.text for g in together]
@@ -138,7 +138,7 @@ def test_a_draw_depends_on_its_prompt_and_seed_alone(stories: str) -> None:
 
 
 @pytest.mark.slow
-def test_draws_follow_the_models_distribution(stories: str) -> None:
+def test_samples_follow_the_models_distribution(stories: str) -> None:
     import torch
 
     loaded = model(stories, batch_size=256, max_new_tokens=1)
@@ -162,14 +162,14 @@ def test_draws_follow_the_models_distribution(stories: str) -> None:
         assert abs(results[text] - count * share) <= 5 * np.sqrt(count * share * (1 - share)) + 1
 
 
-def test_a_low_temperature_draws_what_greedy_decoding_chooses(stories: str) -> None:
+def test_low_temperature_sampling_equals_greedy_decoding(stories: str) -> None:
     loaded = model(stories, max_new_tokens=8)
     drawn = loaded.generate(PROMPTS, sampling=Sampling(temperature=1e-4))
     assert [g.text for g in drawn] == [g.text for g in loaded.generate(PROMPTS)]
     assert [g.text for g in loaded.generate(PROMPTS, sampling=Sampling(top_k=1))] == [g.text for g in drawn]
 
 
-def test_impossible_options_of_sampling_are_refused(tiny_llama: str) -> None:
+def test_invalid_sampling_options_are_refused(tiny_llama: str) -> None:
     for wrong in ({"temperature": 0}, {"top_p": 0}, {"top_k": 0}):
         with pytest.raises(ValueError, match="temperature must be"):
             Sampling(**wrong)
@@ -211,7 +211,7 @@ TURNS = [
     ],
     ids=["knows a system role", "refuses it", "drops it", "takes parts", "no template"],
 )
-def test_an_instruction_reaches_every_model(tiny_llama: str, template: str | None, expected: str) -> None:
+def test_system_instruction_is_in_the_prompt_of_every_model(tiny_llama: str, template: str | None, expected: str) -> None:
     loaded = model(tiny_llama)
     loaded.tokenizer.chat_template = template
     assert loaded.render_chat(TURNS) == expected

@@ -1,4 +1,4 @@
-"""Every kind of fault in virtual time: wall time near the ideal, never too many calls in flight, and equal replies."""
+"""Every kind of error in virtual time: wall time near the ideal, bounded calls in flight, and equal replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALLS, SLOTS, SHARE = 500, 32, 0.01
 
 
 def _latency(prompt: str) -> float:
-    """Half a second, and one time in twenty two seconds."""
+    """Return half a second, and two seconds one time in twenty."""
     return 2.0 if hashlib.blake2b(prompt.encode(), digest_size=1).digest()[0] % 20 == 0 else 0.5
 
 
@@ -33,7 +33,7 @@ def _answered(weather: Weather, url: str, **more: Any) -> tuple[list[Any], float
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_one_percent_costs_its_own_time_only(fault: str) -> None:
+def test_one_percent_of_errors_costs_only_their_own_time(fault: str) -> None:
     weather = Weather(str.upper, _latency, fault, SHARE)
     replies, wall, model = _answered(weather, f"http://{fault.replace('_', '-')}.test/v1")
     assert weather.played > 0
@@ -51,8 +51,8 @@ def test_a_fault_of_one_percent_costs_its_own_time_only(fault: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["reset", "503", "429"])
-def test_an_endpoint_that_recovers_is_soon_used_fully_again(fault: str) -> None:
-    """It refuses everything from the second second on, for thirty seconds."""
+def test_full_concurrency_returns_soon_after_an_endpoint_recovers(fault: str) -> None:
+    """The endpoint refuses everything for thirty seconds, starting after the first second."""
     weather = Weather(str.upper, _latency, fault)
     weather.due = lambda prompt, number: 2 < asyncio.get_running_loop().time() < 32  # type: ignore[method-assign]
     replies, wall, model = _answered(weather, f"http://recovers-{fault}.test/v1", attempts=60, longest_wait_s=4)

@@ -29,12 +29,12 @@ from tests.support.errors import raises
 from tests.support.server import Refused, Written
 
 PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
-"""A dollar a prompt token, two a token of the reply."""
+"""One dollar per prompt token, two per token of the reply."""
 
 
 @pytest.mark.slow
-def test_a_run_stops_at_its_limit_and_loses_nothing(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
-    """A call may need 6 + 10 tokens and uses 12: five fit into 64 as spent, the sixth might not."""
+def test_run_stops_at_its_call_limit_and_keeps_replies(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
+    """A call may need 6 + 10 tokens and uses 12, so a limit of 64 allows five calls."""
     path = tmp_path / "cache.sqlite"
     model = endpoint.chat(run_tokens=64, max_tokens=10, cache=path)
     replies = model.complete(busy.prompts(20))
@@ -50,7 +50,7 @@ def test_a_run_stops_at_its_limit_and_loses_nothing(endpoint: Any, busy: ModuleT
     assert len(endpoint.starts) == 20
 
 
-def test_money_is_limited_likewise(endpoint: Any, busy: ModuleType) -> None:
+def test_run_stops_at_its_dollar_limit(endpoint: Any, busy: ModuleType) -> None:
     """A call costs 10 + 2 · 2 dollars and may cost 6 + 2 · 4."""
     model = endpoint.chat(run_usd=50.0, max_tokens=4, **PRICES)
     replies = model.complete(busy.prompts(9))
@@ -59,7 +59,7 @@ def test_money_is_limited_likewise(endpoint: Any, busy: ModuleType) -> None:
     assert "run_usd 50" in next(reply.failed for reply in replies if reply.failed)
 
 
-def test_calls_in_flight_cannot_pass_a_limit_together(endpoint: Any, busy: ModuleType) -> None:
+def test_concurrent_calls_cannot_exceed_a_limit_together(endpoint: Any, busy: ModuleType) -> None:
     endpoint.delay = 0.05
     model = endpoint.chat(run_tokens=160, max_tokens=10, concurrency=64)
     replies = model.complete(busy.prompts(100))
@@ -68,8 +68,8 @@ def test_calls_in_flight_cannot_pass_a_limit_together(endpoint: Any, busy: Modul
     assert spent > 160 - 16 - 12  # and the room there is gets used
 
 
-def test_models_of_one_execution_spend_from_one_budget(endpoint: Any, busy: ModuleType) -> None:
-    """The smallest limit counts, also for a model that states none."""
+def test_models_of_one_execution_share_one_budget(endpoint: Any, busy: ModuleType) -> None:
+    """The smallest limit applies, also to a model without its own."""
     with execution():
         models = [endpoint.chat(role=str(tokens), run_tokens=tokens, max_tokens=10) for tokens in (100, 64, None)]
     alone = endpoint.chat(run_tokens=64, max_tokens=10)
@@ -79,7 +79,7 @@ def test_models_of_one_execution_spend_from_one_budget(endpoint: Any, busy: Modu
     assert all(reply.failed is None for reply in alone.complete(busy.prompts(4)))
 
 
-def test_one_call_that_is_too_large_is_not_sent(endpoint: Any) -> None:
+def test_call_larger_than_the_limit_per_call_is_not_sent(endpoint: Any) -> None:
     model = endpoint.chat(call_tokens=100, max_tokens=10)
     small, large = model.complete([[{"role": "user", "content": "x"}], [{"role": "user", "content": "x" * 400}]])
     assert small.failed is None
@@ -89,7 +89,7 @@ def test_one_call_that_is_too_large_is_not_sent(endpoint: Any) -> None:
     assert dear.failed == f"{LIMIT}: call_usd 5, and this call may cost 25"
 
 
-def test_an_endpoint_that_does_not_count_is_counted_for(endpoint: Any, busy: ModuleType) -> None:
+def test_tokens_are_estimated_if_the_endpoint_reports_none(endpoint: Any, busy: ModuleType) -> None:
     endpoint.server.answer = lambda request: Written("x" * 40, 0, 0)
     replies = endpoint.chat(run_tokens=60, max_tokens=10).complete(busy.prompts(10))
     # 4 + 2 for the prompt and 10 for the reply, each time.
@@ -97,7 +97,7 @@ def test_an_endpoint_that_does_not_count_is_counted_for(endpoint: Any, busy: Mod
 
 
 @given(limit=st.integers(0, 200), calls=st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), max_size=30))
-def test_a_budget_is_never_passed_and_never_blocks(limit: int, calls: list[tuple[int, float]]) -> None:
+def test_budget_is_never_exceeded_and_never_blocks(limit: int, calls: list[tuple[int, float]]) -> None:
     async def story() -> int:
         budget = Budget(limit, None)
 
@@ -115,14 +115,14 @@ def test_a_budget_is_never_passed_and_never_blocks(limit: int, calls: list[tuple
     assert asyncio.run(story()) <= limit
 
 
-def test_limits_and_haste_are_no_part_of_the_fingerprint() -> None:
+def test_limits_and_speed_options_do_not_change_the_fingerprint() -> None:
     options = {"model": "m", "base_url": "http://localhost/v1", "key_variable": None}
     before = Component.of("chat", {"llm": options}).fingerprint
     assert Component.of("chat", {"llm": {**options, "run_usd": 1.0, "concurrency": 2, "attempts": 1}}).fingerprint == before
     assert Component.of("chat", {"llm": {**options, "max_tokens": 65}}).fingerprint != before
 
 
-def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
+def test_usage_is_recorded_per_role(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
     usage_by_role = UsageByRole()
     endpoint.refuse = lambda request: Refused(400, "no") if request.prompt == "judge 1" else None
     cache = tmp_path / "cache.sqlite"
@@ -137,7 +137,7 @@ def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: P
     assert usage_by_role.total.calls == 6
 
 
-def test_an_estimate_counts_what_is_not_kept_and_sends_nothing(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
+def test_estimate_counts_uncached_calls_without_sending_any(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
     model = endpoint.chat(cache=tmp_path / "cache.sqlite", max_tokens=7, **PRICES)
     model.complete(busy.prompts(2))
     estimate = model.estimate([*busy.prompts(5), *busy.prompts(5)])
@@ -150,7 +150,7 @@ def test_an_estimate_counts_what_is_not_kept_and_sends_nothing(endpoint: Any, bu
     assert len(endpoint.starts) == 2
 
 
-def test_tokens_are_counted_by_a_tokenizer_where_there_is_one(tiny_llama: str, tmp_path: Path) -> None:
+def test_tokens_are_counted_with_a_tokenizer_if_available(tiny_llama: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     text = "Where did Ann live?"
@@ -160,7 +160,7 @@ def test_tokens_are_counted_by_a_tokenizer_where_there_is_one(tiny_llama: str, t
         TokenCounter(str(tmp_path / "absent.json"))
 
 
-def test_the_reader_estimates_its_prompts(endpoint: Any) -> None:
+def test_reader_estimates_its_prompts(endpoint: Any) -> None:
     from benchmarks.schema import Passage, Query
     from methods.api import Context
 
@@ -173,7 +173,7 @@ def test_the_reader_estimates_its_prompts(endpoint: Any) -> None:
     assert endpoint.starts == []
 
 
-def test_a_working_endpoint_passes_preflight_by_one_call(endpoint: Any) -> None:
+def test_working_endpoint_passes_preflight_with_one_call(endpoint: Any) -> None:
     assert endpoint.chat().preflight().text == "ok"
     assert len(endpoint.starts) == 1
 
@@ -189,7 +189,7 @@ def test_a_working_endpoint_passes_preflight_by_one_call(endpoint: Any) -> None:
         ({}, Refused(500, "broken"), "endpoint-error"),
     ],
 )
-def test_preflight_says_what_is_wrong(
+def test_preflight_errors_name_the_cause(
     endpoint: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], refused: Refused | None, message: str
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret-1234")
@@ -199,7 +199,7 @@ def test_preflight_says_what_is_wrong(
     assert "sk-secret-1234" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_preflight_finds_a_wrong_path_and_an_empty_reply(endpoint: Any) -> None:
+def test_preflight_detects_a_wrong_path_and_an_empty_reply(endpoint: Any) -> None:
     with raises("endpoint-error"):
         endpoint.chat(base_url=endpoint.server.url.removesuffix("/v1")).preflight()
     endpoint.server.answer = lambda request: Written("", 1, 16, "length")
@@ -209,7 +209,7 @@ def test_preflight_finds_a_wrong_path_and_an_empty_reply(endpoint: Any) -> None:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Everything that libraries log."""
+    """Return everything that libraries log."""
     root, text = logging.getLogger(), io.StringIO()
     level = root.level
     monkeypatch.setattr(root, "handlers", [logging.StreamHandler(text)])
@@ -218,7 +218,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
-def test_the_key_is_in_no_repr_no_dump_and_no_log(
+def test_key_is_absent_from_repr_dump_and_log(
     endpoint: Any, busy: ModuleType, monkeypatch: pytest.MonkeyPatch, logged: io.StringIO, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret-1234")
@@ -231,7 +231,7 @@ def test_the_key_is_in_no_repr_no_dump_and_no_log(
     assert b"sk-secret-1234" not in (tmp_path / "cache.sqlite-wal").read_bytes()
 
 
-def test_key_that_an_endpoint_repeats_is_stored_nowhere(endpoint: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_key_repeated_by_an_endpoint_is_not_stored(endpoint: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     key = "sk-secret-1234-in-use"
     monkeypatch.setenv("MY_KEY", key)
     endpoint.server.answer = lambda request: Written(f"Your key is {key}, {key}.", 1, 16, "stop")
@@ -263,14 +263,14 @@ KEY = "sk-proj+Abc/9xYz=QW12er34TY56ui78OP"
         KEY.upper(),
     ],
 )
-def test_encoded_and_split_keys_are_hidden(form: str) -> None:
+def test_encoded_and_split_keys_are_redacted(form: str) -> None:
     secrets.use(KEY)
     shown = secrets.hidden(f"it is {form}.")
     assert secrets.HIDDEN in shown
     assert len(shown) < 40, "what is left of it tells nothing"
 
 
-def test_hiding_keys_takes_linear_time() -> None:
+def test_redacting_keys_takes_linear_time() -> None:
     secrets.use(KEY)
     for text in ("s" * 100_000, "sk-" * 33_000, KEY[:-1] * 3000, "-" * 100_000):
         started = time.process_time()
@@ -279,13 +279,13 @@ def test_hiding_keys_takes_linear_time() -> None:
 
 
 @pytest.mark.parametrize(("secret", "counts"), [("EMPTY", False), ("not-needed", False), ("a1b2c3d4", True), ("k" * 16, True), ("", False)])
-def test_placeholders_of_keys_do_not_change_answers(secret: str, counts: bool) -> None:
+def test_only_real_keys_are_redacted_from_answers(secret: str, counts: bool) -> None:
     secrets.use(secret)
     text = f"The answer is {secret} here"
     assert (secrets.hidden(text) != text) is counts
 
 
-def test_an_estimate_says_what_it_does_not_know() -> None:
+def test_estimate_lists_unknown_quantities() -> None:
     known = Estimate(4, 2, 100, 10, 0.0038, "guess")
     assert "4 calls (2 more are cached)" in str(known)
     assert str(known).endswith("at most $0.0038")

@@ -1,4 +1,4 @@
-"""How many calls are in flight, and when none may be."""
+"""The number of calls in flight, and pauses between calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_models_of_one_endpoint_share_its_concurrency(endpoint: Any, busy: Modul
     assert len(endpoint.starts) == 48
 
 
-def test_another_key_or_model_has_a_limit_of_its_own(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_separate_per_key_and_model(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE_KEY", "sk-one")
     first = endpoint.chat()
     assert endpoint.chat(temperature=0.5).rate_limiter is first.rate_limiter
@@ -46,7 +46,7 @@ def test_another_key_or_model_has_a_limit_of_its_own(endpoint: Any, monkeypatch:
     assert len({id(model.rate_limiter) for model in (first, *others)}) == 4
 
 
-def test_limiters_can_be_made_by_somebody_else(endpoint: Any, busy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_limiter_factory_is_used(endpoint: Any, busy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Address] = []
 
     def make(address: Address) -> RateLimiter:
@@ -60,7 +60,7 @@ def test_limiters_can_be_made_by_somebody_else(endpoint: Any, busy: ModuleType, 
     assert [(address.url, address.model) for address in made] == [(endpoint.server.url, "m")]
 
 
-def test_who_leaves_no_longer_holds_the_limit_down() -> None:
+def test_limit_rises_when_its_smallest_member_leaves() -> None:
     pace = RateLimiter(64)
     name = pace.join(4)
     assert (pace.most, pace.limit) == (4, 4.0)
@@ -68,7 +68,7 @@ def test_who_leaves_no_longer_holds_the_limit_down() -> None:
     assert (pace.most, pace.limit) == (64, 64.0)
 
 
-def test_smallest_stated_concurrency_counts_before_and_after_its_part_is_open(endpoint: Any, busy: ModuleType) -> None:
+def test_smallest_configured_concurrency_applies_even_if_its_component_is_not_open(endpoint: Any, busy: ModuleType) -> None:
     endpoint.delay, endpoint.together = 0.02, 3
     model = endpoint.chat(concurrency=8)
     stated = [model.config, {"judge": [model.config.model_copy(update={"concurrency": 3})]}]
@@ -80,8 +80,8 @@ def test_smallest_stated_concurrency_counts_before_and_after_its_part_is_open(en
 
 
 @pytest.mark.slow
-def test_an_endpoint_with_room_for_few_is_found_out(endpoint: Any, busy: ModuleType) -> None:
-    """It serves six at a time and refuses the seventh, as gateways do."""
+def test_capacity_of_an_endpoint_is_detected(endpoint: Any, busy: ModuleType) -> None:
+    """The endpoint serves six calls at a time and refuses the seventh, like gateways do."""
     room = threading.Semaphore(6)
     inner = endpoint.answer
 
@@ -105,8 +105,8 @@ def test_an_endpoint_with_room_for_few_is_found_out(endpoint: Any, busy: ModuleT
 
 
 @given(room=st.integers(2, 20))
-def test_the_limit_settles_around_the_room_of_an_endpoint(room: int) -> None:
-    """Each call holds its place for ten turns of the loop; while there is no place, it is refused and tries again later."""
+def test_limit_converges_to_the_capacity_of_an_endpoint(room: int) -> None:
+    """Each call takes ten turns of the event loop; without capacity it is refused and repeated later."""
 
     async def story() -> tuple[float, float]:
         pace, served, sent, limits = RateLimiter(64), 0, 0, []
@@ -143,7 +143,7 @@ def test_the_limit_settles_around_the_room_of_an_endpoint(room: int) -> None:
 
 
 def _after(signals: Sequence[Signal], pace: RateLimiter | None = None, most: int = 64) -> RateLimiter:
-    """A limiter after calls that ended so, one after another."""
+    """Return a limiter after consecutive calls with these outcomes."""
     pace = pace or RateLimiter(most)
 
     async def story() -> None:
@@ -155,7 +155,7 @@ def _after(signals: Sequence[Signal], pace: RateLimiter | None = None, most: int
     return pace
 
 
-def test_few_faults_reduce_nothing() -> None:
+def test_few_errors_do_not_reduce_the_limit() -> None:
     assert _after((["ok"] * 49 + ["busy"]) * 10).cuts == 0
     assert _after((["ok"] * 4 + ["broken"]) * 50).cuts == 0
     assert _after(["broken"] * 10).cuts == 0
@@ -176,13 +176,13 @@ def test_pauses_are_brief_while_most_calls_are_answered() -> None:
     assert pauses[0] <= 0.1 < pauses[1] <= 1.0
 
 
-def test_refusals_reduce_the_limit_by_their_share() -> None:
+def test_refusals_reduce_the_limit_in_proportion() -> None:
     pace = _after(["ok"] * 37 + ["busy"] * 3)
     assert (pace.cuts, pace.limit) == (1, pytest.approx(64 * 37 / 40))
     assert _after(["ok"] * 30 + ["broken"] * 11).limit == pytest.approx(64 * 30 / 41)
 
 
-def test_refusals_of_one_round_trip_reduce_once() -> None:
+def test_refusals_within_one_round_trip_reduce_the_limit_once() -> None:
     async def story() -> list[float]:
         pace = RateLimiter(32)
         tickets = [await pace.enter() for _ in range(10)]
@@ -196,7 +196,7 @@ def test_refusals_of_one_round_trip_reduce_once() -> None:
     assert asyncio.run(story()) == [32.0, 32.0] + [16.0] * 8
 
 
-def test_quick_faults_among_calls_in_flight_are_a_small_share() -> None:
+def test_share_of_errors_counts_calls_in_flight() -> None:
     async def story() -> int:
         pace = RateLimiter(256)
         tickets = [await pace.enter() for _ in range(256)]
@@ -207,19 +207,19 @@ def test_quick_faults_among_calls_in_flight_are_a_small_share() -> None:
     assert asyncio.run(story()) == 0
 
 
-def test_a_limit_that_was_good_is_soon_reached_again() -> None:
+def test_previously_successful_limit_is_regained_quickly() -> None:
     pace = _after(["ok"] * 100 + ["busy"] * 30)
     assert pace.limit < 8
     assert _after(["ok"] * 64, pace).limit == 64
 
 
-def test_a_limit_that_was_never_good_is_reached_slowly() -> None:
+def test_untested_limit_is_approached_slowly() -> None:
     pace = _after(["busy"] * 30 + ["ok"] * 3 + ["busy"] * 3)
     assert _after(["ok"] * 20, pace).limit < 16
 
 
 @given(seed=st.integers(0, 10**6), most=st.integers(1, 20))
-def test_whatever_happens_slots_are_neither_lost_nor_exceeded(seed: int, most: int) -> None:
+def test_slots_are_neither_lost_nor_exceeded(seed: int, most: int) -> None:
     rng = random.Random(seed)
 
     async def story() -> int:
@@ -258,7 +258,7 @@ def test_whatever_happens_slots_are_neither_lost_nor_exceeded(seed: int, most: i
     assert asyncio.run(story()) <= most
 
 
-def test_a_pause_that_is_asked_for_holds_one_slot() -> None:
+def test_requested_pause_blocks_one_slot() -> None:
     async def story() -> tuple[int, int]:
         pace = RateLimiter(2)
         for _ in range(2):
@@ -275,7 +275,7 @@ def test_a_pause_that_is_asked_for_holds_one_slot() -> None:
     assert asyncio.run(story()) == (1, 2)
 
 
-def test_a_call_waits_as_long_as_it_is_asked_to(endpoint: Any, busy: ModuleType) -> None:
+def test_call_waits_for_the_requested_pause(endpoint: Any, busy: ModuleType) -> None:
     refused_at: list[float] = []
 
     def intercept(handler: Any, request: ChatRequest) -> bool:
@@ -293,7 +293,7 @@ def test_a_call_waits_as_long_as_it_is_asked_to(endpoint: Any, busy: ModuleType)
     assert min(endpoint.starts) >= refused_at[0] + 0.2
 
 
-def test_a_pause_beyond_patience_fails_the_call_with_the_reason(endpoint: Any, busy: ModuleType) -> None:
+def test_pause_longer_than_the_maximum_wait_fails_the_call_with_the_reason(endpoint: Any, busy: ModuleType) -> None:
     responses = {"error": {"message": "busy"}}
     endpoint.server.intercept = lambda handler, request: handler.send(429, responses, {"retry-after": "3600"}) or True
     started = time.monotonic()
@@ -303,7 +303,7 @@ def test_a_pause_beyond_patience_fails_the_call_with_the_reason(endpoint: Any, b
     assert "asks to wait 3600 s" in reply.failed
 
 
-def test_retry_after_in_every_form() -> None:
+def test_retry_after_is_parsed_in_every_format() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     assert retry_after({"retry-after": "7"}) == 7
     assert retry_after({"retry-after-ms": "250"}) == 0.25

@@ -1,4 +1,4 @@
-"""A thousand calls through a server that misbehaves in every way lose nothing; sudden death loses calls in flight."""
+"""A thousand calls through a server with every kind of error lose nothing; kill -9 loses only calls in flight."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def prompts(*texts: str) -> list[list[dict[str, str]]]:
 
 
 def content(path: Path, url: str) -> list[tuple[str, str]]:
-    """Requests and replies, without the port that differs between servers."""
+    """Return requests and replies without the port, which differs between servers."""
     cache = ResponseCache(path)
     rows = sorted((entry.request.replace(url, "URL"), entry.reply) for entry in cache.entries())
     cache.close()
@@ -49,7 +49,7 @@ def content(path: Path, url: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Path) -> None:
+def test_calls_to_a_faulty_server_give_the_results_of_a_clean_one(tmp_path: Path) -> None:
     calls = 150
     texts = [f"say {number}" for number in range(calls)]
     seen: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def test_calls_through_a_faulty_server_end_like_through_a_clean_one(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PASSING)
-def test_every_passing_fault_is_survived_alone(kind: str) -> None:
+def test_every_kind_of_transient_error_is_survived(kind: str) -> None:
     faults = Faults(passing=1.0, kinds=[kind], most_in_a_row=2)
     with OpenAIServer("m", say, intercept=faults).running() as url:
         replies = chat(url, timeout_s=2.0 if kind == "slow_bytes" else 30).complete(prompts("say a", "say b"))
@@ -98,7 +98,7 @@ def test_every_passing_fault_is_survived_alone(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PASSING)
-def test_a_fault_that_never_passes_ends_with_its_reason(kind: str) -> None:
+def test_permanent_error_fails_the_call_with_its_reason(kind: str) -> None:
     reasons = {
         "429": "429",
         "429_after": "429",
@@ -159,7 +159,7 @@ def test_kill_9_loses_at_most_the_calls_in_flight(tmp_path: Path) -> None:
     assert {json.loads(reply)["text"] for _, reply in rows} == {f"Answer: {number}" for number in range(240)}
 
 
-def test_a_second_run_makes_no_call_even_with_nobody_there(tmp_path: Path) -> None:
+def test_second_run_makes_no_call_even_without_a_server(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     with OpenAIServer("m", say).running() as url:
         first = chat(url, cache=path).complete(prompts("say a", "say b"))
@@ -171,7 +171,7 @@ def test_a_second_run_makes_no_call_even_with_nobody_there(tmp_path: Path) -> No
         chat(url, cache=path, attempts=1).complete(prompts("say a", "say c"))
 
 
-def test_equal_calls_in_flight_are_made_once(tmp_path: Path) -> None:
+def test_identical_concurrent_calls_are_sent_once(tmp_path: Path) -> None:
     def slowly(request: ChatRequest) -> Written:
         time.sleep(0.1)
         return say(request)
@@ -193,7 +193,7 @@ def test_equal_calls_in_flight_are_made_once(tmp_path: Path) -> None:
         assert server.calls == 3
 
 
-def test_a_failure_is_shared_by_those_that_wait_but_never_kept(tmp_path: Path) -> None:
+def test_failure_is_shared_by_waiting_calls_but_never_cached(tmp_path: Path) -> None:
     broken = [True]
 
     def fussy(request: ChatRequest) -> Written:
@@ -211,8 +211,8 @@ def test_a_failure_is_shared_by_those_that_wait_but_never_kept(tmp_path: Path) -
         assert model.complete(prompts("say a"))[0].text == "Answer: a"
 
 
-def test_an_interrupted_leader_hands_its_call_to_those_that_wait(tmp_path: Path) -> None:
-    """Two models ask the same; the first is refused its key, which ends its run alone."""
+def test_cancelled_call_is_taken_over_by_identical_waiting_calls(tmp_path: Path) -> None:
+    """Two models send the same call; the first gets its key refused, which ends only its own run."""
     server = OpenAIServer("m", say)
     gate = threading.Event()
 
@@ -263,7 +263,7 @@ assert (ask("say after"), ask("say child")) == ("Answer: after", "Answer: child"
 
 
 @pytest.mark.slow
-def test_a_forked_child_calls_on_connections_of_its_own(tmp_path: Path) -> None:
+def test_forked_child_opens_its_own_connections(tmp_path: Path) -> None:
     server = OpenAIServer("m", say)
     with server.running() as url:
         command = [sys.executable, "-c", _FORKING, url, str(tmp_path / "cache.sqlite"), str(ROOT)]
@@ -271,8 +271,8 @@ def test_a_forked_child_calls_on_connections_of_its_own(tmp_path: Path) -> None:
     assert server.calls == 3
 
 
-def test_an_interrupted_caller_leaves_nothing_in_flight(tmp_path: Path) -> None:
-    """A batch that is stopped by a refused key cancels its other calls and gives back their slots."""
+def test_interrupted_caller_leaves_no_call_in_flight(tmp_path: Path) -> None:
+    """A batch that is stopped by a refused key cancels its other calls and releases their slots."""
 
     def fussy(request: ChatRequest) -> Written:
         if request.prompt == "say 3":
@@ -289,7 +289,7 @@ def test_an_interrupted_caller_leaves_nothing_in_flight(tmp_path: Path) -> None:
         assert model._cache.flights == {}
 
 
-def test_where_nothing_ever_answered_the_wait_is_short() -> None:
+def test_attempts_are_few_until_an_endpoint_has_answered_once() -> None:
     page = Faults(passing=1.0, kinds=["wrong_content_type"], most_in_a_row=99)
     server = OpenAIServer("m", say, intercept=page)
     with server.running() as url:

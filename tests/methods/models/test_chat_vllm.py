@@ -1,4 +1,4 @@
-"""A server that speaks vLLM's dialect: guided JSON, log-probabilities, cached tokens, and its refusals."""
+"""A server with vLLM's dialect: guided JSON, log-probabilities, cached tokens, and its refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def user(*texts: str) -> list[list[dict[str, str]]]:
     return [[{"role": "user", "content": text}] for text in texts]
 
 
-def test_guided_json_is_read_as_the_shape_that_was_sent(server: VLLM) -> None:
+def test_guided_json_is_parsed_with_the_schema_that_was_sent(server: VLLM) -> None:
     (reply,) = chat(server).complete(user("judge"), shape=Verdict)
     value = parse(reply.text, Verdict)
     assert (value.value, value.repaired) == (Verdict(label="correct", first=Inner(claim="text", number=0), note="text"), False)
@@ -55,20 +55,20 @@ def test_guided_json_is_read_as_the_shape_that_was_sent(server: VLLM) -> None:
 
 
 @pytest.mark.parametrize("field", ["guided_json", "structured_outputs"])
-def test_vllms_own_fields_for_json_are_sent_as_parameters(server: VLLM, field: str) -> None:
+def test_vllm_json_fields_are_sent_as_parameters(server: VLLM, field: str) -> None:
     schema = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
     parameters = {field: schema if field == "guided_json" else {"json": schema}}
     (reply,) = chat(server, parameters=parameters).complete(user("judge"))
     assert reply.text == '{"label": "text"}'
 
 
-def test_log_probabilities_may_be_asked_for_and_change_no_answer(server: VLLM) -> None:
+def test_requesting_log_probabilities_does_not_change_answers(server: VLLM) -> None:
     (plain,) = chat(server).complete(user("a"))
     (scored,) = chat(server, parameters={"logprobs": True, "top_logprobs": 1}).complete(user("a"))
     assert (plain.text, scored.text, server.requests[1].body["top_logprobs"]) == ("Ann", "Ann", 1)
 
 
-def test_tokens_that_the_server_had_cached_are_counted(server: VLLM) -> None:
+def test_tokens_cached_by_the_server_are_counted(server: VLLM) -> None:
     text = " ".join(["word"] * 3 * BLOCK)
     replies = chat(server).complete(user(text, f"{text} more"))
     assert [reply.cached_tokens for reply in replies] == [0, 3 * BLOCK]
@@ -77,7 +77,7 @@ def test_tokens_that_the_server_had_cached_are_counted(server: VLLM) -> None:
 
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("words", TOO_LONG)
-def test_a_prompt_that_is_too_long_fails_alone_as_a_truncation(server: VLLM, words: str, nested: bool) -> None:
+def test_too_long_prompt_fails_only_its_question_as_a_truncation(server: VLLM, words: str, nested: bool) -> None:
     server.nested, server.too_long = nested, words
     short, long = chat(server, attempts=3).complete(user("a", "word " * 200))
     assert (short.text, long.text, long.calls) == ("Ann", "", 1)
@@ -85,7 +85,7 @@ def test_a_prompt_that_is_too_long_fails_alone_as_a_truncation(server: VLLM, wor
 
 
 @pytest.mark.parametrize("nested", [True, False])
-def test_an_unknown_model_stops_and_the_advice_names_the_served_one(server: VLLM, nested: bool) -> None:
+def test_unknown_model_stops_the_run_and_suggests_the_served_one(server: VLLM, nested: bool) -> None:
     server.nested = nested
     with raises("endpoint-error") as caught:
         chat(server, model="other").preflight()

@@ -1,4 +1,4 @@
-"""Damaged weights, output that is not finite, missing presets and truncated passages, with real classes and real MiniLM."""
+"""Damaged weights, non-finite output, missing presets and truncated passages, with real classes and real MiniLM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINILM = Path(locate("minilm"))
 
 
 def copied(folder: Path, **replaced: bytes) -> Path:
-    """MiniLM's folder under another name: links, but for the files that a test writes."""
+    """Link MiniLM's folder under another name, except for the files that a test writes."""
     folder.mkdir(parents=True)
     for source in MINILM.rglob("*"):
         target = folder / source.relative_to(MINILM)
@@ -40,7 +40,7 @@ def copied(folder: Path, **replaced: bytes) -> Path:
 
 
 def damaged(folder: Path, tensor: str, row: int) -> Path:
-    """MiniLM with NaN in one row of a tensor."""
+    """Copy MiniLM with NaN in one row of a tensor."""
     from safetensors.torch import load_file, save_file
 
     copied(folder, weights=b"")
@@ -84,14 +84,14 @@ def test_output_that_is_not_finite_is_counted_and_never_cached(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(("dtype", "remedy"), [("float16", "dtype: float32 or bfloat16"), ("float32", "fetch")])
-def test_remedy_fits_the_type_of_the_weights(dtype: str, remedy: str) -> None:
+def test_suggested_fix_matches_the_dtype_of_the_weights(dtype: str, remedy: str) -> None:
     with pytest.raises(UserError) as refused:
         check_output([np.ones(2), np.array([1, np.nan])], "m", "encoder", dtype)
     assert refused.value.what.startswith("1 of 2 vectors")
     assert remedy in str(refused.value.try_this)
 
 
-def test_vectors_that_an_earlier_version_cached_are_checked(tmp_path: Path) -> None:
+def test_vectors_cached_by_an_earlier_version_are_checked(tmp_path: Path) -> None:
     cache = EmbeddingCache(tmp_path, "model", 2)
     cache.put(["a", "b"], np.array([[1, 0], [np.nan, 0]], dtype=np.float32))
     with raises("cached-vectors-not-finite"):
@@ -106,7 +106,7 @@ def test_vectors_that_an_earlier_version_cached_are_checked(tmp_path: Path) -> N
     ("part", "kind", "style"),
     [("dense", "Bert", "bert"), ("splade", "BertForMaskedLM", "bert"), ("cross_encoder", "BertForSequenceClassification", "bert")],
 )
-def test_damaged_weights_are_refused_by_every_part(part: str, kind: str, style: str, tmp_path: Path, tiny_models: ModuleType) -> None:
+def test_damaged_weights_are_refused_by_every_component(part: str, kind: str, style: str, tmp_path: Path, tiny_models: ModuleType) -> None:
     import torch
     import transformers
 
@@ -122,7 +122,7 @@ def test_damaged_weights_are_refused_by_every_part(part: str, kind: str, style: 
 
 
 def named(folder: Path, tiny: ModuleType, prompts: dict[str, str] | None = None, pool: str | None = None) -> Path:
-    """A tiny BERT in a folder of this name; with prompts or pooling, in a SentenceTransformer's layout."""
+    """Save a tiny BERT in a folder of this name; with prompts or pooling, in a SentenceTransformer's layout."""
     import transformers
 
     tiny.save(folder, "bert", transformers.BertModel(tiny.config("Bert", len(tiny.tokenizer()))))
@@ -145,7 +145,7 @@ def named(folder: Path, tiny: ModuleType, prompts: dict[str, str] | None = None,
         ("all-MiniLM-L6-v2", None),
     ],
 )
-def test_folder_of_a_known_family_without_its_options_gets_a_hint(name: str, preset: str | None, tmp_path: Path) -> None:
+def test_folder_of_a_known_family_without_its_options_gets_a_preset_hint(name: str, preset: str | None, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -162,7 +162,7 @@ def test_folder_of_a_known_family_without_its_options_gets_a_hint(name: str, pre
         ("README.md", "---\nmodel-index:\n- name: e5-large-v2\n  results:\n---\n"),
     ],
 )
-def test_family_is_read_from_the_models_files(file: str, text: str, tmp_path: Path) -> None:
+def test_model_family_is_detected_from_its_files(file: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / file).write_text(text)
     result = missing_preset(EncoderConfig(model=str(tmp_path)))
@@ -171,7 +171,7 @@ def test_family_is_read_from_the_models_files(file: str, text: str, tmp_path: Pa
     assert 'query_prompt: "query: "' in result[1]
 
 
-def test_no_preset_is_suggested_if_options_or_files_have_what_it_sets(tmp_path: Path, tiny_models: ModuleType) -> None:
+def test_no_preset_is_suggested_if_options_or_files_already_set_its_values(tmp_path: Path, tiny_models: ModuleType) -> None:
     prompts = {"query": "query: ", "document": "passage: "}
     folder = str(named(tmp_path / "e5-base-v2", tiny_models, prompts, "mean"))
     assert missing_preset(EncoderConfig(model=folder)) is None
@@ -186,7 +186,7 @@ def test_no_preset_is_suggested_if_options_or_files_have_what_it_sets(tmp_path: 
     assert "pooling" not in result[1]
 
 
-def test_preset_hint_is_a_warning_and_kept_with_the_index(tmp_path: Path) -> None:
+def test_preset_hint_is_a_warning_and_stored_with_the_index(tmp_path: Path) -> None:
     folder = str(copied(tmp_path / "e5-base-v2"))
     with pytest.warns(UserWarning, match="preset: e5-base-v2"):
         retriever = Component.of("dense", {"model": folder}).build(Services(device="cpu"))
@@ -222,7 +222,7 @@ def test_truncation_of_a_reranker_is_counted(tmp_path: Path, tiny_models: Module
     assert cut["share"] == pytest.approx((61 - 38) * 5 / (61 * 5 + 20), abs=0.02)
 
 
-def test_truncation_agrees_with_what_the_tokenizer_cuts() -> None:
+def test_truncation_count_equals_that_of_the_tokenizer() -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(MINILM)
@@ -237,7 +237,7 @@ def test_truncation_agrees_with_what_the_tokenizer_cuts() -> None:
     assert truncation(tokenizer, None, texts) == {}
 
 
-def test_preset_hint_of_a_reranker_is_kept_with_the_run(tmp_path: Path) -> None:
+def test_preset_hint_of_a_reranker_is_stored_with_the_run(tmp_path: Path) -> None:
     folder = str(copied(tmp_path / "e5-base-v2"))
     with pytest.warns(UserWarning, match="preset: e5-base-v2"):
         reranker = Component.of("bi_encoder", {"model": folder}).build(Services(device="cpu"))

@@ -28,7 +28,7 @@ LABELS = {0: "contradiction", 1: "neutral", 2: "entailment"}
 
 
 def prefixed(tensors: Tensors) -> Tensors:
-    """As `DistributedDataParallel` names them."""
+    """Rename tensors like `DistributedDataParallel` does."""
     return {f"module.{name}": value for name, value in tensors.items()}
 
 
@@ -37,7 +37,7 @@ def without(part: str) -> Callable[[Tensors], Tensors]:
 
 
 def make(folder: Path, tiny: ModuleType, kind: str, change: Callable[[Tensors], Tensors], **config: Any) -> str:
-    """A saved tiny model whose file of weights was changed."""
+    """Save a tiny model and change its weights file."""
     import transformers
     from safetensors.torch import load_file, save_file
 
@@ -58,7 +58,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, change: Callable[[Tensors], 
         ("LlamaForCausalLM", without("lm_head")),
     ],
 )
-def test_a_model_whose_file_lacks_weights_is_refused(
+def test_model_file_with_missing_weights_is_refused(
     kind: str, change: Callable[[Tensors], Tensors], tiny_models: ModuleType, tmp_path: Path
 ) -> None:
     labels = {"num_labels": 1} if kind.endswith("Classification") else {}
@@ -73,13 +73,13 @@ def test_an_nli_classifier_without_its_head_is_refused(tiny_models: ModuleType, 
         NliModel(NliConfig(model=model), "cpu")
 
 
-def test_an_encoder_needs_no_pooler_and_a_tied_head_no_file(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_encoder_without_pooler_and_model_with_tied_head_are_accepted(tiny_models: ModuleType, tmp_path: Path) -> None:
     Encoder(EncoderConfig(model=make(tmp_path / "encoder", tiny_models, "BertModel", without("pooler"))), "cpu")
     tied = make(tmp_path / "tied", tiny_models, "LlamaForCausalLM", without("lm_head"), tie_word_embeddings=True)
     LOADERS["LlamaForCausalLM"](tied)
 
 
-def test_a_damaged_language_model_and_weights_of_other_shapes_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_damaged_language_model_and_mismatched_shapes_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     def damaged(tensors: Tensors) -> Tensors:
         name = "model.layers.1.mlp.up_proj.weight"
         return tensors | {name: tensors[name] * float("nan")}

@@ -1,4 +1,4 @@
-"""Checkpoints as differences to their base, against the whole checkpoint, plain PEFT, and norms computed by numpy."""
+"""Checkpoints as differences from their base, against the whole checkpoint, plain PEFT, and norms computed by numpy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def base(tiny_encoder: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tuned(base: Path, tmp_path: Path) -> Callable[..., Path]:
-    """A checkpoint whose matrices were moved by as many directions as asked, and its vectors too."""
+    """Save a checkpoint with updates of a given rank to its matrices, and changed vectors."""
 
     def make(rank: int, *, vectors: bool = True) -> Path:
         model = load_whole(str(base), encoder)
@@ -63,7 +63,7 @@ def vectors(folder: Path) -> Any:
     return Encoder(EncoderConfig(model=str(folder)), "cpu").passages(TEXTS)
 
 
-def test_a_change_of_low_rank_is_kept_whole_and_what_exceeds_it_by_the_share_of_its_norm(
+def test_low_rank_update_is_kept_exactly_and_a_larger_one_by_the_share_of_its_norm(
     base: Path, tuned: Callable[..., Path], tmp_path: Path
 ) -> None:
     whole = tuned(3)
@@ -81,7 +81,7 @@ def test_a_change_of_low_rank_is_kept_whole_and_what_exceeds_it_by_the_share_of_
     assert least.size < sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
 
 
-def test_matrices_load_in_plain_peft(base: Path, tuned: Callable[..., Path], tmp_path: Path) -> None:
+def test_delta_loads_with_plain_peft(base: Path, tuned: Callable[..., Path], tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModel
 
@@ -95,7 +95,7 @@ def test_matrices_load_in_plain_peft(base: Path, tuned: Callable[..., Path], tmp
     torch.testing.assert_close(adapted.last_hidden_state, direct.last_hidden_state, atol=3e-2, rtol=0)
 
 
-def test_what_is_not_whole_or_over_another_base_is_named(base: Path, tuned: Callable[..., Path], tmp_path: Path) -> None:
+def test_incomplete_delta_or_one_of_another_base_is_refused(base: Path, tuned: Callable[..., Path], tmp_path: Path) -> None:
     whole = tuned(1)
     shrink(whole, tmp_path / "delta", str(base))
     for name, spoil, what in (
@@ -116,7 +116,7 @@ def test_what_is_not_whole_or_over_another_base_is_named(base: Path, tuned: Call
         vectors(tmp_path / "delta")
 
 
-def test_what_fails_midway_leaves_nothing(base: Path, tuned: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_shrink_leaves_no_files(base: Path, tuned: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tuned(1)
     monkeypatch.setattr("methods.models.delta._seal", lambda *_: (_ for _ in ()).throw(OSError("the disk is full")))
     there = set(tmp_path.iterdir())
@@ -125,7 +125,7 @@ def test_what_fails_midway_leaves_nothing(base: Path, tuned: Callable[..., Path]
     assert set(tmp_path.iterdir()) == there
 
 
-def test_what_ships_is_as_its_cards_say_and_small_enough_for_a_wheel() -> None:
+def test_shipped_checkpoints_match_their_cards_and_fit_in_the_wheel() -> None:
     folders = [Path(locate(name)) for name in SHIPPED]
     assert sum(map(shipping.bytes_of, folders)) <= shipping.LARGEST_BYTES
     for folder in folders:

@@ -1,4 +1,4 @@
-"""The cache of embeddings: same vectors, many writers, and killed writers."""
+"""The cache of embeddings: equal vectors, concurrent writers, and killed writers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ for batch in range(batches):
 
 
 def vector(text: str) -> np.ndarray:
-    """A vector that only this text can have."""
+    """Return a vector that is unique to this text."""
     return np.frombuffer(text_hash(text) * 16, dtype=np.uint8).astype(np.float32)
 
 
@@ -51,7 +51,7 @@ def writer(folder: Path, first: int, step: int, batches: int) -> subprocess.Pope
 
 
 def check(folder: Path, texts: list[str]) -> int:
-    """Whatever is there is right; returns how much that is."""
+    """Assert that all stored vectors are correct; return their number."""
     results, vectors = EmbeddingCache(folder, "model", 256).get(texts)
     kept = [text for text, there in zip(texts, results, strict=True) if there]
     assert np.array_equal(vectors, np.stack([vector(text) for text in kept]) if kept else np.empty((0, 256)))
@@ -80,7 +80,7 @@ def test_every_text_gets_its_vector_and_is_encoded_once(requests: list[list[str]
 
 
 @pytest.mark.slow
-def test_three_processes_that_write_the_same_texts_keep_each_once(tmp_path: Path) -> None:
+def test_three_concurrent_writers_of_the_same_texts_store_each_once(tmp_path: Path) -> None:
     # Overlapping ranges: each process also meets texts that another one is writing.
     processes = [writer(tmp_path, 100 * number, 100, 15) for number in range(3)]
     for process in processes:
@@ -93,7 +93,7 @@ def test_three_processes_that_write_the_same_texts_keep_each_once(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_new_cache_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+def test_new_cache_can_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
     # Each round opens a new file, where setting the write-ahead log is what collides.
     with ThreadPoolExecutor(8) as pool:
         for number in range(60):
@@ -126,7 +126,7 @@ def test_killed_writers_lose_at_most_the_batch_in_flight(tmp_path: Path) -> None
         assert acknowledged <= check(tmp_path, texts) <= acknowledged + 200 * (life + 1)
 
 
-def test_what_a_killed_writer_left_behind_is_overwritten(tmp_path: Path) -> None:
+def test_remains_of_a_killed_writer_are_overwritten(tmp_path: Path) -> None:
     cache = EmbeddingCache(tmp_path, "model", 256)
     cache.put(["a"], vector("a")[None])
     with open(cache.folder / "vectors.f32", "ab") as file:
@@ -135,7 +135,7 @@ def test_what_a_killed_writer_left_behind_is_overwritten(tmp_path: Path) -> None
     assert check(tmp_path, ["a", "b"]) == 2
 
 
-def test_missing_rows_and_foreign_files_are_said_so(tmp_path: Path) -> None:
+def test_missing_rows_and_foreign_files_are_reported(tmp_path: Path) -> None:
     cache = EmbeddingCache(tmp_path, "model", 256)
     cache.put(["a", "b"], np.stack([vector("a"), vector("b")]))
     os.truncate(cache.folder / "vectors.f32", 1030)
@@ -150,7 +150,7 @@ def test_missing_rows_and_foreign_files_are_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_encoder_takes_known_passages_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_reads_known_passages_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["moss grows", "on the north side", "moss grows"]
     plain = Encoder(EncoderConfig(), "cpu").passages(texts)
     encoder = Encoder(EncoderConfig(), "cpu", tmp_path)
@@ -162,7 +162,7 @@ def test_an_encoder_takes_known_passages_from_disk(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_encoders_that_differ_in_passages_share_nothing_and_others_do() -> None:
+def test_passage_fingerprint_depends_only_on_options_that_change_passage_vectors() -> None:
     same = [EncoderConfig(), EncoderConfig(batch_size=4), EncoderConfig(query_prompt="query: ")]
     other = [EncoderConfig(passage_prompt="passage: "), EncoderConfig(max_length=16), EncoderConfig(normalize=False)]
     fingerprints = [Encoder(config, "cpu").passage_fingerprint for config in (*same, *other)]

@@ -1,4 +1,4 @@
-"""Vectors on disk: what a build that was cut off keeps."""
+"""Vectors on disk: interrupted builds, empty arrays and damaged files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def rows(start: int, length: int = 4) -> np.ndarray:
     return np.arange(3 * start, 3 * (start + length), dtype=np.float32).reshape(length, 3)
 
 
-def test_chunks_of_any_length_become_one_array(tmp_path: Path) -> None:
+def test_chunks_of_any_length_are_joined_into_one_array(tmp_path: Path) -> None:
     lengths = {0: 4, 4: 0, 5: 2}
     write_vectors(tmp_path / "v.npy", lengths, lambda start: rows(start, lengths[start]), 3)
     assert np.array_equal(read_array(tmp_path / "v.npy", mapped=True), np.concatenate([rows(0, 4), rows(5, 2)]))
     assert [path.name for path in tmp_path.iterdir()] == ["v.npy"]
 
 
-def test_nothing_is_encoded_twice_however_often_a_build_is_cut_off(tmp_path: Path) -> None:
+def test_repeatedly_interrupted_build_encodes_no_chunk_twice(tmp_path: Path) -> None:
     encoded: list[int] = []
 
     def encode(start: int) -> np.ndarray:
@@ -43,18 +43,18 @@ def test_nothing_is_encoded_twice_however_often_a_build_is_cut_off(tmp_path: Pat
     assert np.array_equal(read_array(tmp_path / "v.npy", mapped=False), rows(0, 12))
 
 
-def test_no_vectors_at_all_keep_their_dimension(tmp_path: Path) -> None:
+def test_empty_array_keeps_its_dimension(tmp_path: Path) -> None:
     write_vectors(tmp_path / "v.npy", (), rows, 3)
     assert read_array(tmp_path / "v.npy", mapped=False).shape == (0, 3)
 
 
-def test_what_is_written_to_a_mapped_array_stays_in_memory(tmp_path: Path) -> None:
+def test_writes_to_a_mapped_array_do_not_reach_the_file(tmp_path: Path) -> None:
     write_vectors(tmp_path / "v.npy", (0,), rows, 3)
     read_array(tmp_path / "v.npy", mapped=True)[:] = -1
     assert np.array_equal(read_array(tmp_path / "v.npy", mapped=True), rows(0))
 
 
-def test_a_damaged_file_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
+def test_damaged_file_is_an_error_naming_the_folder(tmp_path: Path) -> None:
     (tmp_path / "v.npy").write_bytes(b"no array")
     with raises("unreadable-vectors") as caught:
         read_array(tmp_path / "v.npy", mapped=True)

@@ -1,4 +1,4 @@
-"""Exact search against a full sort in float64, whatever type the product is computed in."""
+"""Exact search against a full sort in float64, for every data type of the product."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.support.errors import raises
 
 
 def best(vectors: Any, query: Any, rows: Any, k: int) -> tuple[Any, Any]:
-    """The k best of some rows and their float64 scores, best first; equal scores in row order."""
+    """Return the top k of some rows and their float64 scores; ties keep row order."""
     scores = exact_scores(vectors, query, rows)
     order = np.lexsort((rows, -scores))[:k]
     return rows[order], scores[order]
 
 
 def clouds(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
-    """Vectors of very different lengths, of which many are equal, or nearly so: what rounding can confuse."""
+    """Draw vectors with very different norms, many of them equal or nearly equal, so that rounding matters."""
     vectors = rng.standard_normal((count, 24)).astype(np.float32)
     if kind == "repeated":
         vectors = vectors[rng.integers(0, max(1, count // 4), count)]
@@ -43,7 +43,7 @@ def clouds(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
     st.sampled_from(["float32", "bfloat16"]),
 )
 @pytest.mark.slow
-def test_near_rows_hold_the_exact_best(seed: int, count: int, k: int, kind: str, precision: str) -> None:
+def test_near_rows_include_the_exact_top_k(seed: int, count: int, k: int, kind: str, precision: str) -> None:
     rng = np.random.default_rng(seed)
     vectors, queries = clouds(rng, count, kind), rng.standard_normal((5, 24)).astype(np.float32)
     block, embeddings.BLOCK = embeddings.BLOCK, 7
@@ -61,7 +61,7 @@ def test_near_rows_hold_the_exact_best(seed: int, count: int, k: int, kind: str,
         assert exact_scores(vectors, query, rows) == pytest.approx(scores[rows], rel=1e-12)
 
 
-def test_bfloat16_and_float32_decide_alike_and_look_at_few_rows() -> None:
+def test_bfloat16_and_float32_search_return_equal_results_from_few_rows() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((5000, 64)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -75,7 +75,7 @@ def test_bfloat16_and_float32_decide_alike_and_look_at_few_rows() -> None:
         assert len(few) <= len(many) < 500
 
 
-def test_a_mapped_file_is_searched_without_being_changed(tmp_path: Path) -> None:
+def test_searching_a_mapped_file_does_not_change_it(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).standard_normal((300, 16)).astype(np.float32)
     np.save(tmp_path / "v.npy", vectors)
     before = (tmp_path / "v.npy").read_bytes()
@@ -86,7 +86,7 @@ def test_a_mapped_file_is_searched_without_being_changed(tmp_path: Path) -> None
     assert (tmp_path / "v.npy").read_bytes() == before
 
 
-def test_nothing_is_found_among_nothing_or_for_nothing() -> None:
+def test_search_without_vectors_or_queries_is_empty() -> None:
     none = ExactSearch(np.empty((0, 4), dtype=np.float32))
     assert [rows.size for rows in none.near(np.ones((2, 4), dtype=np.float32), 3)] == [0, 0]
     some = ExactSearch(np.ones((3, 4), dtype=np.float32))
@@ -94,7 +94,7 @@ def test_nothing_is_found_among_nothing_or_for_nothing() -> None:
     assert some.near(np.ones((1, 4), dtype=np.float32), 0)[0].size == 0
 
 
-def test_without_faiss_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_faiss_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with raises("missing-package"):
         ApproximateSearch.build(np.ones((3, 4), dtype=np.float32), tmp_path / "i", "hnsw")
@@ -102,7 +102,7 @@ def test_without_faiss_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "recall"), [("hnsw", 0.95), ("ivfpq", 0.8)])
-def test_sharded_index_finds_most_of_the_best_and_continues_after_a_cut(
+def test_sharded_index_has_high_recall_and_resumes_after_an_interruption(
     kind: str, recall: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {"GRAPH": 700, "LISTED": 700, "BLOCK": 300, "TRAINING_BYTES": 4 * 32 * 1500}.items():

@@ -1,4 +1,4 @@
-"""Encoders used as their presets say, against a few lines of transformers, one text at a time, without padding."""
+"""Encoders with their presets, against a few lines of transformers, one text at a time, without padding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED = [
     ("qwen3-embedding-0.6b", "Qwen3", "qwen3", "last", True),
     ("sfr-embedding-mistral", "Mistral", "mistral", "last", True),
 ]
-"""Preset, class, tokenizer, pooling, whether vectors have length 1."""
+"""Preset, class, tokenizer, pooling, and whether vectors are normalized."""
 
 PROMPTS = {
     "bge-large-en-v1.5": ("Represent this sentence for searching relevant passages: ", ""),
@@ -42,7 +42,7 @@ PROMPTS = {
     "stella-en-400m-v5": ("Instruct: Given a web search query, retrieve relevant passages that answer the query.\nQuery: ", ""),
     "jina-v3": ("Represent the query for retrieving evidence documents: ", "Represent the document for retrieval: "),
 }
-"""What stands before queries and passages, typed from the models' cards."""
+"""Prefixes of queries and passages, copied from the models' cards."""
 
 
 def make(folder: Path, tiny: ModuleType, kind: str, style: str, seed: int = 0) -> Path:
@@ -59,7 +59,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, style: str, seed: int = 0) -
 
 
 def by_hand(folder: Path, texts: list[str], pooling: str, normal: bool, length: int = 64) -> np.ndarray:
-    """One text at a time: tokens, hidden states, pooling, length 1."""
+    """Encode one text at a time: tokens, hidden states, pooling, normalization."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -76,7 +76,7 @@ def by_hand(folder: Path, texts: list[str], pooling: str, normal: bool, length: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "kind", "style", "pooling", "normal"), PUBLISHED)
-def test_a_preset_computes_what_the_card_says(
+def test_preset_gives_the_vectors_of_its_model_card(
     preset: str, kind: str, style: str, pooling: str, normal: bool, tiny_models: ModuleType, tmp_path: Path
 ) -> None:
     folder = make(tmp_path / "model", tiny_models, kind, style)
@@ -91,7 +91,7 @@ def test_a_preset_computes_what_the_card_says(
 
 
 @pytest.mark.parametrize(("preset", "prompts"), PROMPTS.items())
-def test_prompts_are_those_of_the_cards(preset: str, prompts: tuple[str, str]) -> None:
+def test_prompts_equal_those_of_the_model_cards(preset: str, prompts: tuple[str, str]) -> None:
     config = EncoderConfig.preset(preset)
     assert (config.prompt("query"), config.prompt("passage")) == prompts
 
@@ -108,7 +108,7 @@ def test_pooling_and_prompts_of_a_preset_replace_those_of_a_folder(tiny_models: 
     assert bge.passages(texts) == pytest.approx(by_hand(folder, texts, "cls", True), abs=2e-5)
 
 
-def test_an_instruction_of_ones_own_takes_the_place_of_the_usual_one() -> None:
+def test_custom_instruction_replaces_the_default() -> None:
     config = EncoderConfig.preset("qwen3-embedding-0.6b", instruction="Find the bridge")
     assert config.prompt("query") == "Instruct: Find the bridge\nQuery:"
     with pytest.raises(ValueError, match="set instruction"):
@@ -116,7 +116,7 @@ def test_an_instruction_of_ones_own_takes_the_place_of_the_usual_one() -> None:
 
 
 @pytest.mark.parametrize(("kind", "style"), [("Qwen3", "qwen3"), ("Mistral", "mistral")])
-def test_padding_on_either_side_gives_the_same_vectors(kind: str, style: str, tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_padding_side_does_not_change_vectors(kind: str, style: str, tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, kind, style)
     encoder = Encoder(EncoderConfig(model=str(folder), pooling="lasttoken"), "cpu")
     left = encoder.passages(tiny_models.TEXTS)
@@ -124,13 +124,13 @@ def test_padding_on_either_side_gives_the_same_vectors(kind: str, style: str, ti
     assert encoder.passages(tiny_models.TEXTS) == pytest.approx(left, abs=2e-5)
 
 
-def test_a_tokenizer_that_drops_the_end_token_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_tokenizer_that_drops_the_end_token_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, "Qwen3", "mistral")
     with raises("encoder-end-token-missing"):
         Encoder(EncoderConfig.preset("qwen3-embedding-0.6b", model=str(folder), max_length=64), "cpu")
 
 
-def test_a_shorter_vector_is_the_front_of_the_long_one_scaled_again(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_dimensions_option_truncates_and_renormalizes_vectors(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, "Qwen3", "qwen3")
     full = Encoder(EncoderConfig(model=str(folder), normalize=False), "cpu").passages(tiny_models.TEXTS)
     cut = Encoder(EncoderConfig(model=str(folder), dimension=8), "cpu")
@@ -161,14 +161,14 @@ def test_stella_projects_the_masked_mean(tiny_models: ModuleType, tmp_path: Path
     assert encoder.passages(tiny_models.TEXTS) == pytest.approx(expected, abs=2e-5)
 
 
-def test_values_of_the_models_config_can_be_replaced(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_values_of_the_models_config_can_be_overridden(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, "Bert", "bert")
     encoder = Encoder(EncoderConfig(model=str(folder), model_options={"num_hidden_layers": 1}), "cpu")
     assert len(encoder._passages._model[0].model.encoder.layer) == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
-def test_bfloat16_weights_give_nearly_the_same_vectors_of_length_one(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_bfloat16_weights_give_nearly_the_same_unit_vectors(tiny_models: ModuleType, tmp_path: Path) -> None:
     texts = [*tiny_models.TEXTS, "Moss grows on the north side of the old stone bridge."]
     full = Encoder(EncoderConfig(), "cpu").passages(texts)
     half = Encoder(EncoderConfig(dtype="bfloat16"), "cpu").passages(texts)
@@ -192,7 +192,7 @@ class TinyTasks(Transformer):
             features["token_embeddings"] = features["token_embeddings"].roll(shift, dims=-1)
         return features
 """
-"""A model with an adapter per task, in code of its own: each adapter shifts the components by another amount."""
+"""A model with its own code and one adapter per task; each adapter shifts the components by another amount."""
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def tasks(tiny_models: ModuleType, tmp_path: Path) -> Path:
     return folder
 
 
-def test_code_of_a_model_runs_only_when_trusted(tasks: Path) -> None:
+def test_remote_code_runs_only_if_trusted(tasks: Path) -> None:
     (tasks / "custom_st.py").write_text("raise SystemExit('ran')")
     with raises("untrusted-model-code") as caught:
         Encoder(EncoderConfig.preset("jina-v3", model=str(tasks), max_length=64), "cpu")
@@ -220,7 +220,7 @@ def test_code_of_a_model_runs_only_when_trusted(tasks: Path) -> None:
             component.config.preflight()
 
 
-def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_architecture_that_requires_remote_code_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     tiny_models.tokenizer("bert").save_pretrained(tmp_path)
     mapped = {"AutoConfig": "configuration_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": mapped}))
@@ -231,7 +231,7 @@ def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: Mo
 
 
 @pytest.mark.slow
-def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(tasks: Path, tiny_models: ModuleType) -> None:
+def test_queries_and_passages_use_their_task_adapter_and_prefix_once(tasks: Path, tiny_models: ModuleType) -> None:
     config = EncoderConfig.preset("jina-v3", model=str(tasks), max_length=64, trust_remote_code=True)
     encoder = Encoder(config, "cpu")
     for encode, prompt, shift in zip((encoder.queries, encoder.passages), PROMPTS["jina-v3"], (1, 2), strict=True):
@@ -243,7 +243,7 @@ def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(task
     assert released.passages(tiny_models.TEXTS) == pytest.approx(expected, abs=2e-5)
 
 
-def test_a_task_that_is_missing_unknown_or_out_of_place_is_said_so(tasks: Path, tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_missing_unknown_or_inapplicable_task_is_refused(tasks: Path, tiny_models: ModuleType, tmp_path: Path) -> None:
     trusted = {"model": str(tasks), "trust_remote_code": True}
     with raises("task-adapter-not-chosen"):
         Encoder(EncoderConfig(**trusted), "cpu")
@@ -281,7 +281,7 @@ def dpr_by_hand(dpr: dict[str, str], side: str, *segments: str) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_dpr_has_two_towers_reads_titles_and_does_not_normalize(dpr: dict[str, str], tiny_models: ModuleType) -> None:
+def test_dpr_has_two_towers_uses_titles_and_does_not_normalize(dpr: dict[str, str], tiny_models: ModuleType) -> None:
     encoder = Encoder(EncoderConfig.preset("dpr-nq", **dpr, max_length=64), "cpu")
     texts = [*tiny_models.TEXTS, "river " * 100]
     titles = ["moss", "", "the painter", "", "old", "a cabin", "a bridge"]
@@ -297,7 +297,7 @@ def test_dpr_has_two_towers_reads_titles_and_does_not_normalize(dpr: dict[str, s
 
 
 @pytest.mark.slow
-def test_a_long_passage_scores_as_its_best_part(dpr: dict[str, str], tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_long_passage_has_the_score_of_its_best_part(dpr: dict[str, str], tiny_models: ModuleType, tmp_path: Path) -> None:
     texts = [*tiny_models.TEXTS, " ".join(tiny_models.TEXTS), " ".join(reversed(tiny_models.TEXTS)), ""]
     titles = ["moss", "", "painter"] * 3
     passages = [Passage(passage_id(t, x), t, x) for t, x in zip(titles, texts, strict=True)]
@@ -335,7 +335,7 @@ def test_a_preset_runs_as_dense_retrieval(tiny_models: ModuleType, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_two_sentence_transformers_may_be_the_two_sides(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_query_and_passage_encoders_may_be_different_sentence_transformers(tiny_models: ModuleType, tmp_path: Path) -> None:
     sides = [make(tmp_path / name, tiny_models, "Bert", "bert", seed) for seed, name in enumerate(("query", "triple"))]
     encoder = Encoder(EncoderConfig(query_model=str(sides[0]), model=str(sides[1])), "cpu")
     assert encoder.queries(tiny_models.TEXTS) == pytest.approx(by_hand(sides[0], tiny_models.TEXTS, "mean", True), abs=2e-5)
@@ -344,7 +344,7 @@ def test_two_sentence_transformers_may_be_the_two_sides(tiny_models: ModuleType,
     assert EncoderConfig(query_model=str(sides[0]), model=str(sides[1])).checkpoint_hash() != alone.checkpoint_hash()
 
 
-def test_options_that_do_not_fit_are_errors(dpr: dict[str, str]) -> None:
+def test_incompatible_options_are_refused(dpr: dict[str, str]) -> None:
     with raises("unknown-encoder-preset"):
         EncoderConfig.preset("bge-m")
     with pytest.raises(ValueError, match="needs query_model"):

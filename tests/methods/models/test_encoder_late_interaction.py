@@ -1,4 +1,4 @@
-"""Late interaction on a checkpoint laid out as ColBERTv2's, against a loop over tokens."""
+"""Late interaction with a checkpoint in ColBERTv2's layout, against a loop over tokens."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def folder(tiny_models: ModuleType, tmp_path: Path) -> Path:
 
 
 def by_hand(folder: Path, text: str, query: bool, tiny: ModuleType) -> np.ndarray:
-    """Marker after the first token; queries filled up with [MASK] that is scored but not attended to; passages
-    without punctuation; rows of length 1."""
+    """Encode with a marker after the first token, queries padded with [MASK] that is scored but not attended to,
+    passages without punctuation, normalized rows.
+    """
     import torch
     from safetensors.torch import load_file
     from transformers import BertConfig, BertModel
@@ -45,7 +46,7 @@ def by_hand(folder: Path, text: str, query: bool, tiny: ModuleType) -> np.ndarra
 
 
 @pytest.mark.slow
-def test_vectors_and_scores_are_those_of_a_loop(folder: Path, tiny_models: ModuleType) -> None:
+def test_vectors_and_scores_equal_a_naive_loop(folder: Path, tiny_models: ModuleType) -> None:
     model = LateInteraction(LateInteractionConfig(model=str(folder), batch_size=3), "cpu")
     texts = [*tiny_models.TEXTS, "moss , " * 40]
     passages, queries = model.passages(texts), model.queries(texts[:3])
@@ -58,7 +59,7 @@ def test_vectors_and_scores_are_those_of_a_loop(folder: Path, tiny_models: Modul
         assert max_sim(query, passages) == pytest.approx(loop, abs=1e-3)
 
 
-def test_the_same_weights_laid_out_as_pylate_does_give_the_same_vectors(folder: Path, tiny_models: ModuleType) -> None:
+def test_pylate_layout_of_the_same_weights_gives_the_same_vectors(folder: Path, tiny_models: ModuleType) -> None:
     from safetensors.torch import load_file, save_file
 
     pylate = folder / "pylate"
@@ -83,19 +84,19 @@ def test_the_same_weights_laid_out_as_pylate_does_give_the_same_vectors(folder: 
             assert matrix == pytest.approx(other, abs=1e-5)
 
 
-def test_a_passage_without_tokens_comes_last() -> None:
+def test_passage_without_tokens_ranks_last() -> None:
     query = np.eye(2, dtype=np.float32)
     assert max_sim(query, [np.empty((0, 2), np.float32), query[:1]]).tolist() == [-np.inf, 1.0]
     assert max_sim(query, []).shape == (0,)
 
 
-def test_nothing_is_encoded_of_nothing(folder: Path) -> None:
+def test_encoding_no_texts_gives_no_vectors(folder: Path) -> None:
     model = LateInteraction(LateInteractionConfig(model=str(folder)), "cpu")
     assert model.passages([]) == []
     assert model.queries([]) == []
 
 
-def test_a_model_without_a_projection_is_refused_instead_of_given_a_random_one(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_model_without_a_projection_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     from transformers import BertModel
 
     tiny_models.save(tmp_path, "bert", BertModel(tiny_models.config("Bert", 200)))

@@ -32,7 +32,7 @@ def folder(request: pytest.FixtureRequest, tiny_models: ModuleType, tmp_path: Pa
 
 
 def by_hand(encoder: M3Encoder, folder: str, text: str) -> tuple[np.ndarray, dict[int, float], np.ndarray]:
-    """One text, token by token."""
+    """Encode one text token by token."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -50,7 +50,7 @@ def by_hand(encoder: M3Encoder, folder: str, text: str) -> tuple[np.ndarray, dic
 
 
 @pytest.mark.slow
-def test_all_three_outputs_and_scores_are_those_of_a_loop(folder: str, tiny_models: ModuleType) -> None:
+def test_all_three_outputs_and_scores_equal_a_naive_loop(folder: str, tiny_models: ModuleType) -> None:
     texts = [*tiny_models.TEXTS, "river moss " * 60, "", "zzz ☃"]
     encoder = M3Encoder(M3Config(model=folder, max_length=64, batch_size=4), "cpu")
     results, expected = encoder.encode(texts), [by_hand(encoder, folder, text) for text in texts]
@@ -69,7 +69,7 @@ def test_all_three_outputs_and_scores_are_those_of_a_loop(folder: str, tiny_mode
             assert scores[row, column] == pytest.approx(total, abs=1e-4)
 
 
-def test_modes_add_up_with_their_weights_and_passages_keep_their_scores_when_moved(folder: str, tiny_models: ModuleType) -> None:
+def test_scores_are_weighted_sums_of_modes_independent_of_passage_order(folder: str, tiny_models: ModuleType) -> None:
     weights: dict[Any, float] = {"dense": 0.4, "sparse": 0.2, "multi": 0.4}
     encoder = M3Encoder(M3Config(model=folder, weights=weights), "cpu")
     items = encoder.encode(tiny_models.TEXTS)
@@ -82,7 +82,7 @@ def test_modes_add_up_with_their_weights_and_passages_keep_their_scores_when_mov
     assert encoder.scores(items, []).shape == (6, 0)
 
 
-def test_texts_without_a_common_token_have_no_sparse_score_and_padding_no_say() -> None:
+def test_sparse_score_without_common_tokens_is_zero_and_padding_is_ignored() -> None:
     def item(tokens: list[int], rows: int) -> M3Vectors:
         multi = np.eye(4, dtype=np.float32)[:rows]
         return M3Vectors(multi[0], np.array(tokens), np.ones(len(tokens), np.float32), multi)
@@ -94,14 +94,14 @@ def test_texts_without_a_common_token_have_no_sparse_score_and_padding_no_say() 
     assert multi_scores([right], [left, item([1], 4)])[0].tolist() == pytest.approx([2 / 3, 1])
 
 
-def test_a_missing_head_is_named(folder: str) -> None:
+def test_missing_head_is_named(folder: str) -> None:
     for path in Path(folder).glob("colbert_linear.*"):
         path.unlink()
     with raises("encoder-file-missing"):
         M3Encoder(M3Config(model=folder), "cpu")
 
 
-def test_a_head_that_is_not_only_tensors_is_not_unpickled(folder: str, tmp_path: Path) -> None:
+def test_head_file_with_other_objects_than_tensors_is_not_unpickled(folder: str, tmp_path: Path) -> None:
     import torch
 
     class Harm:

@@ -1,4 +1,4 @@
-"""Log-likelihoods: every batching, padding and caching mode gives what a loop over single tokens gives."""
+"""Log-likelihoods: every batching, padding and caching mode equals a loop over single tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WINDOW = 9
 
 
 def tokenizer_for(family: str) -> Any:
-    """A BPE tokenizer trained here; those of Llama's kind put their own token before a text, GPT-2's does not."""
+    """Train a BPE tokenizer; those like Llama's put a begin token before a text, GPT-2's does not."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -87,7 +87,7 @@ def network_for(family: str, vocabulary: int) -> Any:
 
 @pytest.fixture(scope="session")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CausalModel]:
-    """A model of a family, made once."""
+    """Return a cached model of a family."""
     made: dict[str, CausalModel] = {}
 
     def make(family: str) -> CausalModel:
@@ -108,7 +108,7 @@ def stories(data_folder: Path) -> CausalModel:
 
 
 def by_hand(model: CausalModel, prompt: list[int], target: list[int]) -> list[float]:
-    """One token after another: no batch, no padding, no cache, the last position's full softmax."""
+    """Compute token by token without batch, padding or cache, with the full softmax of the last position."""
     import torch
 
     values = []
@@ -122,7 +122,7 @@ def by_hand(model: CausalModel, prompt: list[int], target: list[int]) -> list[fl
 
 
 def pairs(count: int = 4) -> list[ScoredText]:
-    """Prompts that share beginnings of all kinds, with targets of several lengths."""
+    """Return prompts with shared prefixes of all kinds and targets of several lengths."""
     words = STORY.split()
     chunks = [" ".join(words[n : n + 6 + 3 * n]) for n in range(count)]
     questions = [("Who?", " Lily"), ("What did she see?", " a big red ball"), ("Where?", " the park."), ("Why", "?")]
@@ -162,7 +162,7 @@ STOCK = st.lists(st.integers(3, 200), max_size=12)
     mode=st.sampled_from(MODES),
     stock=st.lists(STOCK, min_size=1, max_size=3),
 )
-def test_any_set_of_sequences_scores_as_each_alone(
+def test_scores_of_a_batch_equal_those_of_single_sequences(
     load: Callable[[str], CausalModel], data: st.DataObject, family: str, mode: dict[str, Any], stock: list[list[int]]
 ) -> None:
     own = st.lists(st.integers(3, 200), min_size=1, max_size=6)
@@ -174,7 +174,7 @@ def test_any_set_of_sequences_scores_as_each_alone(
         np.testing.assert_allclose(values, by_hand(model, head, target), atol=CLOSE)
 
 
-def test_order_and_company_change_nothing(stories: CausalModel) -> None:
+def test_scores_do_not_depend_on_order_or_batch(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     queries = pairs()
     together = scorer.score(queries)
@@ -186,7 +186,7 @@ def test_order_and_company_change_nothing(stories: CausalModel) -> None:
 
 
 @pytest.mark.slow
-def test_one_more_token_adds_one_term_and_changes_no_other(load: Callable[[str], CausalModel]) -> None:
+def test_longer_target_adds_one_term_and_keeps_the_others(load: Callable[[str], CausalModel]) -> None:
     prompt, target = [1, 30, 40, 50], [60, 70, 80, 90]
     for family in FAMILIES:
         scores = load(family).logprobs([(prompt, target[:n]) for n in range(1, 5)], ScoringConfig(smallest_prefix=1))
@@ -194,7 +194,7 @@ def test_one_more_token_adds_one_term_and_changes_no_other(load: Callable[[str],
             np.testing.assert_allclose(longer[:-1], shorter, atol=CLOSE)
 
 
-def test_a_chunk_that_speaks_of_the_answer_makes_it_likelier(stories: CausalModel) -> None:
+def test_chunk_that_mentions_the_answer_makes_it_more_likely(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     chunks = [f"Once upon a time, there was a little {what}. It was happy." for what in ("bird", "dog", "fish")]
     queries = [ScoringRequest({"what": what}, f" {what}") for what in ("bird", "dog", "fish")]
@@ -203,7 +203,7 @@ def test_a_chunk_that_speaks_of_the_answer_makes_it_likelier(stories: CausalMode
 
 
 @pytest.mark.parametrize("family", ["Llama", "GPT2", "stories260K"])
-def test_the_scored_positions_decode_to_the_target(family: str, request: pytest.FixtureRequest) -> None:
+def test_scored_positions_decode_to_the_target(family: str, request: pytest.FixtureRequest) -> None:
     real = family == "stories260K"
     model = request.getfixturevalue("stories") if real else request.getfixturevalue("load")(family)
     scorer = LikelihoodScorer(model)
@@ -214,7 +214,7 @@ def test_the_scored_positions_decode_to_the_target(family: str, request: pytest.
         assert scorer.score([ScoredText("Question: who?\nAnswer:", target)])[0].tokens == tuple(ids)
 
 
-def test_the_beginning_of_sequence_is_there_once(load: Callable[[str], CausalModel]) -> None:
+def test_prompt_has_the_beginning_of_sequence_token_once(load: Callable[[str], CausalModel]) -> None:
     for family, times in (("Llama", 1), ("GPT2", 0)):
         encoder = load(family).text_encoder
         plain, marked = encoder.prompts(["Tom saw", "<s>Tom saw"])
@@ -223,7 +223,7 @@ def test_the_beginning_of_sequence_is_there_once(load: Callable[[str], CausalMod
         assert encoder.target(" Lily").count(1) == 0
 
 
-def test_text_that_merges_across_the_border_keeps_its_tokens_apart(load: Callable[[str], CausalModel]) -> None:
+def test_tokens_do_not_merge_across_prompt_and_target(load: Callable[[str], CausalModel]) -> None:
     model = load("Llama")
     whole = model.tokenizer(" Lily", add_special_tokens=False)["input_ids"]
     (prompt, target), *_ = LikelihoodScorer(model).encode([ScoredText(" L", "ily")])
@@ -232,7 +232,7 @@ def test_text_that_merges_across_the_border_keeps_its_tokens_apart(load: Callabl
     assert target
 
 
-def test_a_long_prompt_loses_the_end_of_its_chunk_and_nothing_else(stories: CausalModel) -> None:
+def test_long_prompt_loses_only_the_end_of_its_chunk(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     template = ScoringTemplate("Read.\nContext: $chunk\nQuestion: $q\nAnswer:")
     queries = [ScoringRequest({"q": "Who had a ball?"}, " Lily and Tom"), ScoringRequest({"q": "Why?"}, " so")]
@@ -253,7 +253,7 @@ def test_a_long_prompt_loses_the_end_of_its_chunk_and_nothing_else(stories: Caus
         assert len(scorer.grid([chunk], queries, template)[0]) == 2
 
 
-def test_what_cannot_be_scored_is_refused(stories: CausalModel) -> None:
+def test_requests_that_cannot_be_scored_are_refused(stories: CausalModel) -> None:
     scorer = LikelihoodScorer(stories)
     with pytest.raises(ValueError, match="names no chunk to cut"):
         scorer.score([ScoredText(STORY * 20, " Lily")])
@@ -266,12 +266,12 @@ def test_what_cannot_be_scored_is_refused(stories: CausalModel) -> None:
 
 
 @pytest.mark.parametrize("text", ["no place", "$chunk and ${chunk}", "$chunk costs $ 5"])
-def test_a_template_has_one_place_for_the_chunk(text: str) -> None:
+def test_template_must_have_exactly_one_chunk_placeholder(text: str) -> None:
     with pytest.raises(ValueError, match=r"\$"):
         ScoringTemplate(text)
 
 
-def test_templates_fill_in_text_as_it_is(stories: CausalModel) -> None:
+def test_templates_insert_text_verbatim(stories: CausalModel) -> None:
     template = ScoringTemplate("$$5: $chunk | $question", system="Be brief, $who.")
     prompt, span = template.filled("$question {x} $$", {"question": "$chunk?", "who": "you"}, stories)
     assert prompt == "Be brief, you.\n\n$5: $question {x} $$ | $chunk?"
@@ -280,7 +280,7 @@ def test_templates_fill_in_text_as_it_is(stories: CausalModel) -> None:
         template.filled("c", {"who": "you"}, stories)
 
 
-def test_a_chat_template_stands_around_the_prompt_and_the_chunk_is_found(tiny_llama: str) -> None:
+def test_chat_template_wraps_the_prompt_and_the_chunk_is_located(tiny_llama: str) -> None:
     model = CausalModel(CausalConfig(model=tiny_llama), "cpu")
     template = ScoringTemplate("Context: $chunk\nQ: $q", system="Be brief.", chat=True)
     prompt, span = template.filled("Context", {"q": "Who?"}, model)
@@ -299,7 +299,7 @@ def test_a_chat_template_stands_around_the_prompt_and_the_chunk_is_found(tiny_ll
 
 @contextmanager
 def watched(model: CausalModel) -> Iterator[dict[str, list[tuple[int, int]]]]:
-    """Shapes (rows, columns) of passes' inputs, of their masks (or of the inputs, where they need none), and of the logits."""
+    """Record the shapes (rows, columns) of inputs, masks (or inputs if there is none) and logits of each forward pass."""
     seen: dict[str, list[tuple[int, int]]] = {"inputs": [], "outputs": [], "masks": []}
     hooks = [
         model.model.register_forward_pre_hook(
@@ -338,7 +338,7 @@ def test_logits_are_computed_at_targets_only_and_prefixes_once(stories: CausalMo
 
 @pytest.mark.parametrize("budget", [64, 200, 1000])
 @pytest.mark.parametrize("share", [True, False])
-def test_a_batch_stays_within_the_budget_of_tokens(stories: CausalModel, budget: int, share: bool) -> None:
+def test_batches_stay_within_the_token_budget(stories: CausalModel, budget: int, share: bool) -> None:
     query = pairs()
     longest = max(len(prompt) + len(target) for prompt, target in LikelihoodScorer(stories).encode(query))
     with watched(stories) as seen:
@@ -350,7 +350,7 @@ def test_a_batch_stays_within_the_budget_of_tokens(stories: CausalModel, budget:
     assert max(rows for rows, _ in seen["masks"]) > budget // (4 * longest)
 
 
-def test_long_work_is_taken_in_slices(stories: CausalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_requests_are_scored_in_slices(stories: CausalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.models import likelihood
 
     queries = pairs()
@@ -369,7 +369,7 @@ def test_long_work_is_taken_in_slices(stories: CausalModel, monkeypatch: pytest.
     assert len(queries) == 23
 
 
-def test_labels_are_normalized_over_the_closed_set(stories: CausalModel) -> None:
+def test_label_probabilities_are_normalized_over_the_closed_set(stories: CausalModel) -> None:
     labels = [" ball", " big red ball", " dog", " dog."]
     prompts = ["Once upon a time, Tom had a", "Lily saw a little"]
     for by in ("total", "mean"):

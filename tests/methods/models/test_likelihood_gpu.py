@@ -1,4 +1,4 @@
-"""Log-likelihoods on an accelerator: a model of Mistral-7B's size, scored faster than by the loop, and the same."""
+"""Log-likelihoods on an accelerator: a model of Mistral-7B's size is faster than a loop and gives equal results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from methods.models.likelihood import ScoringConfig
 
 
 @pytest.mark.gpu
-def test_a_model_of_mistrals_size_scores_five_times_faster_than_the_loop_and_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistral_sized_model_scores_five_times_faster_than_a_loop_with_equal_results(capsys: pytest.CaptureFixture[str]) -> None:
     import time
 
     import torch

@@ -1,4 +1,4 @@
-"""The option `llm:`: local weights are asked as an endpoint is, and what they say depends on the prompt alone."""
+"""The option `llm:`: local weights have the interface of an endpoint, and their replies depend only on the prompt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(config: LocalConfig, **options: Any) -> ChatModel:
 ASKED = [[{"role": "system", "content": "s"}, {"role": "user", "content": "word " * (3 * n + 1)}] for n in range(9)]
 
 
-def test_an_option_is_an_endpoint_or_local_and_a_mistake_in_it_is_named_without_its_kind() -> None:
+def test_llm_option_is_an_endpoint_or_local_and_errors_name_the_wrong_key() -> None:
     class Config(BaseModel):
         llm: Annotated[LLM, defaults(temperature=0.7, max_tokens=512, stop=("\n",))]
 
@@ -42,7 +42,7 @@ def test_an_option_is_an_endpoint_or_local_and_a_mistake_in_it_is_named_without_
 
 
 @pytest.mark.slow
-def test_local_weights_say_what_the_model_says_alone_whatever_the_company(tiny_llama: str) -> None:
+def test_local_replies_do_not_depend_on_the_batch(tiny_llama: str) -> None:
     model = opened(LocalConfig(local=tiny_llama, max_tokens=12, batch_size=2))
     plain = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12, batch_size=1), "cpu")
     alone = [plain.generate([plain.render_chat(messages)])[0].text.strip() for messages in ASKED]
@@ -56,7 +56,7 @@ def test_local_weights_say_what_the_model_says_alone_whatever_the_company(tiny_l
     assert max(reply.completion_tokens for reply in replies[::2]) <= 12
 
 
-def test_what_is_drawn_belongs_to_the_prompt_the_seed_and_the_repetition(tiny_llama: str) -> None:
+def test_samples_depend_only_on_prompt_seed_and_repetition(tiny_llama: str) -> None:
     def drawn(seed: int, repetition: int, count: int) -> list[str]:
         model = opened(LocalConfig(local=tiny_llama, max_tokens=8, temperature=1.0), seed=seed)
         return [reply.text for reply in ordered(lambda m: model.ask(m, repetition=repetition), ASKED[:count], 9)]
@@ -66,7 +66,7 @@ def test_what_is_drawn_belongs_to_the_prompt_the_seed_and_the_repetition(tiny_ll
     assert Sampling(1.0, seed=1).seeds(["0\0p"]) != Sampling(1.0, seed=1).seeds(["1\0p"])
 
 
-def test_what_does_not_fit_fails_alone_stops_cut_and_json_is_asked_for_in_the_prompt(tiny_llama: str) -> None:
+def test_too_long_prompt_fails_alone_stop_strings_cut_and_json_is_requested_in_the_prompt(tiny_llama: str) -> None:
     model = opened(LocalConfig(local=tiny_llama, max_tokens=8, max_prompt_tokens=200))
     long, short = ordered(model.ask, [[{"role": "user", "content": "word " * 900}], ASKED[0]], 2)
     assert (long.calls, long.text) == (0, "")
@@ -83,7 +83,7 @@ def test_what_does_not_fit_fails_alone_stops_cut_and_json_is_asked_for_in_the_pr
     assert shaped.prompt_tokens > plain.prompt_tokens
 
 
-def test_an_adapter_changes_what_is_said_and_the_fingerprint(tiny_llama: str, tmp_path: Path) -> None:
+def test_adapter_changes_replies_and_fingerprint(tiny_llama: str, tmp_path: Path) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
@@ -104,7 +104,7 @@ def test_an_adapter_changes_what_is_said_and_the_fingerprint(tiny_llama: str, tm
     assert texts[0] == [bare.generate([bare.render_chat(messages)])[0].text.strip() for messages in ASKED]
 
 
-def test_a_system_takes_either(tiny_llama: str, tiny_encoder: str) -> None:
+def test_system_accepts_endpoint_and_local_models(tiny_llama: str, tiny_encoder: str) -> None:
     dense = {"model": tiny_encoder}
     local = Component.of("hyde", {"llm": {"local": tiny_llama, "max_tokens": 6}, "samples": 2, "dense": dense})
     other = Component.of("hyde", {"llm": {"model": "m", "key_variable": None}, "samples": 2, "dense": dense})
@@ -114,7 +114,7 @@ def test_a_system_takes_either(tiny_llama: str, tiny_encoder: str) -> None:
     assert local.build(Services(device="cpu"))._writer.in_flight == 64
 
 
-def test_a_model_of_another_kind_takes_the_place_of_a_presets() -> None:
+def test_llm_of_another_kind_replaces_that_of_the_preset() -> None:
     preset = {"labels": {"llm": {"model": "m", "base_url": "http://a/v1", "max_tokens": 9}}}
 
     def laid(**llm: object) -> object:

@@ -1,4 +1,4 @@
-"""Weights that stay in memory between tasks."""
+"""Models that stay in memory between tasks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def layer(bytes_: int) -> nn.Module:
 
 @pytest.fixture
 def hundred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every device 4,000 bytes, of which idle models may fill 1,000."""
+    """Give every device 4,000 bytes, of which idle models may use 1,000."""
     monkeypatch.setattr(loaded, "memory_of", lambda device: (4000, 4000))
 
 
 @pytest.mark.usefixtures("hundred")
-def test_models_used_last_stay_within_the_share_of_memory() -> None:
+def test_most_recently_used_models_are_kept_within_the_memory_share() -> None:
     models, loads = Kept(), []
 
     def get(name: str, size: int = 400) -> int:
@@ -40,13 +40,13 @@ def test_models_used_last_stay_within_the_share_of_memory() -> None:
 
 
 @pytest.mark.usefixtures("hundred")
-def test_a_model_in_use_is_shared_whatever_its_size() -> None:
+def test_model_in_use_is_shared_regardless_of_size() -> None:
     models = Kept()
     first = models.get("large", "cpu", lambda: layer(2000))
     assert models.get("large", "cpu", lambda: layer(2000)) is first
 
 
-def test_weights_changed_in_place_are_loaded_again_for_the_next_task() -> None:
+def test_modified_model_is_reloaded_for_the_next_task() -> None:
     models = Kept()
     first = models.get("shared", "cpu", lambda: layer(400))
     assert models.get("shared", "cpu", lambda: layer(400)) is first
@@ -60,7 +60,7 @@ def test_weights_changed_in_place_are_loaded_again_for_the_next_task() -> None:
 
 @pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
 @pytest.mark.usefixtures("hundred")
-def test_idle_models_leave_when_another_does_not_fit(error: type[Exception]) -> None:
+def test_idle_models_are_unloaded_if_another_does_not_fit(error: type[Exception]) -> None:
     models = Kept()
     idle = weakref.ref(models.get("idle", "cpu", lambda: layer(400)))
 
@@ -74,7 +74,7 @@ def test_idle_models_leave_when_another_does_not_fit(error: type[Exception]) -> 
     assert idle() is None
 
 
-def test_equal_weights_are_loaded_once_and_changed_files_again(tiny_llama: str, tmp_path: Path) -> None:
+def test_equal_weights_are_loaded_once_and_changed_files_reloaded(tiny_llama: str, tmp_path: Path) -> None:
     import shutil
 
     folder = Path(shutil.copytree(tiny_llama, tmp_path / "model"))

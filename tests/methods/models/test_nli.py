@@ -50,7 +50,7 @@ def make(folder: Path, tiny: ModuleType, kind: str, names: list[str]) -> str:
 
 @pytest.mark.parametrize("kind", ["Bart", pytest.param("DebertaV2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
-def test_probabilities_go_by_the_names_of_labels(kind: str, names: list[str], tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_probabilities_are_assigned_by_label_name(kind: str, names: list[str], tiny_models: ModuleType, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -72,14 +72,14 @@ def test_probabilities_go_by_the_names_of_labels(kind: str, names: list[str], ti
     assert np.ptp(result.entailment) > 1e-3
 
 
-def test_no_pairs_have_no_probabilities(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_no_pairs_give_no_probabilities(tiny_models: ModuleType, tmp_path: Path) -> None:
     model = NliModel(NliConfig(model=make(tmp_path / "m", tiny_models, "Bert", NAMES["bart"])), "cpu")
     assert model.infer([], []).entailment.shape == (0,)
     with pytest.raises(ValueError, match="1 premises and 0 hypotheses"):
         model.infer(["a"], [])
 
 
-def test_labels_that_are_not_those_of_nli_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_labels_other_than_nli_labels_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "m", tiny_models, "Bert", ["LABEL_0", "LABEL_1", "LABEL_2"])
     with raises("label-names-mismatch"):
         NliModel(NliConfig(model=folder), "cpu")
@@ -88,7 +88,7 @@ def test_labels_that_are_not_those_of_nli_are_refused(tiny_models: ModuleType, t
     assert label_columns(dict(enumerate(NAMES["bart"])), "bart") == (2, 1, 0)
 
 
-def test_a_hypothesis_without_room_for_its_premise_is_named(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_hypothesis_too_long_for_its_premise_is_named(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "m", tiny_models, "Bert", NAMES["bart"])
     with raises("hypothesis-too-long"):
         NliModel(NliConfig(model=folder, max_length=16), "cpu").infer(["moss"], ["river " * 40])

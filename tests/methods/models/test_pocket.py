@@ -1,4 +1,4 @@
-"""The pocket model that ships: an ordinary folder, small, reading held-out worlds as its card says."""
+"""The shipped pocket model: an ordinary folder, small, with the accuracy on held-out worlds that its card states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tokenizer() -> Any:
     return load(pocket_path())
 
 
-def test_it_loads_as_any_transformers_folder_does() -> None:
+def test_pocket_model_loads_with_plain_transformers() -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(str(pocket_path()))
     assert type(model).__name__ == "LlamaForCausalLM"
     assert model.config.tie_word_embeddings
@@ -41,7 +41,7 @@ def test_it_loads_as_any_transformers_folder_does() -> None:
     assert len(transformers.AutoTokenizer.from_pretrained(str(pocket_path()))) == model.config.vocab_size
 
 
-def test_it_is_small_and_comes_with_card_log_and_command() -> None:
+def test_pocket_model_is_small_and_has_card_log_and_command() -> None:
     files = {path.name: path.stat().st_size for path in pocket_path().iterdir()}
     assert sum(files.values()) <= 16_000_000
     wanted = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
@@ -54,7 +54,7 @@ def test_it_is_small_and_comes_with_card_log_and_command() -> None:
     assert len(steps) > 10
 
 
-def test_words_of_train_worlds_are_one_token_each_and_years_two(tokenizer: Any) -> None:
+def test_training_words_are_one_token_and_years_two(tokenizer: Any) -> None:
     def size(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -74,7 +74,7 @@ def test_words_of_train_worlds_are_one_token_each_and_years_two(tokenizer: Any) 
         paraphrase_prompt("How old is it?"),
     ],
 )
-def test_a_prompt_comes_back_from_its_tokens_and_templates_leave_it_alone(prompt: str, tokenizer: Any) -> None:
+def test_prompt_round_trips_through_tokens_and_template(prompt: str, tokenizer: Any) -> None:
     ids = tokenizer(prompt)["input_ids"]
     assert ids[0] == tokenizer.bos_token_id
     assert tokenizer.bos_token_id not in ids[1:]
@@ -83,7 +83,7 @@ def test_a_prompt_comes_back_from_its_tokens_and_templates_leave_it_alone(prompt
     assert model.encode(model.render("", prompt)) == ids
 
 
-def test_passages_are_numbered_lines_with_titles() -> None:
+def test_passages_are_formatted_as_numbered_lines_with_titles() -> None:
     assert context(PASSAGES) == (
         "[1] Port Velmar: Port Velmar lies on the coast. It has 12,345 inhabitants.\n\n[2] Founded in 1759, it’s “old” — naïve, even.\n\n"
     )
@@ -91,7 +91,7 @@ def test_passages_are_numbered_lines_with_titles() -> None:
 
 
 @pytest.mark.slow
-def test_the_pocket_reader_answers_offline_in_the_trained_format(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pocket_reader_answers_offline_in_the_trained_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     reader = Component.of("pocket").build(Services(device="cpu"))
     name = training_words()[:3]
@@ -108,13 +108,13 @@ def test_the_pocket_reader_answers_offline_in_the_trained_format(monkeypatch: py
     assert answers[0].usage.prompt_tokens == len(tokenizer(answer_prompt(question, [reported]))["input_ids"])
 
 
-def test_another_model_is_another_fingerprint(tmp_path: Path) -> None:
+def test_changed_model_changes_the_fingerprint(tmp_path: Path) -> None:
     shipped = Component.of("pocket")
     (tmp_path / "config.json").write_text("{}", "utf-8")
     assert shipped.fingerprint != Component.of("pocket", {"model": str(tmp_path)}).fingerprint
 
 
-def test_the_evaluation_that_ships_is_of_the_weights_that_ship_and_meets_the_goals() -> None:
+def test_shipped_evaluation_belongs_to_the_shipped_weights_and_meets_its_goals() -> None:
     card = json.loads((pocket_path() / "evaluation.json").read_text("utf-8"))
     weights = (pocket_path() / "model.safetensors").read_bytes()
     assert card["weights_sha256"] == hashlib.sha256(weights).hexdigest()
@@ -125,8 +125,8 @@ def test_the_evaluation_that_ships_is_of_the_weights_that_ship_and_meets_the_goa
 
 
 @pytest.mark.soak
-def test_it_reads_held_out_worlds_as_well_as_its_card_says() -> None:
-    """A small sample of test worlds, with room for its sampling error of about 0.05."""
+def test_accuracy_on_held_out_worlds_equals_the_model_card() -> None:
+    """Uses a small sample of test worlds and allows for its sampling error of about 0.05."""
     results = {score.task: score for score in measure(pocket_path(), [100_010, 100_011], 40)}
     card = json.loads((pocket_path() / "evaluation.json").read_text("utf-8"))
     stated = {row["task"]: row["share"] for row in card["scores"]}

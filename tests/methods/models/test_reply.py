@@ -1,4 +1,4 @@
-"""Replies are converted once: every family of thoughts, every failure, against an endpoint on loopback that sends them."""
+"""Conversion of replies: every format of thoughts and every failure, against a loopback endpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def body(content: Any = "Lyon", finish: str | None = "stop", **more: Any) -> dic
 
 
 class Sends:
-    """An endpoint that sends what a function makes of a request: a value, or (status, value)."""
+    """Endpoint that sends the result of a function of the request: a value, or (status, value)."""
 
     def __init__(self, made: Callable[[dict[str, Any]], Any]) -> None:
         self.made, self.requests, self.seen = made, list[dict[str, Any]](), list[tuple[str, dict[str, str]]]()
@@ -62,7 +62,7 @@ def chat(url: str, cache: Path | None = None, **options: Any) -> ChatModel:
 
 
 def reply_to(sent: Any, raw: bool = False, **options: Any) -> Reply:
-    """The reply of an endpoint that sends this."""
+    """Return the reply of an endpoint that sends this."""
     with Sends(lambda _: sent).running() as url:
         model = chat(url, **options)
         (_, reply), *_ = _asked(model, raw)
@@ -153,11 +153,11 @@ def test_reply_without_an_answer_fails_with_its_reason(kind: str, tmp_path: Path
     assert reply.calls == (2 if "error" in kind else 1)
 
 
-def test_empty_error_beside_an_answer_is_no_error() -> None:
+def test_empty_error_next_to_an_answer_is_ignored() -> None:
     assert reply_to(body("Lyon", error={"code": 0, "message": ""})).text == "Lyon"
 
 
-def test_missing_usage_and_finish_reason_are_unknown_not_a_fault() -> None:
+def test_missing_usage_and_finish_reason_are_unknown_instead_of_errors() -> None:
     reply = reply_to(body("Lyon", None, usage=None))
     assert (reply.text, reply.prompt_tokens, reply.finish_reason) == ("Lyon", 0, "unknown")
 
@@ -177,7 +177,7 @@ USAGES = {
 
 
 @pytest.mark.parametrize("kind", USAGES)
-def test_cached_tokens_and_reported_cost_are_read_and_cached(kind: str) -> None:
+def test_cached_tokens_and_reported_cost_are_parsed_and_cached(kind: str) -> None:
     usage, prompt, cached, cost = USAGES[kind]
     made = completion_of(body(usage={"prompt_tokens": 10, "completion_tokens": 5, **usage}))
     assert (made.prompt_tokens, made.cached_tokens) == (prompt, cached)
@@ -185,7 +185,7 @@ def test_cached_tokens_and_reported_cost_are_read_and_cached(kind: str) -> None:
     assert Completion.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
-def test_reported_cost_wins_over_prices_and_cached_tokens_have_their_own() -> None:
+def test_reported_cost_overrides_prices_and_cached_tokens_have_their_own_price() -> None:
     config = ChatConfig(
         model="m", usd_per_million_prompt_tokens=2e6, usd_per_million_completion_tokens=0.0, usd_per_million_cached_tokens=1e6
     )
@@ -214,13 +214,13 @@ def test_call_keeps_every_field_of_its_reply() -> None:
     assert (call.reply, call.refusal, call.failed, call.raw) == ("refused: No.", "No.", True, "")
 
 
-def test_raw_reading_keeps_the_thought_wherever_it_came() -> None:
+def test_raw_text_includes_the_thought_from_text_or_field() -> None:
     assert reply_to(body("<think>hm</think><search>x</search>"), raw=True).text == "<think>hm</think><search>x</search>"
     assert reply_to(body("<search>x</search>", message={"reasoning": "hm"}), raw=True).text == "<think>\nhm\n</think>\n\n<search>x</search>"
     assert reply_to(body("<think>cut", "length"), raw=True).failed is None
 
 
-def test_reply_cached_before_thoughts_were_split_is_split_when_read(tmp_path: Path) -> None:
+def test_reply_cached_with_an_unsplit_thought_is_split_on_reading(tmp_path: Path) -> None:
     model = chat("http://127.0.0.1:1/v1", cache=tmp_path / "cache.sqlite")
     call = Call("http://127.0.0.1:1/v1", "m", ASKED, {"temperature": 0.0, "max_tokens": 64})
     old = {"text": "<think>hm</think>\nLyon", "finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 1, "model": "m"}
@@ -229,7 +229,7 @@ def test_reply_cached_before_thoughts_were_split_is_split_when_read(tmp_path: Pa
     assert (reply.text, reply.thought, reply.cached) == ("Lyon", "hm", True)
 
 
-def test_thought_of_a_field_is_cached(tmp_path: Path) -> None:
+def test_thought_from_a_separate_field_is_cached(tmp_path: Path) -> None:
     with Sends(lambda _: body("Lyon", message={"reasoning_content": "because"})).running() as url:
         replies = [_asked(chat(url, cache=tmp_path / "cache.sqlite"))[0][1] for _ in range(2)]
     assert [(reply.thought, reply.cached) for reply in replies] == [("because", False), ("because", True)]
@@ -322,7 +322,7 @@ FORMS: list[Callable[[str], str]] = [
 ]
 
 
-def test_answer_comes_back_from_200_wrappings_and_a_plain_one_never_changes() -> None:
+def test_answer_is_extracted_from_200_wrappings_and_a_plain_one_is_unchanged() -> None:
     draws = random.Random(7)
     wrappings = [
         (draws.choice(FAMILIES), draws.choice(FORMS), draws.choice(THOUGHTS), draws.choice(("stop", "length"))) for _ in range(200)
@@ -350,7 +350,7 @@ def test_parsing_takes_linear_time(unit: str) -> None:
     assert time.process_time() - began < 4
 
 
-def test_template_that_begins_a_thought_is_noticed() -> None:
+def test_template_that_opens_a_thought_is_detected() -> None:
     assert opening_of("<|im_start|>assistant\n<think>\n") == "<think>"
     assert opening_of("<think>\n\n</think>\n\n") == ""
     assert read(Completion("<think>and on", "length", 1, 1, "m")).failed == "still thinking when max_tokens were used up"
@@ -386,7 +386,7 @@ REFUSING: dict[str, tuple[Callable[[dict[str, Any]], Any], set[str]]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSING)
-def test_refused_parameter_is_dropped_or_renamed_and_said_once(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_parameter_is_dropped_or_renamed_with_one_warning(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     made, left = REFUSING[kind]
     server = Sends(made)
     with server.running() as url:
@@ -409,7 +409,7 @@ def test_refused_parameter_is_dropped_or_renamed_and_said_once(kind: str, capsys
         "bad request",
     ],
 )
-def test_refusal_that_names_no_unknown_parameter_fails_the_call(message: str) -> None:
+def test_refusal_without_an_unknown_parameter_fails_the_call(message: str) -> None:
     server = Sends(lambda _: refuses(message, param="max_tokens"))
     with server.running() as url:
         reply = _asked(chat(url))[0][1]
@@ -431,7 +431,7 @@ def test_system_message_is_folded_if_the_endpoint_refuses_its_role(message: str)
     assert server.requests[-1]["messages"][0]["content"] == "Be brief.\n\nWhere?"
 
 
-def test_preflight_has_the_shape_of_a_real_request() -> None:
+def test_preflight_request_equals_a_real_request_in_form() -> None:
     server = Sends(lambda _: body("Lyon"))
     with server.running() as url:
         model = chat(url, temperature=None, max_tokens=None, parameters={"seed": 3})
@@ -443,7 +443,7 @@ def test_preflight_has_the_shape_of_a_real_request() -> None:
     assert [item["role"] for item in first["messages"]] == [item["role"] for item in second["messages"]]
 
 
-def test_headers_and_query_take_secrets_from_the_environment_and_leave_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_header_and_query_secrets_come_from_the_environment_and_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET", "s3cret-value")
     options = {"headers": {"api-key": "${MY_SECRET}", "x-team": "rag"}, "query": {"api-version": "2024-10-21"}}
     server = Sends(lambda _: refuses("bad key s3cret-value"))
@@ -498,7 +498,7 @@ def test_reader_keeps_the_raw_reply_and_its_citations_as_support() -> None:
     assert (missed.text, FAILED in missed.notes) == ("", True)
 
 
-def test_extraction_is_part_of_a_readers_description() -> None:
+def test_reader_description_includes_the_extraction() -> None:
     llm = {"model": "m", "key_variable": None}
     fingerprints = {
         Component.of("chat", {"llm": llm, **more}).fingerprint

@@ -1,4 +1,4 @@
-"""The cache of replies: what addresses a reply, many processes, sudden death, exports, pruning, damage."""
+"""The cache of replies: keys, concurrent processes, sudden death, exports, pruning, damage."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def content(cache: ResponseCache) -> list[tuple[str, str, str]]:
         {"scope": "12345678"},
     ],
 )
-def test_whatever_a_reply_depends_on_changes_its_address(cache: ResponseCache, changed: dict[str, Any]) -> None:
+def test_every_parameter_of_a_call_changes_its_key(cache: ResponseCache, changed: dict[str, Any]) -> None:
     other = call(**changed)
     assert other.key != call().key
     cache.put(call(), reply())
@@ -75,15 +75,15 @@ def test_whatever_a_reply_depends_on_changes_its_address(cache: ResponseCache, c
     assert cache.find([call()])[call().key].reply == reply()
 
 
-def test_the_order_of_fields_is_no_part_of_the_address() -> None:
+def test_order_of_fields_does_not_change_the_key() -> None:
     turned = call(messages=[{"content": "Who?", "role": "user"}], parameters={"max_tokens": 64, "temperature": 0.0})
     assert turned.key == call().key
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(query=st.text(st.characters(codec=None), max_size=40), response=st.text(st.characters(codec=None), max_size=40))
-def test_any_text_comes_back_as_it_was(cache: ResponseCache, query: str, response: str) -> None:
-    """Lone surrogates, NULs and line separators included."""
+def test_any_text_round_trips(cache: ResponseCache, query: str, response: str) -> None:
+    """Includes lone surrogates, NULs and line separators."""
     item = call(query)
     cache.add([])  # opening is no part of the property
     kept = cache.put(item, reply(response))
@@ -94,13 +94,13 @@ def test_any_text_comes_back_as_it_was(cache: ResponseCache, query: str, respons
     assert kept.reply["text"] != response
 
 
-def test_the_first_reply_stays(cache: ResponseCache) -> None:
+def test_first_stored_reply_is_kept(cache: ResponseCache) -> None:
     assert cache.put(call(), reply("first")).reply["text"] == "first"
     assert cache.put(call(), reply("second")).reply["text"] == "first"
     assert len(cache) == 1
 
 
-def test_many_keys_at_once(cache: ResponseCache) -> None:
+def test_many_keys_are_looked_up_at_once(cache: ResponseCache) -> None:
     calls = [call(f"q{number}") for number in range(1300)]
     for number, item in enumerate(calls[::2]):
         cache.put(item, reply(str(number)))
@@ -108,7 +108,7 @@ def test_many_keys_at_once(cache: ResponseCache) -> None:
     assert {key: kept.reply["text"] for key, kept in result.items()} == {item.key: str(number) for number, item in enumerate(calls[::2])}
 
 
-def test_a_scope_reads_its_own_reply_and_no_scope_the_newest(cache: ResponseCache) -> None:
+def test_scoped_call_reads_its_own_reply_and_unscoped_call_the_newest(cache: ResponseCache) -> None:
     first, second = call(scope="aaaaaaaa"), call(scope="bbbbbbbb")
 
     def texts(*calls: Call) -> list[str]:
@@ -128,7 +128,7 @@ def test_a_scope_reads_its_own_reply_and_no_scope_the_newest(cache: ResponseCach
     assert texts(call(), call(revision="r2")) == ["second", "of r2"]
 
 
-def test_a_cache_of_the_first_layout_keeps_its_replies(tmp_path: Path) -> None:
+def test_cache_of_the_first_layout_keeps_its_replies(tmp_path: Path) -> None:
     path, old, before = tmp_path / "cache.sqlite", call("old"), time.time() - 1000
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(
@@ -155,7 +155,7 @@ def _write(path: Path, first: int, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_start_and_write_together_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_processes_lose_no_reply(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     context = multiprocessing.get_context("spawn")
     # Their ranges overlap by half, so they also write the same rows.
@@ -173,7 +173,7 @@ def test_processes_that_start_and_write_together_lose_nothing(tmp_path: Path) ->
     cache.close()
 
 
-def test_threads_share_one_object(tmp_path: Path) -> None:
+def test_threads_share_one_cache_object(tmp_path: Path) -> None:
     cache = shared(tmp_path / "cache.sqlite")
     assert shared(tmp_path / "x" / ".." / "cache.sqlite").path.name == "cache.sqlite"
     assert shared(tmp_path / "cache.sqlite") is cache
@@ -186,7 +186,7 @@ def test_threads_share_one_object(tmp_path: Path) -> None:
     cache.close()
 
 
-def test_a_forked_child_opens_the_file_anew(cache: ResponseCache) -> None:
+def test_forked_child_opens_its_own_connection(cache: ResponseCache) -> None:
     cache.put(call("parent"), reply())
     pid = os.fork()
     if pid == 0:
@@ -215,7 +215,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
+def test_acknowledged_reply_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     root = Path(__file__).resolve().parents[3]
     total = 0
@@ -237,7 +237,7 @@ def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
     assert total >= 160
 
 
-def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
+def test_exported_replies_can_be_imported_into_another_cache(cache: ResponseCache, tmp_path: Path) -> None:
     further: list[dict[str, Any]] = [{}, {"revision": "r"}, {"scope": "aaaaaaaa"}, *[{}] * 4]
     calls = [call(f"q{number} \ud800 é\n", **changed) for number, changed in enumerate(further)]
     for number, item in enumerate(calls):
@@ -267,7 +267,7 @@ def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> No
         (lambda row: row | {"request": row["request"] | {"x": 1}}, "not-cache-entry"),
     ],
 )
-def test_a_line_that_was_changed_is_named(cache: ResponseCache, tmp_path: Path, change: Any, message: str) -> None:
+def test_modified_line_of_an_export_is_named(cache: ResponseCache, tmp_path: Path, change: Any, message: str) -> None:
     cache.put(call("a"), reply())
     replies = tmp_path / "t.jsonl"
     export_replies(cache, replies)
@@ -285,7 +285,7 @@ def _aged(cache: ResponseCache, name: str, age_s: float, model: str = "m") -> Ca
     return item
 
 
-def test_pruning_by_age_model_and_size(cache: ResponseCache) -> None:
+def test_replies_are_pruned_by_age_model_and_size(cache: ResponseCache) -> None:
     old, new, other = _aged(cache, "old", 1000), _aged(cache, "new", 10), _aged(cache, "other", 2000, "n")
     kept = lambda: {key for key, _, _ in content(cache)}  # noqa: E731
     assert cache.prune(older_than_s=500, model="m") == 1
@@ -299,14 +299,14 @@ def test_pruning_by_age_model_and_size(cache: ResponseCache) -> None:
     assert old.key not in kept()
 
 
-def test_pruned_space_goes_back_to_the_disk(cache: ResponseCache) -> None:
+def test_pruning_shrinks_the_file(cache: ResponseCache) -> None:
     for number in range(200):
         cache.put(call(f"{number} " + "x" * 5000), reply())
     cache.prune(keep_bytes=0)
     assert cache.path.stat().st_size < 100_000
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     path.write_bytes(b"this is no database, but it is long enough to be looked at as one" * 100)
     with raises("unreadable-cache") as caught:
@@ -314,7 +314,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_a_file_of_a_newer_layout_is_refused(cache: ResponseCache) -> None:
+def test_file_of_a_newer_layout_is_refused(cache: ResponseCache) -> None:
     cache.put(call(), reply())
     with sqlite3.connect(cache.path) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -324,7 +324,7 @@ def test_a_file_of_a_newer_layout_is_refused(cache: ResponseCache) -> None:
         len(cache)
 
 
-def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+def test_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("x")
     with raises("unwritable-cache-folder"):
         len(ResponseCache(tmp_path / "store" / "cache.sqlite"))

@@ -37,7 +37,7 @@ def root(server: deployment.Deployment) -> str:
     return server.url.removesuffix("/v1")
 
 
-def test_variables_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revision_expands_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("APP_SHA", "3f2c1a7\n")
     assert Options(revision=" app-${APP_SHA} ").revision == "app-3f2c1a7"
 
@@ -71,7 +71,7 @@ def test_variables_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"command": "true", "timeout_s": 0}, "more than 0"),
     ],
 )
-def test_what_is_no_revision_is_refused(value: Any, problem: str) -> None:
+def test_invalid_revision_is_refused(value: Any, problem: str) -> None:
     with pytest.raises(ValidationError, match=problem) as caught:
         Options(revision=value)
     assert len(caught.value.errors()) == 1
@@ -80,13 +80,13 @@ def test_what_is_no_revision_is_refused(value: Any, problem: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value"), [("build.commit", "3f2c"), ("data[1].created", "17"), ('["a.b"]', "1.5"), ("$.data[0]['id']", "m"), ("n[1][0]", "x")]
 )
-def test_a_json_path_finds_texts_and_numbers(path: str, value: str) -> None:
+def test_json_path_finds_texts_and_numbers(path: str, value: str) -> None:
     document = {"build": {"commit": "3f2c"}, "data": [{"id": "m"}, {"created": 17}], "a.b": 1.5, "n": [[], ["x"]]}
     assert found(document, path) == value
 
 
 @pytest.mark.parametrize("path", ["build.sha", "build.commit.x", "data[2]", "data.id", "build", "flag", "nothing", "[0]"])
-def test_a_json_path_that_finds_nothing_is_refused(path: str) -> None:
+def test_json_path_without_a_match_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="finds n"):
         found({"build": {"commit": "a"}, "data": [{}, {}], "flag": True, "nothing": None}, path)
 
@@ -114,14 +114,14 @@ def test_each_kind_of_probe_gives_a_revision(server: deployment.Deployment, monk
         ((200, {"build": {"commit": "${git.commit}"}}, {}), "unreadable-revision"),
     ],
 )
-def test_a_probe_without_a_revision_is_an_error(server: deployment.Deployment, answer: Any, problem: str) -> None:
+def test_probe_without_a_revision_is_an_error(server: deployment.Deployment, answer: Any, problem: str) -> None:
     server.documents["/version"] = answer
     with raises(problem) as caught:
         ask(Probe(url=f"{root(server)}/version", path="build.commit"))
     assert f"{root(server)}/version" in caught.value.what
 
 
-def test_a_probe_has_a_time_limit(server: deployment.Deployment) -> None:
+def test_probe_has_a_time_limit(server: deployment.Deployment) -> None:
     server.documents["/version"] = (200, {"a": "b"}, {})
     server.delay = 20
     began = time.monotonic()
@@ -135,17 +135,17 @@ def test_a_probe_has_a_time_limit(server: deployment.Deployment) -> None:
     ("command", "problem"),
     [("echo why >&2; exit 3", "unreadable-revision"), ("true", "unreadable-revision"), (("no-such",), "unreadable-revision")],
 )
-def test_a_command_that_fails_is_an_error(command: Any, problem: str) -> None:
+def test_failing_probe_command_is_an_error(command: Any, problem: str) -> None:
     with raises(problem):
         ask(Probe(command=command))
 
 
-def test_nothing_answers_is_an_error() -> None:
+def test_unreachable_probe_is_an_error() -> None:
     with raises("unreadable-revision"):
         ask(Probe(url="http://127.0.0.1:9/version", path="a"))
 
 
-def test_request_headers_come_from_variables_and_are_never_dumped(server: deployment.Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_headers_come_from_variables_and_are_never_dumped(server: deployment.Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     server.documents["/version"] = (200, {"a": "b"}, {})
     probe = Probe(url=f"{root(server)}/version", path="a", headers={"Authorization": "Bearer ${APP_TOKEN}"})
     with raises("unreadable-revision"):
@@ -155,7 +155,7 @@ def test_request_headers_come_from_variables_and_are_never_dumped(server: deploy
     assert probe.model_dump(mode="json") == {"url": probe.url, "json": "a"}
 
 
-def test_a_header_probe_of_a_model_asks_its_endpoint(server: deployment.Deployment) -> None:
+def test_header_probe_of_a_model_requests_its_endpoint(server: deployment.Deployment) -> None:
     config = ChatConfig.model_validate({"model": "m", "base_url": server.url, "key_variable": None, "revision": {"header": "x-build"}})
     server.documents["/v1"] = (200, {}, {"x-build": "b1"})
     assert config.resolved_revision() == "b1"
@@ -166,12 +166,12 @@ def test_a_header_probe_of_a_model_asks_its_endpoint(server: deployment.Deployme
         config.resolved_revision()
 
 
-def test_options_without_a_revision_are_dumped_as_ever() -> None:
+def test_options_without_a_revision_are_dumped_without_the_field() -> None:
     assert "revision" not in ChatConfig(model="m").model_dump(mode="json")
     assert ChatConfig(model="m", revision="r1").model_dump(mode="json")["revision"] == "r1"
 
 
-def test_a_changed_revision_never_reuses_a_reply(server: deployment.Deployment, tmp_path: Path) -> None:
+def test_changed_revision_never_reuses_a_cached_reply(server: deployment.Deployment, tmp_path: Path) -> None:
     def reply(revision: str | None, **options: Any) -> Any:
         config = ChatConfig(model="m", base_url=server.url, key_variable=None, revision=revision)
         return ChatModel(config, cache=tmp_path / "c.sqlite", **options).complete([[{"role": "user", "content": "Who?"}]])[0]
@@ -199,7 +199,7 @@ def cache(tmp_path: Path) -> Iterator[ResponseCache]:
 
 
 class Asked:
-    """Runs of one endpoint; `waits` is how long each waited."""
+    """Repeated runs with one endpoint; `waits` records how long each waited."""
 
     def __init__(self, server: deployment.Deployment, cache: ResponseCache) -> None:
         self.cache, self.waits = cache, list[float]()
@@ -209,7 +209,7 @@ class Asked:
         return identify(self.config, self.cache, self.waits.append)
 
 
-def test_created_that_stays_is_the_revision_and_is_remembered(server: deployment.Deployment, cache: ResponseCache) -> None:
+def test_constant_created_field_is_the_revision_and_is_remembered(server: deployment.Deployment, cache: ResponseCache) -> None:
     run = Asked(server, cache)
     server.created = lambda: 1_700_000_000
     assert run() == Deployment("created:1700000000", "created")
@@ -223,7 +223,9 @@ def test_created_that_stays_is_the_revision_and_is_remembered(server: deployment
     assert server.asked == ["/v1/models"] * 6
 
 
-def test_created_of_each_request_is_unknown_and_not_waited_for_again(server: deployment.Deployment, cache: ResponseCache) -> None:
+def test_created_field_that_changes_per_request_is_ignored_without_waiting_again(
+    server: deployment.Deployment, cache: ResponseCache
+) -> None:
     run, ticks = Asked(server, cache), itertools.count(int(time.time()))
     server.created = lambda: next(ticks)
     assert [run(), run()] == [Deployment("", "per request")] * 2
@@ -233,14 +235,14 @@ def test_created_of_each_request_is_unknown_and_not_waited_for_again(server: dep
 
 
 @pytest.mark.parametrize("created", [0, 1677610602, None, "today", True])
-def test_constants_and_other_values_identify_nothing(server: deployment.Deployment, cache: ResponseCache, created: Any) -> None:
+def test_placeholder_created_values_do_not_identify_a_deployment(server: deployment.Deployment, cache: ResponseCache, created: Any) -> None:
     run = Asked(server, cache)
     server.created = lambda: created
     assert run() == Deployment("", "nothing")
     assert run.waits == []
 
 
-def test_an_endpoint_without_a_list_of_models_is_unknown(server: deployment.Deployment, cache: ResponseCache) -> None:
+def test_deployment_of_an_endpoint_without_model_list_is_unknown(server: deployment.Deployment, cache: ResponseCache) -> None:
     run = Asked(server, cache)
     server.created = None
     assert run() == Deployment("", "nothing")
@@ -248,7 +250,7 @@ def test_an_endpoint_without_a_list_of_models_is_unknown(server: deployment.Depl
     assert run() == Deployment("", "nothing")
 
 
-def test_the_last_known_revision_counts_if_nothing_answers(server: deployment.Deployment, cache: ResponseCache) -> None:
+def test_last_known_revision_is_used_if_the_endpoint_is_unreachable(server: deployment.Deployment, cache: ResponseCache) -> None:
     run = Asked(server, cache)
     server.documents["/v1/models"] = (503, {}, {})
     assert run() == Deployment("", "last known")

@@ -1,4 +1,4 @@
-"""Encoder–decoder models: batches change nothing, decoders start as configured, log-likelihoods equal a loop."""
+"""Encoder–decoder models: results do not depend on batches, decoders start as configured, log-likelihoods equal a loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPTS = [TEXT[:n] for n in (9, 30, 61, 90, 140, 147)]
 
 @pytest.fixture(scope="module", params=["T5", pytest.param("Bart", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Random weights and a tokenizer trained here, its texts ended by a token of their own as T5's are."""
+    """Save a model with random weights and a tokenizer trained here, which ends texts with an end token like T5's."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
@@ -57,7 +57,7 @@ def load(folder: str, **config: Any) -> Seq2SeqModel:
 
 
 def last_logits(loaded: Seq2SeqModel, prompt: str, written: list[int]) -> Any:
-    """Logits of the next token: one prompt, no cache."""
+    """Return the logits of the next token for one prompt, without cache."""
     import torch
 
     ids = loaded.tokenizer(prompt, return_tensors="pt")["input_ids"]
@@ -75,7 +75,7 @@ def greedy(loaded: Seq2SeqModel, prompt: str, start: str, count: int) -> str:
 
 
 @pytest.mark.slow
-def test_batches_of_any_size_write_what_a_token_by_token_loop_writes(folder: str) -> None:
+def test_batches_of_any_size_generate_the_output_of_a_token_by_token_loop(folder: str) -> None:
     expected = [greedy(load(folder), prompt, "", 10) for prompt in PROMPTS]
     assert len(set(expected)) > 1
     for size in (1, 4, 6):
@@ -93,7 +93,7 @@ def test_the_decoder_starts_as_configured(folder: str) -> None:
 
 
 @pytest.mark.slow
-def test_draws_belong_to_their_seeds(folder: str) -> None:
+def test_samples_depend_only_on_their_seed(folder: str) -> None:
     sampling = Sampling(seed=3)
     item = [g.text for g in load(folder, batch_size=6, max_new_tokens=8).generate(PROMPTS, sampling=sampling)]
     two = [g.text for g in load(folder, batch_size=2, max_new_tokens=8).generate(PROMPTS, sampling=sampling)]
@@ -130,7 +130,7 @@ def test_prompts_are_encoded_once_for_all_their_targets(folder: str) -> None:
     assert len(scores) == 3 * len(PROMPTS)
 
 
-def test_a_long_chunk_is_cut_and_what_is_around_it_kept(folder: str) -> None:
+def test_long_chunk_is_truncated_and_the_prompt_around_it_is_kept(folder: str) -> None:
     loaded = load(folder, max_prompt_tokens=60)
     scorer = LikelihoodScorer(loaded)
     template = ScoringTemplate("The answer is in $chunk Which passage? $q")
@@ -146,11 +146,11 @@ def test_a_long_chunk_is_cut_and_what_is_around_it_kept(folder: str) -> None:
         loaded.generate([prompt])
 
 
-def test_a_causal_model_is_no_encoder_decoder_model(tiny_llama: str) -> None:
+def test_causal_model_is_refused(tiny_llama: str) -> None:
     with raises("load-failed"):
         load(tiny_llama)
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     with raises("no-model-folder"):
         load(str(tmp_path / "none"))

@@ -29,7 +29,7 @@ def test_static_encoder_is_distilled_once_and_ignores_the_order_of_words(
     assert np.array_equal(Encoder(config, "cpu").passages(TEXTS), vectors)
 
 
-def test_static_vectors_are_principal_components_of_the_tokens_weighed_by_rank(tiny_encoder: str) -> None:
+def test_static_vectors_are_rank_weighted_principal_components_of_tokens(tiny_encoder: str) -> None:
     encoder = sentence_transformer(EncoderConfig(model=tiny_encoder), tiny_encoder, None, "cpu")
     size = encoder.get_embedding_dimension()
     embedding = static.distill(encoder, size)[0].embedding.weight.detach().numpy()

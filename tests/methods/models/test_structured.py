@@ -1,4 +1,4 @@
-"""Replies of a given shape: asked for as the endpoint can, read tolerantly, never guessed."""
+"""Replies with a schema: requested as the endpoint supports it, parsed tolerantly, never guessed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = {"label": "correct", "reason": "it is {so}"}
 
 
 class Endpoint:
-    """A server that offers only some ways to ask for JSON."""
+    """Server that supports only some JSON modes."""
 
     def __init__(self) -> None:
         self.offers = {"json_schema", "json_object"}
@@ -78,7 +78,7 @@ def ask(model: ChatModel, *texts: str) -> list[Item]:
     return [Item(reply, parse(reply.text, Verdict)) for reply in replies]
 
 
-def test_the_schema_is_sent_where_it_is_offered(endpoint: Endpoint) -> None:
+def test_schema_is_sent_if_the_endpoint_supports_it(endpoint: Endpoint) -> None:
     (item,) = ask(chat(endpoint), "judge a")
     assert (item.value, item.failed, item.parsed.repaired) == (Verdict(**GOOD), None, False)
     (request,) = endpoint.requests
@@ -89,7 +89,7 @@ def test_the_schema_is_sent_where_it_is_offered(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("offers", [{"json_object"}, set()])
-def test_an_endpoint_that_refuses_is_asked_the_next_way_once(endpoint: Endpoint, offers: set[str]) -> None:
+def test_refused_json_mode_falls_back_once_to_the_next(endpoint: Endpoint, offers: set[str]) -> None:
     endpoint.offers = offers
     model = chat(endpoint, concurrency=1)
     results = ask(model, "judge a", "judge b", "judge c")
@@ -104,7 +104,7 @@ def test_an_endpoint_that_refuses_is_asked_the_next_way_once(endpoint: Endpoint,
     assert len(endpoint.requests) == 4 + refusals
 
 
-def test_another_complaint_is_no_reason_to_ask_otherwise(endpoint: Endpoint) -> None:
+def test_unrelated_refusal_does_not_change_the_json_mode(endpoint: Endpoint) -> None:
     endpoint.offers, endpoint.complaint = set(), "maximum context length is 10"
     (item,) = ask(chat(endpoint), "judge a")
     assert item.value is None
@@ -112,7 +112,7 @@ def test_another_complaint_is_no_reason_to_ask_otherwise(endpoint: Endpoint) -> 
     assert len(endpoint.requests) == 1
 
 
-def test_a_second_run_makes_no_call_whatever_way_the_first_had_to_take(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_second_run_makes_no_call_after_any_json_mode(endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.offers = set()
     first = ask(chat(endpoint, cache=tmp_path / "cache.sqlite"), "judge a")
     sent = len(endpoint.requests)
@@ -124,7 +124,7 @@ def test_a_second_run_makes_no_call_whatever_way_the_first_had_to_take(endpoint:
     assert len(endpoint.requests) == sent + 1
 
 
-def test_a_reply_that_cannot_be_read_is_a_failure_with_its_reply(endpoint: Endpoint) -> None:
+def test_unparsable_reply_is_a_failure_that_keeps_the_reply(endpoint: Endpoint) -> None:
     endpoint.says = "I would rather not."
     (item,) = ask(chat(endpoint), "judge a")
     assert (item.value, item.reply.failed, item.reply.text) == (None, None, "I would rather not.")
@@ -144,7 +144,7 @@ def test_a_reply_that_cannot_be_read_is_a_failure_with_its_reply(endpoint: Endpo
         '{"label": "correct", // indeed\n "reason": "it is {so}"}',
     ],
 )
-def test_what_models_put_around_and_into_json_is_forgiven(text: str) -> None:
+def test_wrapping_and_common_mistakes_in_json_are_tolerated(text: str) -> None:
     assert parse(text, Verdict).value == Verdict(**GOOD)
 
 
@@ -161,26 +161,26 @@ def test_what_models_put_around_and_into_json_is_forgiven(text: str) -> None:
         ("}{ ]] \\u0000 ```json\n<|im_end|>", ""),
     ],
 )
-def test_a_value_is_never_guessed(text: str, reason: str) -> None:
+def test_invalid_values_fail_instead_of_being_guessed(text: str, reason: str) -> None:
     parsed = parse(text, Verdict)
     assert parsed.value is None
     assert reason in parsed.failed
 
 
 @given(st.text(max_size=200))
-def test_no_text_makes_the_reader_crash(text: str) -> None:
+def test_parser_never_raises_for_any_text(text: str) -> None:
     for shape in (Verdict, Triples):
         parsed = parse(text, shape)
         assert (parsed.value is None) == (parsed.failed is not None)
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20)), max_size=6))
-def test_plain_json_is_read_as_it_is(triples: list[tuple[str, str, str]]) -> None:
+def test_plain_json_is_parsed_unchanged(triples: list[tuple[str, str, str]]) -> None:
     parsed = parse(json.dumps({"triples": triples}), Triples)
     assert (parsed.value.triples, parsed.repaired) == (triples, False)
 
 
-def test_a_strict_schema_closes_every_object_and_holds_no_docstrings() -> None:
+def test_strict_schema_forbids_extra_properties_and_omits_docstrings() -> None:
     class Inner(BaseModel):
         """A part."""
 

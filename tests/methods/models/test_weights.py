@@ -1,4 +1,4 @@
-"""The hash of a model: what changes it, and which recorded hashes stay valid; folders that hold no adapter."""
+"""The hash of a model: what changes it, and which recorded hashes stay valid; folders without an adapter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from methods.registry import Component
 from tests.support.errors import raises
 
 
-def test_a_chat_template_counts_in_the_hash_of_a_folder_and_hashes_recorded_without_it_stay_valid(tmp_path: Path) -> None:
+def test_folder_hash_includes_the_chat_template_and_older_hashes_stay_valid(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     before = weights_hash(str(tmp_path))
     hashes = {before}
@@ -38,7 +38,7 @@ def adapter(folder: Path, *, base: str = "meta-llama/Llama-2-7b-hf", weight: str
     return str(folder)
 
 
-def test_a_folder_without_an_adapter_for_its_base_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_folder_without_an_adapter_for_its_base_is_refused_before_loading(tmp_path: Path) -> None:
     whole, base = tmp_path / "whole", "other/llama-2-7b-hf"
     whole.mkdir()
     (whole / "config.json").write_text("{}")
@@ -61,7 +61,7 @@ def test_a_folder_without_an_adapter_for_its_base_is_refused_before_anything_is_
 
 
 @pytest.mark.parametrize("system", ["rankllama", "rank_r1"])
-def test_systems_refuse_a_whole_model_in_the_place_of_an_adapter_before_the_run(tmp_path: Path, system: str) -> None:
+def test_full_model_instead_of_an_adapter_is_refused_before_the_run(tmp_path: Path, system: str) -> None:
     (tmp_path / "config.json").write_text("{}")
     named = (
         {"adapter": str(tmp_path), "base": "pocket"} if system == "rankllama" else {"llm": {"local": "pocket", "adapter": str(tmp_path)}}

@@ -1,4 +1,4 @@
-"""Loading a model if the hub has no address: the cache at once, instead of a minute of retrying."""
+"""Loading a model without access to the hub: the cache is used immediately, without a minute of retries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("huggingface_hub")
 
 @pytest.fixture(autouse=True)
 def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing has imported the hub's library yet, no proxy is set, and the network is allowed."""
+    """Simulate a process that has not imported the hub's library, without proxy and with network allowed."""
     monkeypatch.delitem(sys.modules, "huggingface_hub")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.delenv("RAGMETER_OFFLINE", raising=False)
@@ -24,19 +24,19 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_hub_without_an_address_is_not_asked() -> None:
+def test_hub_without_network_address_is_not_contacted() -> None:
     use_cache_if_unreachable()
     assert offline()
 
 
 @pytest.mark.parametrize(("name", "value"), [("HF_ENDPOINT", "http://127.0.0.1:9"), ("https_proxy", "http://127.0.0.1:9")])
-def test_hub_with_an_address_or_behind_a_proxy_is_asked(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_hub_with_an_address_or_proxy_is_contacted(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     use_cache_if_unreachable()
     assert not offline()
 
 
-def test_library_that_is_imported_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imported_library_is_not_switched_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", os)
     use_cache_if_unreachable()
     assert not offline()

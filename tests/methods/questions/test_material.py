@@ -1,4 +1,4 @@
-"""What is asked about: every document in turn, passages that share rare words, and parts that share no document."""
+"""Material for questions: documents in turn, passages that share rare words, and parts without common documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSAGES = [
 ]
 
 
-def test_every_document_comes_before_one_comes_again() -> None:
+def test_every_document_is_used_before_one_is_repeated() -> None:
     first = drawn("single", PASSAGES, 3, seed=1)
     assert {item.documents for item in first} == {("a",), ("b",), ("c",)}
     assert len(drawn("single", PASSAGES, 99, seed=1)) == 5
@@ -43,7 +43,7 @@ def test_no_document_is_in_both_parts() -> None:
         assert bool(dev) == (share > 0)
 
 
-def test_rules_write_gaps_and_questions_about_headings() -> None:
+def test_rules_write_cloze_and_heading_questions() -> None:
     fees = passage("## Fees\n\nA membership costs 24 euros per month.", "m", "Membership > Fees")
     gap = cloze(Material("cloze", (fees,)))
     assert (gap.status, gap.answer, gap.quotes) == (KEPT, "24", ("A membership costs 24 euros per month.",))

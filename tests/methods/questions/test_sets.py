@@ -1,4 +1,4 @@
-"""The table that people correct: read back by the dataset `files` with all of its gold."""
+"""The table for manual review: loaded by the dataset `files` with all of its gold."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def question(text: str, kind: str = "single", **values: object) -> Written:
     return Written(kind, KEPT, text, documents=("a.md",), by="m", **values)  # type: ignore[arg-type]
 
 
-def test_the_first_of_near_duplicates_stays() -> None:
+def test_first_of_near_duplicates_is_kept() -> None:
     texts = ["Who opens the harbor studio?", "Who opens the harbor studio", "What does the saw cost?", "the harbor studio: who opens?"]
     assert [item.status for item in without_duplicates([question(text) for text in texts])] == [KEPT, "duplicate", KEPT, "duplicate"]
 
 
-def test_the_table_is_read_back_with_answers_gold_and_its_origin(tmp_path: Path) -> None:
+def test_written_table_loads_with_answers_gold_evidence_and_origin(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "a.md").write_text("The office opens at eight. It closes at six, at the latest.")

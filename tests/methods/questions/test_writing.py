@@ -1,4 +1,4 @@
-"""Questions by a model at a real endpoint: what each filter removes, and that a second run asks nothing."""
+"""Questions by a model behind a real endpoint: the filters, and a second run without calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOTH = {"question": "When does who takes 24 euros open?", "answer": "at ten", "q
 def write(
     tmp_path: Path, item: Material, draft: Any, answer: Callable[[str, str], str], calls: list[str] | None = None, **options: Any
 ) -> Written:
-    """What becomes of a draft, where `answer` answers a question from the passages that it is shown."""
+    """Return the result of a draft; `answer` answers a question from the passages in its prompt."""
 
     def reply(request: ChatRequest) -> Reply:
         system = request.messages[0]["content"]
@@ -53,7 +53,7 @@ def write(
 
 
 def from_text(answer: str) -> Callable[[str, str], str]:
-    """Answer if the passages hold it."""
+    """Answer if the passages contain the answer."""
     return lambda passages, _: f"It is {answer}." if answer in passages else ABSENT
 
 
@@ -74,14 +74,16 @@ def from_text(answer: str) -> Callable[[str, str], str]:
         ("unanswerable", {"question": "What is paid?", "answer": "", "quotes": []}, from_text("24 euros"), "answered"),
     ],
 )
-def test_each_filter_removes_what_it_is_for(kind: str, draft: Any, answer: Callable[[str, str], str], status: str, tmp_path: Path) -> None:
+def test_each_filter_removes_its_kind_of_question(
+    kind: str, draft: Any, answer: Callable[[str, str], str], status: str, tmp_path: Path
+) -> None:
     written = write(tmp_path, Material(kind, TWO if kind == "multi" else ONE), draft, answer, tries=1)
     assert written.status == status
     assert written.calls[0]["step"] == kind
     assert written.by == ("" if status == "unreadable" else "m")
 
 
-def test_a_second_run_asks_nothing_and_other_prompts_ask_again(tmp_path: Path) -> None:
+def test_second_run_makes_no_call_unless_prompts_change(tmp_path: Path) -> None:
     calls: list[str] = []
     first = write(tmp_path, Material("single", ONE), GOOD, from_text("24 euros"), calls)
     assert len(calls) == 3
@@ -94,7 +96,7 @@ def test_a_second_run_asks_nothing_and_other_prompts_ask_again(tmp_path: Path) -
     assert len(calls) > 3
 
 
-def test_calls_that_fail_are_asked_again_next_time(tmp_path: Path) -> None:
+def test_failed_calls_are_repeated_by_the_next_run(tmp_path: Path) -> None:
     with Journal(tmp_path / "q.states.jsonl") as journal:
         llm = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "key_variable": None, "backoff_s": 0.001, "attempts": 1}
         writer = Writer(WritingConfig.model_validate({"llm": llm}), Services())

@@ -1,4 +1,4 @@
-"""The chat client and reader against a server on loopback that can misbehave in every way we retry, fail or stop on."""
+"""The chat client and reader against a loopback server with every error that is retried, fails a question or stops the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.errors import raises
 
 KEY = "sk-secret-0123456789"
 Fault = tuple[int, dict[str, str], str]
-"""Status, headers and body of a reply that is not a completion."""
+"""Status, headers and body of an error reply."""
 
 
 class Server(ThreadingHTTPServer):
@@ -47,7 +47,7 @@ class Server(ThreadingHTTPServer):
         self.delay = 0.0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that gave up waiting is part of the tests."""
+        """Ignore clients that gave up waiting."""
 
     @property
     def url(self) -> str:
@@ -132,7 +132,7 @@ def ask(server: Server, *prompts: str, **config: Any) -> list[Any]:
     return model(server, **config).complete([[{"role": "user", "content": prompt}] for prompt in prompts])
 
 
-def test_replies_come_in_the_order_asked_with_their_cost(server: Server) -> None:
+def test_replies_keep_the_order_of_questions_and_have_costs(server: Server) -> None:
     prices = {"usd_per_million_prompt_tokens": 2.0, "usd_per_million_completion_tokens": 5.0}
     replies = ask(server, *(f"say {number}" for number in range(30)), concurrency=7, **prices)
     assert [reply.text for reply in replies] == [f"Answer: {number}" for number in range(30)]
@@ -149,20 +149,20 @@ def test_replies_come_in_the_order_asked_with_their_cost(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_no_more_calls_are_in_flight_than_allowed(server: Server) -> None:
+def test_calls_in_flight_never_exceed_concurrency(server: Server) -> None:
     server.delay = 0.02
     ask(server, *(f"say {number}" for number in range(20)), concurrency=3)
     assert 2 <= server.most <= 3
 
 
-def test_the_limit_goes_under_the_name_that_the_endpoint_knows(server: Server) -> None:
+def test_limit_name_option_renames_the_token_limit_parameter(server: Server) -> None:
     ask(server, "say a", limit_name="max_completion_tokens", max_tokens=5)
     assert server.requests[0]["max_completion_tokens"] == 5
     assert "max_tokens" not in server.requests[0]
 
 
 @pytest.mark.parametrize("fault", [error(429), error(500), error(503), (502, {"content-type": "text/html"}, "<html>")])
-def test_a_passing_fault_is_tried_again(server: Server, fault: Fault) -> None:
+def test_transient_error_is_retried(server: Server, fault: Fault) -> None:
     server.faults = lambda prompt, attempt: fault if attempt <= 2 else None
     replies = ask(server, "say a", "say b")
     assert [(reply.text, reply.calls, reply.failed) for reply in replies] == [("Answer: a", 3, None), ("Answer: b", 3, None)]
@@ -175,7 +175,7 @@ def test_retry_after_is_honored(server: Server) -> None:
     assert reply.seconds >= 0.4
 
 
-def test_a_slow_reply_is_tried_again_and_then_given_up(server: Server) -> None:
+def test_slow_reply_is_retried_and_then_fails(server: Server) -> None:
     patient = model(server, timeout_s=0.05, attempts=2)
     server.delay = 0.3
     reply = patient.complete([[{"role": "user", "content": "say b"}]])[0]
@@ -183,7 +183,7 @@ def test_a_slow_reply_is_tried_again_and_then_given_up(server: Server) -> None:
     assert "timed out" in reply.failed.lower()
 
 
-def test_a_lasting_fault_fails_its_question_alone(server: Server) -> None:
+def test_permanent_error_fails_only_its_question(server: Server) -> None:
     server.faults = lambda prompt, attempt: error(500, "broken") if prompt == "say b" else None
     good, bad, also_good = ask(server, "say a", "say b", "say c", attempts=3)
     assert (good.text, also_good.text) == ("Answer: a", "Answer: c")
@@ -202,7 +202,7 @@ def test_a_lasting_fault_fails_its_question_alone(server: Server) -> None:
         (json_reply({**completion("x"), "choices": []}), "no choice"),
     ],
 )
-def test_a_broken_reply_is_tried_again_and_then_fails_its_question_alone(server: Server, fault: Fault, reason: str) -> None:
+def test_malformed_reply_is_retried_and_then_fails_only_its_question(server: Server, fault: Fault, reason: str) -> None:
     server.faults = lambda prompt, attempt: fault if prompt == "say b" and attempt <= 2 else None
     assert [(reply.text, reply.calls) for reply in ask(server, "say a", "say b")] == [("Answer: a", 1), ("Answer: b", 3)]
     server.faults = lambda prompt, attempt: fault if prompt == "say b" else None
@@ -221,7 +221,7 @@ def test_a_broken_reply_is_tried_again_and_then_fails_its_question_alone(server:
         (error(422, "unknown field"), "unknown field"),
     ],
 )
-def test_a_final_refusal_fails_its_question_at_once(server: Server, fault: Fault, reason: str) -> None:
+def test_permanent_refusal_fails_its_question_without_retry(server: Server, fault: Fault, reason: str) -> None:
     server.faults = lambda prompt, attempt: fault if prompt == "say b" else None
     good, bad = ask(server, "say a", "say b")
     assert good.text == "Answer: a"
@@ -229,14 +229,14 @@ def test_a_final_refusal_fails_its_question_at_once(server: Server, fault: Fault
     assert reason in bad.failed
 
 
-def test_an_html_page_from_the_first_call_on_says_that_the_address_is_wrong(server: Server) -> None:
+def test_html_reply_to_the_first_call_is_reported_as_a_wrong_url(server: Server) -> None:
     server.faults = lambda prompt, attempt: (200, {"content-type": "text/html"}, "<html>hello</html>")
     with raises("endpoint-error"):
         ask(server, "say a", attempts=2)
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_a_refusal_amid_working_calls_fails_its_question_alone(server: Server, status: int) -> None:
+def test_refusal_among_successful_calls_fails_only_its_question(server: Server, status: int) -> None:
     chat = model(server)
     assert chat.complete([[{"role": "user", "content": "say a"}]])[0].failed is None
     server.faults = lambda prompt, attempt: error(status, "moderation") if prompt == "say b" else None
@@ -253,9 +253,7 @@ def test_a_refusal_amid_working_calls_fails_its_question_alone(server: Server, s
         (429, "insufficient_quota", "endpoint-error"),
     ],
 )
-def test_what_no_call_can_survive_stops_the_run_without_showing_the_key(
-    server: Server, status: int, code: str | None, message: str
-) -> None:
+def test_fatal_error_stops_the_run_without_showing_the_key(server: Server, status: int, code: str | None, message: str) -> None:
     server.faults = lambda prompt, attempt: error(status, f"Incorrect API key provided: {KEY}", code)
     with raises(message) as caught:
         ask(server, *(f"say {number}" for number in range(5)), concurrency=1)
@@ -265,12 +263,12 @@ def test_what_no_call_can_survive_stops_the_run_without_showing_the_key(
     assert "***" in str(caught.value)
 
 
-def test_a_key_repeated_in_a_fault_is_taken_out_of_the_notes(server: Server) -> None:
+def test_key_in_an_error_message_is_redacted_from_notes(server: Server) -> None:
     server.faults = lambda prompt, attempt: error(400, f"bad request by {KEY}")
     assert KEY not in ask(server, "say a")[0].failed
 
 
-def test_nobody_at_the_address_stops_the_run() -> None:
+def test_unreachable_endpoint_stops_the_run() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
@@ -279,7 +277,7 @@ def test_nobody_at_the_address_stops_the_run() -> None:
         chat.complete([[{"role": "user", "content": "x"}]])
 
 
-def test_a_missing_key_is_named_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_variable_is_named_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     component = Component.of("chat", {"llm": {"model": "m", "key_variable": "MY_KEY"}})
     with raises("missing-variable"):
@@ -292,14 +290,14 @@ def test_a_missing_key_is_named_before_anything_is_sent(monkeypatch: pytest.Monk
     "wrong",
     [{"key_variable": KEY}, {"base_url": f"https://me:{KEY}@host/v1"}, {"base_url": f"https://host/v1?key={KEY}"}, {"base_url": "host"}],
 )
-def test_a_key_in_the_options_is_refused_and_not_repeated(wrong: dict[str, str]) -> None:
+def test_key_in_the_options_is_refused_without_repeating_it(wrong: dict[str, str]) -> None:
     for make in (ChatConfig, lambda **value: Component.of("chat", {"llm": value})):
         with pytest.raises(ValidationError) as caught:
             make(model="m", **wrong)
         assert KEY not in str(caught.value)
 
 
-def test_it_works_inside_a_running_event_loop(server: Server) -> None:
+def test_reader_works_inside_a_running_event_loop(server: Server) -> None:
     async def notebook() -> list[Any]:
         return ask(server, "say a")
 
@@ -318,7 +316,7 @@ def contexts(queries: Sequence[Query]) -> list[Context]:
     return [Context(query.id, PASSAGES if number % 2 == 0 else ()) for number, query in enumerate(queries)]
 
 
-def test_the_prompt_holds_question_and_numbered_passages(server: Server) -> None:
+def test_prompt_contains_question_and_numbered_passages(server: Server) -> None:
     queries = [Query("q0", "Who made $passages?"), Query("q1", "Who?")]
     each(reader(server), "read", queries, contexts(queries))
     by_length = sorted(server.requests, key=lambda request: len(request["messages"][1]["content"]))
@@ -329,7 +327,7 @@ def test_the_prompt_holds_question_and_numbered_passages(server: Server) -> None
 
 
 @pytest.mark.slow
-def test_reading_alone_or_in_a_batch_is_the_same(server: Server) -> None:
+def test_answers_do_not_depend_on_the_batch(server: Server) -> None:
     queries = [Query(f"q{number}", f"What is number{number}?") for number in range(9)]
     server.faults = lambda prompt, attempt: error(500) if attempt == 1 and "number3" in prompt else None
     chat = reader(server, prompt=None)
@@ -341,7 +339,7 @@ def test_reading_alone_or_in_a_batch_is_the_same(server: Server) -> None:
     assert (together[0].usage.prompt_tokens, together[0].usage.completion_tokens) == (10, 2)
 
 
-def test_a_failed_question_says_so_in_its_notes(server: Server) -> None:
+def test_failed_question_is_marked_in_its_notes(server: Server) -> None:
     server.faults = lambda prompt, attempt: error(400, "filtered") if "bad" in prompt else None
     queries = [Query("q0", "good?"), Query("q1", "bad?")]
     good, bad = each(reader(server), "read", queries, contexts(queries))
@@ -349,7 +347,7 @@ def test_a_failed_question_says_so_in_its_notes(server: Server) -> None:
     assert (bad.text, "filtered" in bad.notes[FAILED]) == ("", True)
 
 
-def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Server, tmp_path: Any) -> None:
+def test_custom_template_is_used_and_changes_the_fingerprint(server: Server, tmp_path: Any) -> None:
     own = tmp_path / "own.txt"
     own.write_text("Costs $$5. $passages / $question")
     options = {"llm": {"model": "tiny", "base_url": server.url}, "prompt": str(own)}
@@ -368,7 +366,7 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
         ("$question costs $ 5", "template-lone-dollar"),
     ],
 )
-def test_a_template_with_a_mistake_is_named(tmp_path: Any, text: str, message: str) -> None:
+def test_invalid_template_is_named(tmp_path: Any, text: str, message: str) -> None:
     own = tmp_path / "own.txt"
     own.write_text(text)
     component = Component.of("chat", {"llm": {"model": "m", "key_variable": None}, "prompt": str(own)})

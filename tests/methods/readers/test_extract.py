@@ -1,4 +1,4 @@
-"""Replies reduced to the answer."""
+"""Extraction of the answer from a reply."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ from methods.readers.extract import short_answer
         ("。", "。"),
     ],
 )
-def test_only_the_answer_is_left(reply: str, answer: str) -> None:
+def test_extraction_keeps_only_the_answer(reply: str, answer: str) -> None:
     assert short_answer(reply) == answer
 
 
 @pytest.mark.parametrize("reply", ["Rome [1], [2]", "Rome – [1]", "According to passage [1], Rome", "Rome. [1]; [2]"])
-def test_separated_citation_marks_go_with_what_separates_them(reply: str) -> None:
+def test_citation_marks_are_removed_with_their_separators(reply: str) -> None:
     assert short_answer(reply, lambda number: number <= 2) == "Rome"

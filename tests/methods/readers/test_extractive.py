@@ -1,4 +1,4 @@
-"""The reader without a model: kinds of questions, spans, choices, support."""
+"""The reader without a model: types of questions, spans, choices, support."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OTHER = passage("Tin Harp", "Tin Harp is a film of 1964 by Ben Uhl.", "It was ne
         ("Who wrote about war or peace in it?", "name"),
     ],
 )
-def test_what_a_question_wants_is_read_off_its_wording(question: str, kind: str) -> None:
+def test_expected_answer_type_is_read_from_the_question(question: str, kind: str) -> None:
     assert kind_of(question) == kind
 
 
@@ -59,7 +59,7 @@ def test_what_a_question_wants_is_read_off_its_wording(question: str, kind: str)
         ("Who directed Salt Road?", None),
     ],
 )
-def test_what_a_choice_offers(question: str, offered: tuple[str, str] | None) -> None:
+def test_options_of_a_choice_question_are_extracted(question: str, offered: tuple[str, str] | None) -> None:
     assert options(question) == offered
 
 
@@ -77,30 +77,30 @@ def test_spans_of_every_kind_are_found() -> None:
     assert years("from 1890 to 12345 and 2001") == [1890, 2001]
 
 
-def test_spans_start_where_they_say() -> None:
+def test_span_offsets_match_the_text() -> None:
     sentence = "In 1987 the poet Ann Oder left Lisbon on 5 May 1988."
     assert all(sentence[s.start :].startswith(s.text) for s in spans(sentence))
 
 
-def test_answers_are_spans_of_the_wanted_kind() -> None:
+def test_answers_are_spans_of_the_expected_type() -> None:
     assert read("Who made the film Salt Road?", FILM, OTHER).text == "Ann Oder"
     assert read("What year was Salt Road made?", FILM, OTHER).text == "1987"
     assert read("In which city was Salt Road shot?", FILM, OTHER).text == "Lisbon"
 
 
-def test_comparisons_of_time_follow_the_years() -> None:
+def test_time_comparisons_compare_years() -> None:
     assert read("Which film came out first, Salt Road or Tin Harp?", FILM, OTHER).text == "Tin Harp"
     assert read("Which film came out later, Salt Road or Tin Harp?", FILM, OTHER).text == "Salt Road"
 
 
-def test_the_second_year_of_a_life_is_its_end() -> None:
+def test_second_year_of_a_lifespan_is_its_end() -> None:
     early = passage("Ann Oder", "Ann Oder (1900 – 1990) was a poet.")
     late = passage("Ben Uhl", "Ben Uhl (1910 – 1950) was a poet.")
     assert read("Who died first, Ann Oder or Ben Uhl?", early, late).text == "Ben Uhl"
     assert read("Who was born first, Ann Oder or Ben Uhl?", early, late).text == "Ann Oder"
 
 
-def test_without_span_the_answer_is_the_best_sentence() -> None:
+def test_best_sentence_is_the_answer_if_no_span_matches() -> None:
     assert read("In which city was Salt Road shot?", FILM, OTHER, span=False).text == FILM.sentences[1]
 
 
@@ -111,17 +111,17 @@ def test_support_names_the_best_sentence_of_each_of_the_best_passages() -> None:
     assert SUPPORT not in read("Who?", FILM, support=0).notes
 
 
-def test_an_empty_context_gives_an_empty_answer() -> None:
+def test_empty_context_gives_an_empty_answer() -> None:
     assert read("Who?").text == ""
     assert read("Who?", Passage("p", "", "  ")).text == ""
 
 
-def test_text_without_sentence_marks_is_split_here() -> None:
+def test_text_without_sentence_boundaries_is_split_by_the_reader() -> None:
     whole = Passage("p", "Salt Road", " ".join(FILM.sentences))
     assert read("In which city was Salt Road shot?", whole).notes[SUPPORT] == [["p", 1]]
 
 
-def test_odd_texts_do_not_break_it() -> None:
+def test_unusual_texts_never_raise() -> None:
     odd = Passage("p", "\u2028", "\x00 ... !!! \ud83d\ude00 1,,2 “” ( or ) or")
     for question in ("", " or ", "or or or?", "Was or ?", ", or X?", "Which, A or b?"):
         assert isinstance(read(question, odd, FILM).text, str)
@@ -129,7 +129,7 @@ def test_odd_texts_do_not_break_it() -> None:
 
 @pytest.mark.slow
 def test_spans_beat_sentences_on_real_questions(data_folder: Path) -> None:
-    """The measurement behind the default: HotpotQA, BM25's five best of each question's ten paragraphs."""
+    """Measures the default on HotpotQA with BM25's five best of each question's ten paragraphs."""
     records = json.loads((data_folder / "hotpotqa" / "hotpot_distractor_train50.json").read_text())
     retriever = Component.of("bm25").build(Services())
     scores: dict[bool, float] = {True: 0.0, False: 0.0}

@@ -1,4 +1,4 @@
-"""Local language models: batching changes nothing, the question is always whole."""
+"""Local language models: results do not depend on batches, and the question is never truncated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(folder: str, **config: Any) -> CausalModel:
 
 
 def greedy(loaded: CausalModel, prompt: str, count: int) -> list[int]:
-    """Greedy decoding token by token, no cache, no padding, no `generate`; up to and with the end token."""
+    """Decode greedily token by token without cache, padding or `generate`, including the end token."""
     import torch
 
     ids = loaded.encode(prompt)
@@ -45,7 +45,7 @@ def by_hand(loaded: CausalModel, prompt: str, count: int) -> tuple[str, int]:
 
 
 @pytest.mark.slow
-def test_batches_of_any_size_write_what_a_token_by_token_loop_writes(folder: str) -> None:
+def test_batches_of_any_size_generate_the_output_of_a_token_by_token_loop(folder: str) -> None:
     expected = None
     for size in (1, 2, 5):
         loaded = model(folder, batch_size=size, max_new_tokens=24)
@@ -57,7 +57,7 @@ def test_batches_of_any_size_write_what_a_token_by_token_loop_writes(folder: str
     assert len({text for text, _ in expected}) > 1
 
 
-def test_positions_do_not_count_padding_in_models_with_absolute_ones(tmp_path: Path, tiny_llama: str) -> None:
+def test_absolute_positions_do_not_count_padding(tmp_path: Path, tiny_llama: str) -> None:
     import torch
     from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
@@ -70,7 +70,7 @@ def test_positions_do_not_count_padding_in_models_with_absolute_ones(tmp_path: P
     assert [g.text for g in loaded.generate(PROMPTS)] == [by_hand(loaded, prompt, 12)[0] for prompt in PROMPTS]
 
 
-def test_a_text_ends_at_its_end_token_while_others_go_on(tiny_llama: str) -> None:
+def test_generation_of_a_row_ends_at_its_end_token(tiny_llama: str) -> None:
     loaded = model(tiny_llama, batch_size=5, max_new_tokens=16)
     written = [greedy(loaded, prompt, 16) for prompt in PROMPTS]
     end = written[0][2]
@@ -81,26 +81,26 @@ def test_a_text_ends_at_its_end_token_while_others_go_on(tiny_llama: str) -> Non
         assert generation.text == loaded.tokenizer.decode(tokens[:position], skip_special_tokens=True)
 
 
-def test_a_prompt_that_does_not_fit_is_refused(tiny_llama: str) -> None:
+def test_prompt_longer_than_the_context_is_refused(tiny_llama: str) -> None:
     loaded = model(tiny_llama, max_prompt_tokens=16)
     assert loaded.room == 16
     with pytest.raises(ValueError, match="1 to 16 fit"):
         loaded.generate(["x" * 40])
 
 
-def test_a_model_without_room_for_a_prompt_is_refused(tiny_llama: str) -> None:
+def test_model_without_room_for_a_prompt_is_refused(tiny_llama: str) -> None:
     with raises("max-new-tokens-too-large"):
         model(tiny_llama, max_new_tokens=1024)
 
 
-def test_a_template_without_system_role_gets_the_instruction_from_the_user(tiny_llama: str) -> None:
+def test_instruction_is_in_the_user_message_if_the_template_has_no_system_role(tiny_llama: str) -> None:
     loaded = model(tiny_llama)
     assert loaded.render("Be brief.", "Who?") == "<s>[user]Be brief.\n\nWho?[assistant]"
     ids = loaded.encode(loaded.render("Be brief.", "Who?"))
     assert ids.count(loaded.tokenizer.bos_token_id) == 1
 
 
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     with raises("load-failed"):
         model(str(tmp_path))
     with raises("no-model-folder"):
@@ -125,7 +125,7 @@ def passages(count: int) -> tuple[Passage, ...]:
 
 
 @pytest.mark.slow
-def test_reading_alone_or_in_a_batch_is_the_same(folder: str) -> None:
+def test_answers_do_not_depend_on_the_batch(folder: str) -> None:
     queries = [Query(f"q{n}", f"What did Tom see {'and hear ' * n}?") for n in range(7)]
     contexts = [Context(query.id, passages(n % 4)) for n, query in enumerate(queries)]
     local = reader(folder, batch_size=3)
@@ -150,7 +150,7 @@ def test_passages_are_dropped_from_the_end_until_the_prompt_fits(tiny_llama: str
     assert 0 < len(shown) < 11
 
 
-def test_a_first_passage_that_is_too_long_is_cut_and_the_question_kept(tiny_llama: str) -> None:
+def test_too_long_first_passage_is_truncated_and_the_question_kept(tiny_llama: str) -> None:
     local = reader(tiny_llama)
     long = Passage("p", "Title", " ".join(f"word{n}" for n in range(500)))
     prompt = local._fit("What did Tom see?", [long])
@@ -160,7 +160,7 @@ def test_a_first_passage_that_is_too_long_is_cut_and_the_question_kept(tiny_llam
     assert local._model.room - 10 <= len(local._model.encode(prompt)) <= local._model.room
 
 
-def test_a_question_too_long_for_the_model_fails_alone(tiny_llama: str) -> None:
+def test_question_too_long_for_the_model_fails_without_others(tiny_llama: str) -> None:
     queries = [Query("q0", "Who?"), Query("q1", "why " * 400)]
     good, bad = reader(tiny_llama).read(queries, [Context("q0", passages(1)), Context("q1", passages(1))])
     assert FAILED not in good.notes

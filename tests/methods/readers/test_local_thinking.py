@@ -1,4 +1,4 @@
-"""Local models whose template switches thinking: readers switch it off, users can switch it on, and stop texts end a reply."""
+"""Local models with a thinking switch: readers switch it off, users can switch it on, and stop strings end a reply."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_reader_switches_thinking_off_by_default(kind: str, model: str) -> None:
     assert (cut.text, cut.notes[FAILED]) == ("", "still thinking when max_tokens were used up")
 
 
-def test_whatever_asks_for_short_replies_switches_thinking_off_unless_its_protocol_contains_the_thought(model: str) -> None:
+def test_components_with_short_replies_switch_thinking_off_unless_their_format_has_thoughts(model: str) -> None:
     reply = open_llm(LocalConfig(local=model, max_tokens=30), Services(device="cpu"), role="r").complete([ASKED])[0]
     assert (reply.text, reply.thought) == ("Lyon for sure", "")
     for program, options, thinks in (("self_ask", {}, False), ("search_r1", {"prompt": "ours"}, True)):
@@ -67,7 +67,7 @@ def test_unknown_template_variable_is_named(tiny_models: ModuleType, model: str,
         answer("causal", other, template={"enable_thinking": False})
 
 
-def test_thought_that_the_template_begins_is_noticed(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_thought_opened_by_the_template_is_detected(tiny_models: ModuleType, tmp_path: Path) -> None:
     begun = str(tiny_models.thinker(tmp_path, tiny_models.THINKING_TEMPLATE.replace("</think>", "").replace(" is false", " is true")))
     for longest, expected in ((30, "Lyon for sure"), (2, "")):
         cut = answer("causal", begun, longest=longest, template={"enable_thinking": True})
@@ -75,7 +75,7 @@ def test_thought_that_the_template_begins_is_noticed(tiny_models: ModuleType, tm
     assert cut.notes[FAILED] == "still thinking when max_tokens were used up"
 
 
-def test_template_variables_address_a_cached_reply_only_if_the_template_knows_them(model: str, tmp_path: Path) -> None:
+def test_template_variables_change_the_cache_key_only_if_the_template_uses_them(model: str, tmp_path: Path) -> None:
     def reply(**options: Any) -> Any:
         thinks = options.pop("thinks", True)
         opened = open_llm(

@@ -1,4 +1,4 @@
-"""A reader that follows a benchmark: its prompt, its longest answer, the same for every method."""
+"""A reader with a benchmark's instructions: its prompt and its answer length, the same for every method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASSAGES = (Passage("a", "Ann", "Ann came  early."), Passage("b", "", "Bob did n
 
 
 class Server:
-    """Keeps every request; says two lines."""
+    """Server that records requests and replies with two lines."""
 
     def __init__(self) -> None:
         self.requests: list[ChatRequest] = []
@@ -47,7 +47,7 @@ def chat(url: str, brought: Reading | None = READING, **config: Any) -> Any:
     return Component.of("chat", options).build(Services(reading=brought))
 
 
-def test_the_benchmarks_prompt_is_sent_with_passages_as_they_are(server: tuple[Server, str]) -> None:
+def test_benchmark_prompt_is_sent_with_verbatim_passages(server: tuple[Server, str]) -> None:
     kept, url = server
     (answer,) = each(chat(url), "read", [QUERY], [Context("q", PASSAGES)])
     (request,) = kept.requests
@@ -57,7 +57,7 @@ def test_the_benchmarks_prompt_is_sent_with_passages_as_they_are(server: tuple[S
     assert answer.text == "Answer: Ann.\nAnd a second line."
 
 
-def test_of_the_benchmark_the_prompt_alone_can_be_followed(server: tuple[Server, str]) -> None:
+def test_benchmark_prompt_mode_uses_only_the_benchmarks_prompt(server: tuple[Server, str]) -> None:
     kept, url = server
     each(
         chat(url, reading="benchmark_prompt", llm={"model": "m", "base_url": url, "key_variable": None, "max_tokens": 512}),
@@ -69,20 +69,20 @@ def test_of_the_benchmark_the_prompt_alone_can_be_followed(server: tuple[Server,
     assert kept.requests[0].prompt.endswith("Say it: Who came?")
 
 
-def test_an_own_reader_heeds_no_benchmark(server: tuple[Server, str]) -> None:
+def test_own_mode_ignores_benchmark_instructions(server: tuple[Server, str]) -> None:
     kept, url = server
     each(chat(url, reading="own"), "read", [QUERY], [Context("q", PASSAGES)])
     assert "Say it" not in kept.requests[0].prompt
     assert kept.requests[0].max_tokens == 64
 
 
-def test_without_instructions_none_can_be_followed(server: tuple[Server, str]) -> None:
+def test_benchmark_mode_without_instructions_is_refused(server: tuple[Server, str]) -> None:
     with raises("missing-benchmark-instructions") as caught:
         chat(server[1], None)
     assert caught.value.try_this == "reading: own"
 
 
-def test_a_context_too_long_for_an_endpoint_loses_its_middle(server: tuple[Server, str]) -> None:
+def test_too_long_context_loses_its_middle_for_an_endpoint(server: tuple[Server, str]) -> None:
     kept, url = server
     long = Passage("l", "", "".join(f"{n:03d}." for n in range(200)))  # a token each, by characters / 4
     (answer,) = each(chat(url, max_prompt_tokens=100), "read", [QUERY], [Context("q", (long,))])
@@ -98,7 +98,7 @@ def test_a_context_too_long_for_an_endpoint_loses_its_middle(server: tuple[Serve
 
 
 @pytest.mark.slow
-def test_identical_passages_make_identical_prompts_whatever_found_them(server: tuple[Server, str]) -> None:
+def test_prompts_depend_only_on_passages_and_not_on_the_retriever(server: tuple[Server, str]) -> None:
     kept, url = server
     corpus = Corpus.of([Passage("x", "Xa", "Ann came to Xa."), Passage("y", "Ya", "Nobody came.")])
     query = Query("q", "Who came to Xa?", candidates=("x",))
@@ -113,7 +113,7 @@ def test_identical_passages_make_identical_prompts_whatever_found_them(server: t
     assert len(prompts) == 1
 
 
-def test_a_local_model_follows_as_an_endpoint_does(tiny_llama: str) -> None:
+def test_local_model_uses_the_benchmark_prompt_of_an_endpoint(tiny_llama: str) -> None:
     options = {"model": tiny_llama, "reading": "benchmark", "chat_template": False}
     reader = Component.of("causal", options).build(Services(device="cpu", reading=READING))
     prompt, _ = reader._fitted(QUERY.text, PASSAGES)
@@ -122,7 +122,7 @@ def test_a_local_model_follows_as_an_endpoint_does(tiny_llama: str) -> None:
     assert answer.usage.completion_tokens <= 7
 
 
-def test_what_is_drawn_depends_on_seed_and_prompt_alone(tiny_llama: str) -> None:
+def test_samples_depend_only_on_seed_and_prompt(tiny_llama: str) -> None:
     def read(seed: int, count: int) -> str:
         options = {"model": tiny_llama, "temperature": 2.0, "top_p": 0.9, "max_new_tokens": 12}
         reader = Component.of("causal", options).build(Services(seed=seed, device="cpu"))
@@ -133,7 +133,7 @@ def test_what_is_drawn_depends_on_seed_and_prompt_alone(tiny_llama: str) -> None
     assert read(1, 1) != read(2, 1)
 
 
-def test_the_description_of_a_method_covers_the_instructions_that_it_follows() -> None:
+def test_method_description_includes_benchmark_instructions() -> None:
     def described(brought: Reading | None, **config: Any) -> dict[str, Any]:
         reader = Component.of("chat", {"llm": {"model": "m"}, **config})
         return Composition(Component.of("bm25"), reader=reader).describe(brought)
@@ -145,7 +145,7 @@ def test_the_description_of_a_method_covers_the_instructions_that_it_follows() -
     assert followed != described(Reading("$passages $question", 7, "middle"), reading="benchmark")
 
 
-def test_examples_and_code_are_gone_on_with_outside_the_chat_format(tiny_llama: str) -> None:
+def test_completion_instructions_skip_the_chat_template_and_keep_indentation(tiny_llama: str) -> None:
     options = {"model": tiny_llama, "reading": "benchmark"}
     prompts, answers = [], []
     for is_chat in (False, True):
@@ -156,7 +156,7 @@ def test_examples_and_code_are_gone_on_with_outside_the_chat_format(tiny_llama: 
     assert answers == ["    return x\n", "return x"]
 
 
-def test_ultradomain_is_read_as_ark_does(data_folder: Path) -> None:
+def test_ultradomain_reading_equals_arks(data_folder: Path) -> None:
     brought = datasets.load("ultradomain/mix", {"path": str(data_folder / "ultradomain" / "mix.jsonl")}).extra
     qasper = datasets.load("longbench/qasper:test", {"path": str(data_folder / "longbench" / "qasper.jsonl")}).extra
     assert brought["reading"] == {**qasper["reading"], "max_new_tokens": 512}

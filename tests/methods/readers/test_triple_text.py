@@ -1,4 +1,4 @@
-"""Readers of triples: RoG's prompt, cut from the bottom; and triples written as sentences."""
+"""Readers of triples: RoG's prompt, truncated from the bottom; and triples written as sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINES = [passage.text for passage in PASSAGES]
 
 
 class Server:
-    """Keeps every request; answers with three lines."""
+    """Server that records requests and replies with three lines."""
 
     def __init__(self) -> None:
         self.requests: list[ChatRequest] = []
@@ -54,11 +54,11 @@ def chat(url: str, **config: Any) -> Any:
 
 
 def block(prompt: str) -> list[str]:
-    """The lines of a prompt that are triples."""
+    """Return the lines of a prompt that are triples."""
     return [line for line in prompt.splitlines() if "languages_spoken" in line]
 
 
-def test_triples_stand_a_line_each_in_rank_order_before_the_question(server: tuple[Server, str]) -> None:
+def test_triples_precede_the_question_one_per_line_in_rank_order(server: tuple[Server, str]) -> None:
     kept, url = server
     (answer,) = each(chat(url), "read", [QUERY], [Context("q", PASSAGES[:3])])
     prompt = kept.requests[0].prompt
@@ -71,7 +71,7 @@ def test_triples_stand_a_line_each_in_rank_order_before_the_question(server: tup
     assert answer.text == "Jamaican English\nJamaican Creole"
 
 
-def test_without_retrieval_the_prompt_is_the_same_but_for_the_triples(server: tuple[Server, str]) -> None:
+def test_prompt_without_retrieval_differs_only_by_the_triples(server: tuple[Server, str]) -> None:
     kept, url = server
     reader = chat(url)
     each(reader, "read", [QUERY, QUERY], [Context("q", PASSAGES[:1]), Context("q")])
@@ -83,14 +83,14 @@ def test_without_retrieval_the_prompt_is_the_same_but_for_the_triples(server: tu
     assert all(word in words for word in without.split())
 
 
-def test_a_question_mark_is_not_doubled(server: tuple[Server, str]) -> None:
+def test_question_mark_is_not_doubled(server: tuple[Server, str]) -> None:
     kept, url = server
     each(chat(url), "read", [Query("q", "Who came? ")], [Context("q")])
     assert kept.requests[0].prompt.endswith("Question:\nWho came?")
 
 
 @pytest.mark.parametrize("most", [90, 130, 200, 400, 2000])
-def test_an_endpoint_is_sent_a_prefix_of_the_ranking(server: tuple[Server, str], most: int) -> None:
+def test_endpoint_gets_a_prefix_of_the_ranking(server: tuple[Server, str], most: int) -> None:
     kept, url = server
     (answer,) = each(chat(url, max_prompt_tokens=most), "read", [QUERY], [Context("q", PASSAGES)])
     sent = block(kept.requests[0].prompt)
@@ -106,7 +106,7 @@ def test_an_endpoint_is_sent_a_prefix_of_the_ranking(server: tuple[Server, str],
 
 
 @pytest.mark.parametrize("room", [380, 400, 600, 900])
-def test_a_local_model_is_given_a_prefix_of_the_ranking(tiny_llama: str, room: int) -> None:
+def test_local_model_gets_a_prefix_of_the_ranking(tiny_llama: str, room: int) -> None:
     options = {"model": tiny_llama, "preset": "rog", "max_new_tokens": 4, "max_prompt_tokens": room}
     reader = Component.of("causal", options).build(Services(device="cpu"))
     prompt, notes = reader._fitted(QUERY.text, PASSAGES)
@@ -118,7 +118,7 @@ def test_a_local_model_is_given_a_prefix_of_the_ranking(tiny_llama: str, room: i
     assert fuller == prompt or len(sent) == 40
 
 
-def test_a_question_that_does_not_fit_is_said_to_fail(tiny_llama: str) -> None:
+def test_question_that_does_not_fit_fails_with_a_note(tiny_llama: str) -> None:
     options = {"model": tiny_llama, "preset": "rog", "max_new_tokens": 4, "max_prompt_tokens": 16}
     reader = Component.of("causal", options).build(Services(device="cpu"))
     (answer,) = each(reader, "read", [QUERY], [Context("q", PASSAGES)])
@@ -126,7 +126,7 @@ def test_a_question_that_does_not_fit_is_said_to_fail(tiny_llama: str) -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-def test_the_longest_prefix_is_that_of_a_plain_loop(count: int, most: int) -> None:
+def test_longest_prefix_equals_a_naive_loop(count: int, most: int) -> None:
     tried: list[int] = []
 
     def fits(size: int) -> bool:
@@ -145,7 +145,7 @@ LLAMA2 = (
 )
 
 
-def test_llama_2_is_asked_with_an_empty_system_block_and_others_are_not(tiny_llama: str) -> None:
+def test_only_llama_2_prompts_have_an_empty_system_block(tiny_llama: str) -> None:
     reader = Component.of("causal", {"model": tiny_llama, "preset": "rog", "max_new_tokens": 4}).build(Services(device="cpu"))
     _, plain = reader._instructions.filled(QUERY.text, reader._instructions.evidence(PASSAGES[:1]))
     assert "<<SYS>>" not in reader._fitted(QUERY.text, PASSAGES[:1])[0]
@@ -160,7 +160,7 @@ def test_llama_2_is_asked_with_an_empty_system_block_and_others_are_not(tiny_lla
 
 @pytest.fixture(scope="module")
 def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """T5's class with random weights and a character vocabulary."""
+    """Save a T5 with random weights and a character vocabulary."""
     torch = pytest.importorskip("torch")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
@@ -181,7 +181,7 @@ def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
-def test_flan_t5_reads_507_tokens_and_writes_128(tiny_t5: str) -> None:
+def test_flan_t5_reads_at_most_507_tokens_and_generates_128(tiny_t5: str) -> None:
     component = Component.of("seq2seq", {"model": tiny_t5, "preset": "rog", "batch_size": 2})
     assert component.config.model_dump()["max_new_tokens"] == 128
     component.preflight()
@@ -201,14 +201,14 @@ def test_flan_t5_reads_507_tokens_and_writes_128(tiny_t5: str) -> None:
     assert FAILED in each(reader, "read", [Query("q", "word " * 900)], [Context("q", PASSAGES)])[0].notes
 
 
-def test_runs_with_other_instructions_are_other_runs(tiny_llama: str) -> None:
+def test_changed_instructions_change_the_fingerprint(tiny_llama: str) -> None:
     options = {"model": tiny_llama, "max_new_tokens": 4}
     own, rog = (Component.of("causal", {**options, "reading": reading}) for reading in ("own", "triples"))
     assert own.describe()["weights"] != rog.describe()["weights"]
     assert not rog.config.follows_benchmark
 
 
-def test_a_template_of_ones_own_is_used_and_checked(tiny_llama: str, tmp_path: Path) -> None:
+def test_custom_template_is_used_and_validated(tiny_llama: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("Facts: $passages\nQ: $question", "utf-8")
     options = {"model": tiny_llama, "preset": "rog", "max_new_tokens": 4, "prompt": str(mine), "chat_template": False}
@@ -230,7 +230,7 @@ def written(triples: list[tuple[str, str, str]], **config: Any) -> list[tuple[st
 MIXED = [("Jamaica", "location.country.languages_spoken", "Jamaican English"), ("Ann", "person.parent", "Bea"), ("Jamaica", "near", "Cuba")]
 
 
-def test_each_form_says_each_triple_once_in_rank_order() -> None:
+def test_each_form_has_each_triple_once_in_rank_order() -> None:
     ids = [triple_id(item) for item in MIXED]
     assert written(MIXED, form="line", by_head=False) == [(item, "", " ".join(triple)) for item, triple in zip(ids, MIXED, strict=True)]
     words = written(MIXED, form="words", by_head=False)
@@ -238,14 +238,14 @@ def test_each_form_says_each_triple_once_in_rank_order() -> None:
     assert written(MIXED, form="statement", by_head=False)[1][2] == "Ann was a child of Bea."
 
 
-def test_what_is_said_of_a_head_stands_together_where_the_first_of_it_stood() -> None:
+def test_words_form_groups_triples_of_a_head_at_the_first_ones_rank() -> None:
     assert written(MIXED, form="words") == [
         (triple_id(MIXED[0]), "Jamaica", "Jamaica languages spoken Jamaican English. Jamaica near Cuba."),
         (triple_id(MIXED[1]), "Ann", "Ann parent Bea."),
     ]
 
 
-def test_a_statement_is_how_worlds_state_the_fact() -> None:
+def test_statement_form_equals_the_wording_of_worlds() -> None:
     from benchmarks.worlds.world import generate
 
     world = generate(10_000)
@@ -254,7 +254,7 @@ def test_a_statement_is_how_worlds_state_the_fact() -> None:
     assert all(as_statement(fact.triple) in statements(fact) for fact in plain)
 
 
-def test_passages_that_are_no_triples_stay_as_they_are() -> None:
+def test_passages_that_are_not_triples_are_unchanged() -> None:
     corpus = Corpus.of([Passage("a", "Ann", "Ann came.")])
     writer = Component.of("triple_text").build(Services())
     (context,) = writer.compress([QUERY], [Ranking("q", ("a",), (1.0,))], corpus, None)
@@ -262,7 +262,7 @@ def test_passages_that_are_no_triples_stay_as_they_are() -> None:
 
 
 @pytest.mark.slow
-def test_the_pocket_reader_reads_statements_and_hardly_lines() -> None:
+def test_pocket_reader_answers_from_statements_and_hardly_from_lines() -> None:
     world = load("worlds/graph:validation", {"questions": 24, "mix": {"single": 1.0}})
     right = {form: _right(world, form) for form in ("line", "statement")}
     assert right["statement"] >= 20

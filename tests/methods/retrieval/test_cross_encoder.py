@@ -45,7 +45,7 @@ def plain(folder: str, query: str, texts: list[str], **options: Any) -> np.ndarr
 
 
 @pytest.mark.slow
-def test_scores_are_the_raw_scores_of_plain_predict(folder: str, texts: list[str]) -> None:
+def test_scores_equal_raw_scores_of_sentence_transformers(folder: str, texts: list[str]) -> None:
     import torch
 
     expected = plain(folder, QUERY, texts, activation_fn=torch.nn.Identity())
@@ -55,18 +55,18 @@ def test_scores_are_the_raw_scores_of_plain_predict(folder: str, texts: list[str
     assert np.ptp(expected) > 0.05
 
 
-def test_a_sigmoid_is_applied_where_asked_for(folder: str, texts: list[str]) -> None:
+def test_sigmoid_is_applied_if_configured(folder: str, texts: list[str]) -> None:
     model = CrossEncoderModel(CrossEncoderConfig(model=folder, activation="sigmoid"), "cpu")
     assert model.scores(QUERY, texts) == pytest.approx(plain(folder, QUERY, texts), abs=1e-5)
 
 
-def test_pairs_have_segments_where_the_model_knows_segments(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_pairs_have_segment_ids_if_the_model_uses_them(tiny_models: ModuleType, tmp_path: Path) -> None:
     model = CrossEncoderModel(CrossEncoderConfig(model=make(tmp_path / "m", tiny_models, "Bert", "bert")), "cpu")
     encoded = model._pairs.encoded("old bridge", ["moss"])[0]
     assert encoded["token_type_ids"] == [0, 0, 0, 0, 1, 1]
 
 
-def test_the_passage_is_cut_and_a_very_long_query_to_its_share(folder: str) -> None:
+def test_passage_is_truncated_and_a_very_long_query_limited_to_its_share(folder: str) -> None:
     model = CrossEncoderModel(CrossEncoderConfig(model=folder, max_length=40, query_share=0.5), "cpu")
     tokenizer = model._pairs.tokenizer
     words = tokenizer.tokenize
@@ -78,7 +78,7 @@ def test_the_passage_is_cut_and_a_very_long_query_to_its_share(folder: str) -> N
         assert words(cut) == [token for token in tokenizer.convert_ids_to_tokens(ids) if token in {"old", "bridge"}]
 
 
-def test_scores_do_not_depend_on_the_order_of_passages_to_the_last_bit(folder: str, texts: list[str]) -> None:
+def test_scores_are_bit_identical_in_any_order_of_passages(folder: str, texts: list[str]) -> None:
     model = CrossEncoderModel(CrossEncoderConfig(model=folder, token_budget=150), "cpu")
     first = model.scores(QUERY, texts)
     order = np.random.default_rng(0).permutation(len(texts))
@@ -99,7 +99,7 @@ def corpus(texts: list[str]) -> Corpus:
     return Corpus.of(Passage(passage_id("", text, d), "", text, (), d) for text in texts for d in ("a", "b"))
 
 
-def test_reranking_sorts_by_score_and_keeps_the_order_of_equals(folder: str, corpus: Corpus, texts: list[str]) -> None:
+def test_reranking_sorts_by_score_and_keeps_the_order_of_ties(folder: str, corpus: Corpus, texts: list[str]) -> None:
     reranker = Component.of("cross_encoder", {"model": folder}).build(Services(device="cpu"))
     assert isinstance(reranker, Reranker)
     query = Query("q", QUERY)
@@ -115,7 +115,7 @@ def test_reranking_sorts_by_score_and_keeps_the_order_of_equals(folder: str, cor
     assert [set(mirrored.ids[i : i + 2]) for i in range(0, 18, 2)] == [set(result.ids[i : i + 2]) for i in range(0, 18, 2)]
 
 
-def test_a_ranking_does_not_depend_on_the_queries_beside_it(folder: str, corpus: Corpus) -> None:
+def test_rankings_do_not_depend_on_other_queries(folder: str, corpus: Corpus) -> None:
     reranker = Component.of("cross_encoder", {"model": folder}).build(Services(device="cpu"))
     queries = [Query(str(n), text) for n, text in enumerate([QUERY, "old bridge", "moss " * 80, ""])]
     rankings = [ranking(query.id, corpus).top(3 + 4 * n) for n, query in enumerate(queries)]
@@ -129,7 +129,7 @@ def test_a_ranking_does_not_depend_on_the_queries_beside_it(folder: str, corpus:
 
 
 @pytest.mark.slow
-def test_what_lies_below_the_depth_follows_in_its_order(folder: str, corpus: Corpus) -> None:
+def test_candidates_below_the_depth_keep_their_order(folder: str, corpus: Corpus) -> None:
     reranker = Component.of("cross_encoder", {"model": folder, "depth": 5}).build(Services(device="cpu"))
     value = ranking("q", corpus)
     result = reranker.rerank([Query("q", QUERY)], [value], corpus)[0]
@@ -139,7 +139,7 @@ def test_what_lies_below_the_depth_follows_in_its_order(folder: str, corpus: Cor
     assert result.top(5) == reranker.rerank([Query("q", QUERY)], [value.top(5)], corpus)[0]
 
 
-def test_a_pipeline_reranks_with_it(folder: str, ground: Any) -> None:
+def test_pipeline_reranks_with_a_cross_encoder(folder: str, ground: Any) -> None:
     from methods.pipeline import assemble
 
     method = assemble(Component.of("bm25"), Services(device="cpu"), rerankers=[Component.of("cross_encoder", {"model": folder})], k=3)
@@ -153,8 +153,8 @@ def test_a_pipeline_reranks_with_it(folder: str, ground: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_head_of_its_own_loads_as_saved(tiny_models: ModuleType, tmp_path: Path, texts: list[str]) -> None:
-    """The layout of SARK's checkpoints: transformer, first token, two dense layers."""
+def test_separate_head_module_loads_as_saved(tiny_models: ModuleType, tmp_path: Path, texts: list[str]) -> None:
+    """Uses the layout of SARK's checkpoints: transformer, first token, two dense layers."""
     import torch
     from sentence_transformers import CrossEncoder
     from sentence_transformers.base.modules import Dense, Transformer
@@ -176,7 +176,7 @@ def test_a_head_of_its_own_loads_as_saved(tiny_models: ModuleType, tmp_path: Pat
     assert np.ptp(expected) > 0.01
 
 
-def test_low_precision_stays_close(folder: str, texts: list[str]) -> None:
+def test_low_precision_scores_are_close(folder: str, texts: list[str]) -> None:
     full, half = (
         CrossEncoderModel(CrossEncoderConfig(model=folder, dtype=dtype), "cpu").scores(QUERY, texts) for dtype in ("float32", "bfloat16")
     )
@@ -196,7 +196,7 @@ def test_presets_name_the_published_models() -> None:
     }
 
 
-def test_models_that_cannot_serve_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_unsuitable_models_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     with raises("untrusted-model-code"):
         Component.of("cross_encoder", {"preset": "mgte"}).preflight()
     three = make(tmp_path / "three", tiny_models, "Bert", "bert", labels=3)
@@ -206,7 +206,7 @@ def test_models_that_cannot_serve_are_refused(tiny_models: ModuleType, tmp_path:
         Component.of("cross_encoder", {"model": str(tmp_path / "nowhere")}).preflight()
 
 
-def test_scores_that_are_not_numbers_are_an_error(folder: str) -> None:
+def test_nan_scores_are_an_error(folder: str) -> None:
     import torch
 
     model = CrossEncoderModel(CrossEncoderConfig(model=folder), "cpu")
@@ -216,7 +216,7 @@ def test_scores_that_are_not_numbers_are_an_error(folder: str) -> None:
         model.scores(QUERY, ["moss"])
 
 
-def test_other_options_are_another_method(folder: str) -> None:
+def test_changed_options_change_the_fingerprint(folder: str) -> None:
     base = Component.of("cross_encoder", {"model": folder})
     assert base.fingerprint == Component.of("cross_encoder", {"model": folder}).fingerprint
     assert base.fingerprint != Component.of("cross_encoder", {"model": folder, "depth": 50}).fingerprint

@@ -23,7 +23,7 @@ def dense() -> Any:
 
 
 @pytest.mark.slow
-def test_ranking_is_that_of_plain_encoding_and_sorting(dense: Any, ground: Any) -> None:
+def test_ranking_equals_plain_encoding_and_sorting(dense: Any, ground: Any) -> None:
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(locate("minilm"), device="cpu")
@@ -50,7 +50,7 @@ def test_candidates_keep_their_scores_and_order(dense: Any, ground: Any) -> None
 
 
 @pytest.mark.slow
-def test_queries_of_a_run_rank_the_same_to_the_bit_in_any_company(dense: Any, ground: Any) -> None:
+def test_rankings_are_bit_identical_in_any_batch_of_queries(dense: Any, ground: Any) -> None:
     queries = [Query(question.query_id, question.text) for question in ground.questions[:6]]
     index, other = dense.index(ground.corpus), dense.index(ground.corpus)
     index.build_for(queries)
@@ -69,7 +69,7 @@ def test_passage_vectors_depend_on_their_batch_by_less_than_a_millionth(ground: 
 
 
 def test_equal_passages_rank_in_corpus_order(dense: Any) -> None:
-    """More of them than a batch takes, the rest of which is longer: float noise between batches must not decide."""
+    """There are more equal passages than a batch takes, and longer ones after them; float noise must not decide."""
     texts = ["same text"] * 40 + ["a river and a tin lamp " * 9]
     corpus = Corpus.of(Passage(passage_id("", text, str(i)), "", text, (), str(i)) for i, text in enumerate(texts))
     (ranking,) = dense.index(corpus).retrieve([Query("q", "same text")], 40)
@@ -78,7 +78,7 @@ def test_equal_passages_rank_in_corpus_order(dense: Any) -> None:
 
 
 @pytest.mark.slow
-def test_an_index_is_kept_memory_mapped_and_not_encoded_again(
+def test_stored_index_is_memory_mapped_and_not_encoded_again(
     dense: Any, ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries = [question.query() for question in ground.questions]
@@ -91,9 +91,7 @@ def test_an_index_is_kept_memory_mapped_and_not_encoded_again(
 
 
 @pytest.mark.slow
-def test_a_build_that_was_cut_off_continues_with_the_same_vectors(
-    dense: Any, ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_build_resumes_with_the_same_vectors(dense: Any, ground: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 16)
     whole = np.array(dense.index(ground.corpus, tmp_path / "whole")._vectors)
     encode, starts = dense._encode, []
@@ -113,18 +111,18 @@ def test_a_build_that_was_cut_off_continues_with_the_same_vectors(
     assert {path.name for path in (tmp_path / "cut").iterdir()} == {"vectors.npy", "complete.json", "truncated.json"}
 
 
-def test_a_corpus_without_passages_finds_nothing(dense: Any, tmp_path: Any) -> None:
+def test_corpus_without_passages_gives_no_results(dense: Any, tmp_path: Any) -> None:
     assert dense.index(Corpus.of([]), tmp_path / "none").retrieve([Query("q", "x")], 3)[0].ids == ()
 
 
 @pytest.mark.slow
-def test_prompts_are_put_before_the_text() -> None:
+def test_prompts_precede_the_text() -> None:
     plain, prompted = Encoder(EncoderConfig(), "cpu"), Encoder(EncoderConfig(query_prompt="query: "), "cpu")
     assert prompted.queries(["moss"]) == pytest.approx(plain.queries(["query: moss"]), abs=1e-6)
     assert prompted.passages(["moss"]) == pytest.approx(plain.passages(["moss"]), abs=1e-6)
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path: Any) -> None:
+def test_missing_model_is_named(tmp_path: Any) -> None:
     with raises("no-model-folder"):
         Component.of("dense", {"model": str(tmp_path / "nowhere")}).preflight()
     (tmp_path / "empty").mkdir()
@@ -132,7 +130,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Any) -> None:
         Component.of("dense", {"model": str(tmp_path / "empty")}).build(Services(device="cpu"))
 
 
-def test_changed_weights_are_another_method(tmp_path: Any) -> None:
+def test_changed_weights_change_the_fingerprint(tmp_path: Any) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"one")
     before = weights_hash(str(tmp_path))
     assert before == weights_hash(str(tmp_path))

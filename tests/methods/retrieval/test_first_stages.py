@@ -1,4 +1,4 @@
-"""SPLADE and ColBERT over a corpus: against the model's own logits and a plain loop, in chunks and through FAISS."""
+"""SPLADE and ColBERT over a corpus: against the model's own logits and a plain loop, in chunks and with FAISS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUERIES = [Query("q", "where was the old painter born ?"), Query("r", "stone , m
 
 
 @pytest.mark.slow
-def test_splade_weighs_terms_as_the_logits_say_and_finds_what_a_dense_product_finds(
+def test_splade_weights_follow_the_logits_and_rank_like_a_dense_product(
     tiny_splade: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -65,7 +65,7 @@ def test_splade_weighs_terms_as_the_logits_say_and_finds_what_a_dense_product_fi
     assert made.index(corpus, tmp_path / "index").retrieve(QUERIES, 7) == whole.retrieve(QUERIES, 7)
 
 
-def test_a_model_without_a_head_is_no_sparse_encoder(tiny_encoder: str, tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_model_without_a_masked_language_head_is_refused_by_splade(tiny_encoder: str, tiny_models: ModuleType, tmp_path: Path) -> None:
     from transformers import BertModel
 
     tiny_models.save(tmp_path, "bert", BertModel(tiny_models.config("Bert", 200)))
@@ -74,7 +74,7 @@ def test_a_model_without_a_head_is_no_sparse_encoder(tiny_encoder: str, tiny_mod
 
 
 @pytest.mark.slow
-def test_colbert_ranks_a_corpus_as_a_sort_of_all_scores(tiny_colbert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colbert_ranking_equals_a_sort_of_all_scores(tiny_colbert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus, made = corpus_of(40), retriever("colbert", tiny_colbert)
     monkeypatch.setattr(colbert_module, "CHUNK", 7)
     monkeypatch.setattr(colbert_module, "BLOCK", 50)
@@ -91,7 +91,7 @@ def test_colbert_ranks_a_corpus_as_a_sort_of_all_scores(tiny_colbert: str, tmp_p
 
 
 @pytest.mark.slow
-def test_beyond_so_many_vectors_faiss_finds_candidates_and_their_scores_are_exact(tiny_colbert: str, tmp_path: Path) -> None:
+def test_colbert_searches_large_corpora_with_faiss_and_scores_candidates_exactly(tiny_colbert: str, tmp_path: Path) -> None:
     corpus = corpus_of(300)
     exact = retriever("colbert", tiny_colbert).index(corpus, tmp_path / "exact").retrieve(QUERIES, 10)
     near = retriever("colbert", tiny_colbert, exact_up_to=10, near=64).index(corpus, tmp_path / "near").retrieve(QUERIES, 10)

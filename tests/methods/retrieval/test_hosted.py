@@ -1,4 +1,4 @@
-"""Hosted embedding and reranking models, against a loopback server that speaks each dialect."""
+"""Hosted embedding and reranking models, against a loopback server with each dialect."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_each_dialect_reranks_by_the_scores_of_its_endpoint(server: Hosted, dial
     assert list(first.scores) == sorted(first.scores, reverse=True)
 
 
-def test_vectors_are_paid_for_once(server: Hosted, tmp_path: Path) -> None:
+def test_vectors_are_requested_once(server: Hosted, tmp_path: Path) -> None:
     first = retrieve(server, "openai", tmp_path)
     before = len(server.requests)
     again = retrieve(server, "openai", tmp_path)
@@ -87,7 +87,7 @@ def test_request_that_is_too_large_is_sent_in_halves(server: Hosted) -> None:
 
 
 def broken(change: Any) -> Any:
-    """The right reply, changed."""
+    """Malform a valid reply."""
     from tests.support.hosted import reply
 
     return lambda server, path, body: (200, change(reply(path, body, 99)), {})
@@ -116,13 +116,13 @@ def repeated(value: Any) -> Any:
     ],
     ids=["missing", "repeated", "nan", "null", "zeros", "empty", "html", "500"],
 )
-def test_reply_that_is_wrong_never_becomes_an_index(server: Hosted, fault: Any) -> None:
+def test_malformed_reply_never_becomes_an_index(server: Hosted, fault: Any) -> None:
     server.fault = fault
     with raises("hosted-model-fails"):
         retrieve(server, "openai")
 
 
-def test_vectors_of_another_length_than_asked_for_are_refused(server: Hosted) -> None:
+def test_vectors_of_another_than_the_requested_length_are_refused(server: Hosted) -> None:
     server.fault = lambda server, path, body: (
         200,
         {"data": [{"index": at, "embedding": [1.0] * 5} for at in range(len(body["input"]))]},
@@ -132,7 +132,7 @@ def test_vectors_of_another_length_than_asked_for_are_refused(server: Hosted) ->
         retrieve(server, "openai", dimensions=8)
 
 
-def test_busy_endpoint_is_asked_again(server: Hosted) -> None:
+def test_busy_endpoint_is_retried(server: Hosted) -> None:
     whole = retrieve(server, "openai")
     refused: list[str] = []
 
@@ -148,7 +148,7 @@ def test_busy_endpoint_is_asked_again(server: Hosted) -> None:
     assert [item.usage.model_calls for item in rankings] == [2, 2]
 
 
-def test_question_that_the_endpoint_refuses_fails_alone(server: Hosted) -> None:
+def test_question_refused_by_the_endpoint_fails_without_others(server: Hosted) -> None:
     server.fault = lambda server, path, body: (400, {"error": "too long"}, {}) if body["input"] == [QUERIES[0].text] else None
     first, second = retrieve(server, "openai")
     assert "HTTP 400" in first.notes[FAILED]
@@ -182,13 +182,13 @@ def test_wrong_key_ends_the_task_and_is_not_shown(server: Hosted, monkeypatch: p
     assert "9876543210" not in str(caught.value)
 
 
-def test_key_that_is_not_set_is_refused_before_anything_is_sent(server: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_is_refused_before_the_first_request(server: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOSTED_KEY")
     with raises("missing-variable"):
         Component.of("hosted_dense", options(server, "openai")).preflight()
 
 
-def test_identity_holds_model_and_revision_but_no_speed(server: Hosted) -> None:
+def test_identity_includes_model_and_revision_but_no_speed_options(server: Hosted) -> None:
     def of(**further: Any) -> str:
         return Component.of("hosted_dense", options(server, "openai", **further)).fingerprint
 

@@ -1,4 +1,4 @@
-"""What SARK is trained on in tests."""
+"""Data and models for tests of SARK."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def toy(module_at: Callable[[Path], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The encoder that is trained, as a folder; not to be written to."""
+    """Save the encoder that tests train; it is read-only."""
     return str(toy.save_base("bert", tiny_models, tmp_path_factory.mktemp("base")))

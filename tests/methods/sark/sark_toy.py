@@ -1,4 +1,4 @@
-"""Rows about a few things, a tiny base and options for it: what SARK is trained on in tests."""
+"""Rows about a few objects, a tiny base and options for training SARK in tests."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ torch = pytest.importorskip("torch")
 
 THINGS = ["bridge", "river", "town", "cabin", "moss", "stone"]
 RANKED_TEXTS = ["the painter built it", "it was built long ago", "a cold north side", "old stone", "it grows", "town"]
-"""Of a list's six passages, best first."""
+"""Texts of a list's six passages, best first."""
 
 
 def row(number: int, label: int | None = None, listed: bool = True) -> SarkRow:
-    """A row about one thing; the better a passage, the earlier it stands in `RANKED_TEXTS`."""
+    """Make a row about one object; better passages come earlier in `RANKED_TEXTS`."""
     thing = THINGS[number % len(THINGS)]
     label = number % 2 if label is None else label
 
@@ -44,16 +44,16 @@ def row(number: int, label: int | None = None, listed: bool = True) -> SarkRow:
 
 ROWS = [row(number) for number in range(8)]
 CONTRARY = [replace(item, label=1 - (item.label or 0)) for item in ROWS]
-"""Labels against the lists: neither task's gradient serves the other, so λ lies between 0 and 1."""
+"""Labels that contradict the lists, so that neither task's gradient helps the other and λ is between 0 and 1."""
 
 
 def in_one_style(item: SarkRow) -> SarkRow:
-    """The formal text in both styles."""
+    """Use the formal text for both styles."""
     return replace(item, informal=item.formal, list=tuple((formal, formal) for formal, _ in item.list or ()))
 
 
 def save_base(style: str, tiny_models: ModuleType, folder: Path) -> str:
-    """A tiny encoder of random weights, in a folder."""
+    """Save a tiny encoder with random weights."""
     import transformers
 
     torch.manual_seed(4)
@@ -70,7 +70,7 @@ def options(base: str, **more: Any) -> SarkTrainingConfig:
 
 
 def calm(base: str, **more: Any) -> SarkTrainingConfig:
-    """Options without dropout, so that a batch in parts is comparable with the whole."""
+    """Make options without dropout, so that a split batch is comparable with the whole."""
     model = {"dropout": 0.0, "backbone_dropout": 0.0, **more.pop("model", {})}
     return options(base, model=model, **more)
 
@@ -101,7 +101,7 @@ def gradients(model: Any) -> dict[str, Any]:
 
 
 def read(item: SarkTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Sequences and padded length of every forward pass."""
+    """Record the number of sequences and padded length of every forward pass."""
     seen: list[tuple[int, int]] = []
     logits = item.objective.logits
 
@@ -114,7 +114,7 @@ def read(item: SarkTrainer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, 
 
 
 class Whole:
-    """The losses of all rows in one piece, by the equations; gradients by autograd, one graph, kept."""
+    """The losses of all rows in one pass by the equations; gradients by autograd."""
 
     def __init__(self, config: SarkTrainingConfig, rows: Sequence[SarkRow], styles: Sequence[int] = (0, 1)) -> None:
         self.model = new_reranker(config, "cpu").train()
@@ -141,7 +141,7 @@ class Whole:
         return np.concatenate([item.numpy().ravel() for item in results if item is not None]).astype(np.float64)
 
     def weight(self, part: Any = None) -> float:
-        """λ by brute force."""
+        """Find λ by brute force."""
         part = encoder_of(self.model) if part is None else part
         item, other = self.flat(self.passage, part), self.flat(self.list, part)
         grid = np.linspace(0, 1, 10_001)

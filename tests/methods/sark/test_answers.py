@@ -1,4 +1,4 @@
-"""Who answers for SARK's labels: a chat model or a reader, what it is shown, and its prompt templates."""
+"""Readers for SARK's labels: a chat model or a reader, its input, and its prompt templates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def question(identifier: str = "q", *answers: str, **more: object) -> Question:
 
 
 class Server:
-    """A chat model that answers by a function of the conversation, and keeps every conversation."""
+    """Chat model that answers by a function of the conversation and records conversations."""
 
     def __init__(self, answer: Callable[[str], str]) -> None:
         self._answer = answer
@@ -47,7 +47,7 @@ class Server:
             yield {"model": "qwen", "base_url": url, "key_variable": None, "attempts": 1}
 
 
-def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp_path: Path) -> None:
+def test_model_gets_question_and_passage_without_gold_and_repeats_no_call(tmp_path: Path) -> None:
     server = Server(lambda prompt: "<think>Hm.</think>\nAnswer: Ann" if "did it" in prompt else "no idea")
     with server.running() as chat:
 
@@ -72,7 +72,7 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
 
 
 @pytest.mark.parametrize("reply", ["Mismatch.", "**Mismatch**", "mismatch", "Verdict: Mismatch"])
-def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
+def test_judgment_mismatch_with_a_period_is_not_parsed_as_match(reply: str, tmp_path: Path) -> None:
     server = Server(lambda prompt: reply)
     with server.running() as chat:
         judge = JudgeRef.of("match", {"llm": chat}).build(Services(cache=tmp_path / "replies.sqlite"))
@@ -83,7 +83,7 @@ def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match
 
 
 class Reader:
-    """Answers with the texts that it is given; fails without any for questions that say so."""
+    """Reader that answers with the passages' texts; without passages it fails for questions that contain "fail"."""
 
     batch_size = 2
 
@@ -100,7 +100,7 @@ class Reader:
         ]
 
 
-def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -> None:
+def test_scripted_reader_knows_a_share_of_answers_and_reads_the_rest() -> None:
     reader = Reader()
     half = ReaderAnswerer(reader, "r", known=0.5)
     item = [replace(question(f"q{n}"), evidence=(HELPS.id,)) for n in range(200)]
@@ -121,7 +121,7 @@ def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -
     assert half.fingerprint != ReaderAnswerer(reader, "r").fingerprint
 
 
-def test_what_a_reader_could_not_read_has_no_answer() -> None:
+def test_unreadable_question_has_no_answer() -> None:
     assert each(ReaderAnswerer(Reader(), "r"), "answers", [AnswerRequest(question("fail"), IDLE)]) == [None]
 
 
@@ -135,19 +135,19 @@ def test_what_a_reader_could_not_read_has_no_answer() -> None:
         ("order", "user\n$question $answer\n---\nuser each\n$number", "template-missing-placeholder"),
     ],
 )
-def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, response: str, tmp_path: Path) -> None:
+def test_template_that_cannot_be_filled_is_refused(name: str, text: str, response: str, tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text, "utf-8")
     with raises(response):
         {"answer": ANSWER, "order": ORDER}[name].load(path)
 
 
-def test_a_template_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_template_is_named(tmp_path: Path) -> None:
     with raises("unreadable-template"):
         ORDER.load(tmp_path / "none.txt")
 
 
-def test_what_is_put_into_a_prompt_is_not_searched_for_placeholders() -> None:
+def test_placeholders_in_prompt_values_are_not_expanded() -> None:
     from methods.sark.prompts import asking
 
     messages = asking(ANSWER.load(), "Who has $context?", "Costs $5 and $question.")

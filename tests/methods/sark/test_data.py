@@ -1,4 +1,4 @@
-"""Rows of SARK from worlds and from SARK's own files, without a language model, and what may be trained on."""
+"""Rows of SARK from worlds and from SARK's files, without a language model, and refused data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WORLDS = {"questions": 12, "mix": {"single": 1.0}}
 
 
 def offline(**labels: Any) -> SarkDataConfig:
-    """The options for worlds with a reader that takes no time."""
+    """Make options for worlds with a reader that takes no time."""
     data = json.loads(json.dumps(WORLDS_DATA))
     data["labels"] |= {"reader": "extractive", **labels}
     return SarkDataConfig.model_validate(data)
 
 
-def test_worlds_give_rows_without_any_model_and_the_same_ones_again(tmp_path: Path) -> None:
+def test_worlds_give_reproducible_rows_without_a_model(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     config = offline(known=0.5)
     config.check_data()
@@ -58,7 +58,7 @@ def test_worlds_give_rows_without_any_model_and_the_same_ones_again(tmp_path: Pa
     assert data_of(config, benchmarks, Services(device="cpu"), tmp_path / "again") == result
 
 
-def test_the_pocket_model_labels_the_evidence_of_a_question_that_one_passage_answers(tmp_path: Path) -> None:
+def test_pocket_model_labels_the_evidence_of_single_passage_questions(tmp_path: Path) -> None:
     options = {"questions": 1, "mix": {"single": 1.0}, "candidates": 6}
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": options})
     config = SarkDataConfig.model_validate({**WORLDS_DATA, "labels": {**WORLDS_DATA["labels"], "known": 0.0}})
@@ -70,7 +70,7 @@ def test_the_pocket_model_labels_the_evidence_of_a_question_that_one_passage_ans
     assert result.counts["negatives"] == 0
 
 
-def test_candidates_of_mixed_styles_are_mined_in_the_formal_one() -> None:
+def test_candidates_of_mixed_styles_are_mined_in_the_formal_style() -> None:
     options = {"questions": 8}
     plain = registry.load("worlds/multihop:train", options)
     back, own = formal_of(registry.load("worlds/style:train", options))
@@ -86,7 +86,7 @@ def test_candidates_of_mixed_styles_are_mined_in_the_formal_one() -> None:
             assert own.get(question.id, item.id, "informal") == styled
 
 
-def test_worlds_bring_pairs_of_their_own(tmp_path: Path) -> None:
+def test_worlds_provide_their_own_style_pairs(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/style:train"], {"worlds": WORLDS})
     by_rules = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path / "rules")
     config = offline(known=0.5).model_dump(mode="json") | {"styles": {"by": "own"}}
@@ -110,7 +110,7 @@ def test_candidates_can_come_from_a_retriever(tmp_path: Path) -> None:
         data_of(offline(), [bare], Services(device="cpu"), tmp_path / "none")
 
 
-def test_too_few_candidates_for_a_list_still_have_labels(tmp_path: Path) -> None:
+def test_too_few_candidates_for_a_list_still_give_labeled_rows(tmp_path: Path) -> None:
     options = {**WORLDS, "candidates": 4}
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": options})
     result = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path)
@@ -121,7 +121,7 @@ def test_too_few_candidates_for_a_list_still_have_labels(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_without_a_model_limited_rows_are_some_of_all(tmp_path: Path) -> None:
+def test_limited_rows_without_a_model_are_a_subset_of_all(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     data = offline(known=0.5).model_dump(mode="json")
     data |= {"candidates": {"source": "retriever", "retriever": "bm25", "depth": 20}}
@@ -135,14 +135,14 @@ def test_without_a_model_limited_rows_are_some_of_all(tmp_path: Path) -> None:
     assert result.rows == whole.rows
 
 
-def test_rows_that_bring_their_labels_are_limited_too(data_folder: Path, tmp_path: Path) -> None:
+def test_rows_with_given_labels_are_limited_too(data_folder: Path, tmp_path: Path) -> None:
     path = data_folder / "sark_style" / "sark_sample.json"
     value = training_benchmarks(["sark:train"], {"sark": {"path": str(path)}})
     result = data_of(offline().model_copy(update={"rows": 4}), value, Services(device="cpu"), tmp_path)
     assert len(result.rows) == 4
 
 
-def test_changed_rows_are_not_taken_for_those_that_were_made(tmp_path: Path) -> None:
+def test_modified_rows_file_is_refused(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)
     path = tmp_path / "rows.jsonl"
@@ -154,7 +154,7 @@ def test_changed_rows_are_not_taken_for_those_that_were_made(tmp_path: Path) -> 
     assert more.counts["negatives"] > 0
 
 
-def test_questions_without_a_right_answer_are_left_out(tmp_path: Path) -> None:
+def test_questions_without_a_correct_answer_are_skipped(tmp_path: Path) -> None:
     (benchmark,) = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     first, second, *rest = benchmark.questions
     odd = replace(benchmark, questions=[replace(first, answers=()), replace(second, answerable=False), *rest])
@@ -166,7 +166,7 @@ def test_questions_without_a_right_answer_are_left_out(tmp_path: Path) -> None:
         data_of(offline(), [none], Services(device="cpu"), tmp_path / "none")
 
 
-def test_saved_rows_of_sarks_layout_are_read_as_they_are(tmp_path: Path) -> None:
+def test_saved_rows_in_sarks_layout_are_loaded_unchanged(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     mined = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path / "mined")
     labels: dict[str, dict[str, int]] = {}
@@ -188,7 +188,7 @@ def test_saved_rows_of_sarks_layout_are_read_as_they_are(tmp_path: Path) -> None
     assert comparable(result.rows) == comparable([row for row in mined.rows if row.label is not None])
 
 
-def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Path, tmp_path: Path) -> None:
+def test_sample_of_the_papers_repository_gives_six_rows(data_folder: Path, tmp_path: Path) -> None:
     path = data_folder / "sark_style" / "sark_sample.json"
     value = training_benchmarks(["sark:train"], {"sark": {"path": str(path)}})
     result = data_of(offline(), value, Services(device="cpu"), tmp_path)
@@ -236,13 +236,13 @@ def test_options_that_lack_their_source_are_refused(options: dict[str, Any], res
         ({"labels": {"by": "llm", "llm": {"model": "m", "key_variable": "RAGMETER_NO_SUCH_KEY"}}}, "missing-variable"),
     ],
 )
-def test_what_cannot_be_used_is_said_before_anything_is_loaded(options: dict[str, Any], response: str) -> None:
+def test_unusable_options_are_refused_before_loading(options: dict[str, Any], response: str) -> None:
     config = SarkDataConfig.model_validate(options)
     with raises(response):
         config.check_data()
 
 
-def test_the_papers_options_are_valid() -> None:
+def test_options_of_the_paper_are_valid() -> None:
     config = SarkDataConfig.model_validate(PAPER_DATA)
     assert config.labels.judge == "match"
     assert config.labels.extra is not None

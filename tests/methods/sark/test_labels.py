@@ -1,4 +1,4 @@
-"""Labels of passages: the table of four verdicts, exact match before the judge, and nothing asked twice."""
+"""Labels of passages: the table of four verdicts, exact match before the judge, and no repeated calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def question(identifier: str = "q", *answers: str, **more: object) -> Question:
 
 
 class CountingJudge:
-    """Says what a table says, and remembers whom it was asked about."""
+    """Judge that looks verdicts up in a table and records its calls."""
 
     fingerprint = "counting"
 
@@ -45,7 +45,7 @@ class CountingJudge:
 
 
 class Scripted:
-    """Answers by a function of question and passage text ("" for none), and counts what it was asked."""
+    """Reader that answers by a function of question and passage text ("" for none) and counts its calls."""
 
     def __init__(self, answer: Callable[[str, str], str | None], fingerprint: str = "scripted") -> None:
         self._answer = answer
@@ -65,12 +65,12 @@ def verdicts(verifier: Verifier, questions: Sequence[Question], answers: Sequenc
 @pytest.mark.parametrize(
     ("direct", "augmented", "label"), [(MISMATCH, MATCH, 1), (MATCH, MISMATCH, 0), (MATCH, MATCH, None), (MISMATCH, MISMATCH, None)]
 )
-def test_a_passage_has_a_label_where_it_changes_the_outcome(direct: str, augmented: str, label: int | None) -> None:
+def test_passage_has_a_label_exactly_if_it_changes_correctness(direct: str, augmented: str, label: int | None) -> None:
     assert label_of(direct, augmented) == label
 
 
 @pytest.mark.parametrize("verdict", [MATCH, MISMATCH])
-def test_partial_is_wrong(verdict: str) -> None:
+def test_partial_match_counts_as_wrong(verdict: str) -> None:
     assert label_of(PARTIAL, verdict) == label_of(MISMATCH, verdict)
     assert label_of(verdict, PARTIAL) == label_of(verdict, MISMATCH)
     assert label_of(PARTIAL, PARTIAL) is None
@@ -84,7 +84,7 @@ def test_swapping_the_two_answers_swaps_the_labels(direct: str | None, augmented
     assert not (None in (direct, augmented) and item is not None)
 
 
-def test_an_exact_match_is_not_shown_to_the_judge() -> None:
+def test_exact_match_skips_the_judge() -> None:
     judge = CountingJudge(annie=MATCH, half=PARTIAL, odd=None)
     query = question("q", "Ann", aliases={"Ann": ("A. Lee",)})
     answers = ["The ann.", "A. Lee", "annie", "half", "odd", "Bob", " "]
@@ -94,7 +94,7 @@ def test_an_exact_match_is_not_shown_to_the_judge() -> None:
     assert [item.by for item in results] == [EM, EM, JUDGE, JUDGE, JUDGE, JUDGE, BLANK]
 
 
-def test_the_judge_sees_an_answer_to_a_question_once() -> None:
+def test_judge_gets_each_answer_to_a_question_once() -> None:
     judge = CountingJudge(annie=MATCH)
     answers = {"": "Bob", HELPS.text: "annie", MISLEADS.text: "annie", IDLE.text: "Bob"}
     work = labeler(Scripted(lambda item, text: answers[text]), None, judge)
@@ -103,17 +103,17 @@ def test_the_judge_sees_an_answer_to_a_question_once() -> None:
     assert [[attempt.verdict for attempt in item.attempts] for item in tried] == [[MATCH, MATCH, MISMATCH]] * 2
 
 
-def test_without_a_judge_what_is_no_exact_match_is_wrong() -> None:
+def test_answers_without_exact_match_are_wrong_if_there_is_no_judge() -> None:
     (result,) = verdicts(Verifier(None), [question()], ["annie"])
     assert result.verdict == MISMATCH
 
 
-def test_a_verdict_of_the_judges_own_making_is_an_error() -> None:
+def test_unknown_verdict_of_the_judge_is_an_error() -> None:
     with pytest.raises(ValueError, match="Perhaps"):
         verdicts(Verifier(CountingJudge(annie="Perhaps")), [question()], ["annie"])
 
 
-def test_a_judge_that_is_wanted_must_be_provided() -> None:
+def test_missing_judge_is_refused() -> None:
     config = LabelsConfig.model_validate({"judge": "match"})
     with raises("judge-for-mismatches-needed"):
         verifier_of(config, None)
@@ -125,7 +125,7 @@ def test_a_judge_that_is_wanted_must_be_provided() -> None:
     assert not idle.requested
 
 
-def test_the_released_rule_wants_the_first_gold_as_it_is_written() -> None:
+def test_strict_rule_of_the_released_code_requires_the_first_gold_verbatim() -> None:
     query = question("q", "Ann", "Bea")
     assert exact_match(query, "ann.")
     assert exact_match(query, "bea")
@@ -144,12 +144,12 @@ def test_the_released_rule_wants_the_first_gold_as_it_is_written() -> None:
         ("", False),
     ],
 )
-def test_a_set_of_answers_must_be_named_wholly(answer: str, right: bool) -> None:
+def test_answer_set_requires_all_answers(answer: str, right: bool) -> None:
     query = question("q", "Ann", "Bea", "New York", answer_set=True, aliases={"Bea": ("B.",)})
     assert exact_match(query, answer) is right
 
 
-def test_a_gold_that_is_nothing_but_punctuation_matches_no_answer() -> None:
+def test_gold_of_only_punctuation_matches_no_answer() -> None:
     assert not exact_match(question("q", "?"), "the")
 
 
@@ -158,7 +158,7 @@ READS = {HELPS.text: "Ann", MISLEADS.text: "Bob"}
 
 
 def reads(question_id: str, text: str) -> str | None:
-    """A reader that knows the questions whose id begins with k."""
+    """Answer questions whose id begins with k without reading."""
     return READS.get(text) or ("Ann" if question_id.startswith("k") else "no idea")
 
 
@@ -171,7 +171,7 @@ def request(identifier: str) -> Request:
     return Request(question(identifier), (HELPS, MISLEADS, IDLE))
 
 
-def test_who_knows_finds_what_misleads_and_who_does_not_what_helps() -> None:
+def test_known_questions_label_misleading_and_unknown_ones_helpful_passages() -> None:
     work = labeler(Scripted(reads))
     known, unknown = work.tried([request("known"), request("unknown")])
     assert work.labels(known) == {MISLEADS.id: 0}
@@ -190,20 +190,20 @@ def test_who_knows_finds_what_misleads_and_who_does_not_what_helps() -> None:
     assert work.counts["direct: Match"] == work.counts["direct: Mismatch"] == 1
 
 
-def test_a_question_is_answered_without_context_once() -> None:
+def test_each_question_is_answered_without_context_once() -> None:
     answerer = Scripted(reads)
     labeler(answerer).tried([request("a"), request("b")])
     assert answerer.requested == Counter({(item, text): 1 for item in "ab" for text in ("", HELPS.text, MISLEADS.text, IDLE.text)})
 
 
-def test_what_is_known_without_context_is_not_asked_again() -> None:
+def test_closed_book_answers_are_reused() -> None:
     answerer = Scripted(reads)
     (tried,) = labeler(answerer).tried([request("a")], direct={"a": Attempt("", "Ann", MATCH, EM)})
     assert ("a", "") not in answerer.requested
     assert tried.direct.answer == "Ann"
 
 
-def test_the_number_of_negatives_can_be_bounded() -> None:
+def test_number_of_negatives_can_be_limited() -> None:
     many = tuple(passage(f"Bob {n}") for n in range(20))
     query = Request(question("known"), (*many, HELPS))
     wrong = Scripted(lambda _, text: "Bob" if text.startswith("Bob") else "Ann")
@@ -220,7 +220,7 @@ def test_the_number_of_negatives_can_be_bounded() -> None:
     assert work.few_negatives("known", {**every, HELPS.id: 1})[HELPS.id] == 1
 
 
-def test_an_answer_that_was_counted_is_not_counted_again() -> None:
+def test_counts_do_not_include_an_answer_twice() -> None:
     work = labeler(Scripted(reads))
     (tried,) = work.tried([request("known")])
     work.labels(tried, direct=False)
@@ -234,7 +234,7 @@ def test_an_answer_that_was_counted_is_not_counted_again() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.booleans(), max_size=5)), max_size=6))
 def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None:
-    """Any pattern of right and wrong answers."""
+    """Tests any pattern of right and wrong answers."""
     texts = {(f"q{n}", f"p{n}.{m}"): right for n, (_, some) in enumerate(world) for m, right in enumerate(some)}
     direct = {f"q{n}": right for n, (right, _) in enumerate(world)}
 
@@ -252,7 +252,7 @@ def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None
         assert work.labels(tried) == expected
 
 
-def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
+def test_second_run_makes_no_call(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     first = labeler(Scripted(reads), path, judge := CountingJudge())
     tried = first.tried([request("known"), request("unknown")])
@@ -265,7 +265,7 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     assert len(judge.requested) == query
 
 
-def test_other_passages_or_another_answerer_are_asked_again(tmp_path: Path) -> None:
+def test_changed_passages_or_reader_repeat_calls(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     labeler(Scripted(reads), path).tried([request("known")])
     answerer = Scripted(reads)
@@ -276,7 +276,7 @@ def test_other_passages_or_another_answerer_are_asked_again(tmp_path: Path) -> N
     assert other.requested
 
 
-def test_another_judge_sees_what_an_earlier_one_saw(tmp_path: Path) -> None:
+def test_changed_judge_repeats_judgments(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     labeler(Scripted(reads), path, CountingJudge()).tried([request("known"), request("unknown")])
     other = CountingJudge()
@@ -286,7 +286,7 @@ def test_another_judge_sees_what_an_earlier_one_saw(tmp_path: Path) -> None:
     assert len({Verifier(judge).fingerprint for judge in (None, CountingJudge(), other)}) == 3
 
 
-def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:
+def test_missing_answer_is_requested_again(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     broken = Scripted(lambda item, text: None if text == HELPS.text else reads(item, text))
     work = labeler(broken, path)
@@ -300,7 +300,7 @@ def test_an_answer_that_did_not_come_is_asked_for_again(tmp_path: Path) -> None:
     assert mended.requested
 
 
-def test_a_verdict_that_could_not_be_read_is_asked_for_again(tmp_path: Path) -> None:
+def test_unreadable_verdict_is_requested_again(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     judge = CountingJudge(Bob=None)
     work = labeler(Scripted(reads), path, judge)
@@ -312,12 +312,12 @@ def test_a_verdict_that_could_not_be_read_is_asked_for_again(tmp_path: Path) -> 
     assert again.labels(*again.tried([request("known")])) == {MISLEADS.id: 0}
 
 
-def test_where_no_call_is_answered_the_work_stops() -> None:
+def test_run_stops_if_no_call_is_answered() -> None:
     with raises("all-calls-failed"):
         labeler(Scripted(lambda item, text: None)).tried([request("known")])
 
 
-def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
+def test_truncated_line_is_recomputed(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     with Journal(path) as journal:
         journal.add("a", "x", [1])
@@ -334,7 +334,7 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
     assert Journal(path).get("b", "y") is None
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+def test_damaged_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text('{"id": "a"}\n', "utf-8")
     with raises("unreadable-earlier-line"):

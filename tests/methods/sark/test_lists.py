@@ -1,4 +1,4 @@
-"""Orders of lists: which ranks are sampled, how a conversation of many turns goes, and what a reply may look like."""
+"""Orders of lists: sampled ranks, conversations of many turns, and valid replies."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def passage(text: str, title: str = "") -> Passage:
     return Passage(passage_id(title, text), title, text)
 
 
-def test_of_fifty_candidates_six_ranks_are_sampled() -> None:
+def test_six_ranks_of_fifty_candidates_are_sampled() -> None:
     assert sampled_ranks(50) == (0, 9, 19, 29, 39, 49)
     assert sampled_ranks(1000) == (0, 9, 19, 29, 39, 49)
 
 
 @given(st.integers(0, 200))
-def test_of_fewer_candidates_six_as_even_ones_from_first_to_last(candidates: int) -> None:
+def test_six_ranks_are_evenly_spaced_from_first_to_last(candidates: int) -> None:
     ranks = sampled_ranks(candidates)
     among = min(candidates, 50)
     if candidates < 6:
@@ -44,7 +44,7 @@ def test_of_fewer_candidates_six_as_even_ones_from_first_to_last(candidates: int
     assert max(gaps) - min(gaps) <= 1
 
 
-def test_the_list_can_be_made_to_hold_evidence() -> None:
+def test_keep_evidence_puts_evidence_into_the_list() -> None:
     names = [f"p{n}" for n in range(50)]
     query = Question("q", "?", ("a",), evidence=("p44", "p31"))
     assert sampled(query, names, keep_evidence=False) == ("p0", "p9", "p19", "p29", "p39", "p49")
@@ -76,7 +76,7 @@ def test_the_list_can_be_made_to_hold_evidence() -> None:
         ("1. [2] > [1] > [4] > [3]", (1, 0, 3, 2)),
     ],
 )
-def test_an_order_is_read(reply: str, order: tuple[int, ...]) -> None:
+def test_order_is_parsed(reply: str, order: tuple[int, ...]) -> None:
     assert parse_order(reply, 4).order == order
     assert parse_order(reply, 4).rejected is None
 
@@ -96,20 +96,20 @@ def test_an_order_is_read(reply: str, order: tuple[int, ...]) -> None:
         ("I cannot rank these.", "no order"),
     ],
 )
-def test_a_reply_with_too_little_in_it_is_no_label(reply: str, reason: str) -> None:
+def test_incomplete_order_is_rejected(reply: str, reason: str) -> None:
     parsed = parse_order(reply, 4)
     assert parsed.order == ()
     assert parsed.rejected == reason
 
 
 @given(st.text(alphabet="[]0123456789 >ab\n", max_size=60), st.integers(2, 6))
-def test_whatever_is_written_the_order_is_a_permutation_or_none(reply: str, size: int) -> None:
+def test_parsed_order_is_a_permutation_or_none_for_any_text(reply: str, size: int) -> None:
     parsed = parse_order(reply, size)
     assert sorted(parsed.order) == (list(range(size)) if parsed.rejected is None else [])
 
 
 @given(st.permutations(range(6)))
-def test_every_order_that_is_written_out_is_read_back(order: list[int]) -> None:
+def test_every_written_order_can_be_parsed_back(order: list[int]) -> None:
     assert parse_order(" > ".join(f"[{position + 1}]" for position in order), 6).order == tuple(order)
 
 
@@ -117,7 +117,7 @@ SIX = tuple(passage(f"Passage {letter} has {n} points.", f"Title {letter}") for 
 
 
 class Ranker:
-    """A model that orders by the points it reads in the turns; for some questions it gives a fixed reply."""
+    """Model that orders by the points in the turns; for some questions it gives a fixed reply."""
 
     def __init__(self, says: Callable[[str], str | None] = lambda question: None) -> None:
         self._says = says
@@ -146,7 +146,7 @@ def lister(config: ListsConfig, folder: Path, name: str, cache: str = ".") -> Li
     return Lister(orderer_of(config, Services(cache=folder / cache / "replies.sqlite")), folder / f"{name}.jsonl")
 
 
-def test_each_passage_has_a_turn_of_its_own_and_the_gold_is_named(tmp_path: Path) -> None:
+def test_prompt_has_a_turn_per_passage_and_contains_the_gold(tmp_path: Path) -> None:
     ranker = Ranker()
     query = Question("q", "Which is best?", ("F", "the sixth"), evidence=(SIX[5].id,))
     with ranker.running() as chat:
@@ -162,7 +162,7 @@ def test_each_passage_has_a_turn_of_its_own_and_the_gold_is_named(tmp_path: Path
     assert "[X] > [Y]" in turns[-1]["content"]
 
 
-def test_rejected_lists_are_counted_and_nothing_is_asked_twice(tmp_path: Path) -> None:
+def test_rejected_lists_are_counted_and_no_call_is_repeated(tmp_path: Path) -> None:
     ranker = Ranker({"Bad?": "[1] > [2]", "Talk?": "I would not."}.get)
     requests = [ListRequest(Question(item, item, ("x",)), SIX) for item in ("Good?", "Bad?", "Talk?")]
     with ranker.running() as chat:
@@ -181,7 +181,7 @@ def test_rejected_lists_are_counted_and_nothing_is_asked_twice(tmp_path: Path) -
         assert len(ranker.conversations) == 3
 
 
-def test_a_list_that_no_reply_came_for_is_asked_for_again(tmp_path: Path) -> None:
+def test_list_without_a_reply_is_requested_again(tmp_path: Path) -> None:
     answers = {"Broken?": "refuse"}
     ranker = Ranker(answers.get)
     requests = [ListRequest(Question(item, item, ("x",)), SIX) for item in ("Good?", "Broken?")]
@@ -192,12 +192,12 @@ def test_a_list_that_no_reply_came_for_is_asked_for_again(tmp_path: Path) -> Non
         assert len(ranker.conversations) == 3
 
 
-def test_where_no_list_gets_a_reply_the_work_stops(tmp_path: Path) -> None:
+def test_run_stops_if_no_list_gets_a_reply(tmp_path: Path) -> None:
     with Ranker(lambda question: "refuse").running() as chat, raises("all-calls-failed"):
         lister(chat, tmp_path, "one").orders([ListRequest(Question("q", "?", ("x",)), SIX)])
 
 
-def test_evidence_comes_first_then_facts_entities_words_and_spelling_then_the_old_order() -> None:
+def test_rule_order_is_evidence_facts_entities_words_spelling_then_original_order() -> None:
     facts = (("Ann Lee", "wrote", "The Pond"), ("The Pond", "set in", "Bresk"))
     idle, other = passage("It rained."), passage("It snowed.")
     spelled = passage("Otherwise.")
@@ -214,13 +214,13 @@ def test_evidence_comes_first_then_facts_entities_words_and_spelling_then_the_ol
     assert [worth(query, item)[1] for item in mixed] == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
-def test_a_name_within_a_longer_word_is_not_named() -> None:
+def test_name_inside_a_longer_word_is_not_a_mention() -> None:
     query = Question("q", "?", ("Ann",))
     assert worth(query, passage("Anna and Joann went."))[2] == 0
     assert worth(query, passage("Nobody but ANN went."))[2] == 1
 
 
-def test_worlds_are_ordered_with_all_evidence_before_all_else() -> None:
+def test_rule_order_of_worlds_puts_all_evidence_first() -> None:
     benchmark = registry.load("worlds/multihop:train", {"questions": 40})
     requests = [ListRequest(question, tuple(benchmark.corpus.get(question.candidates))) for question in benchmark.questions]
     for item, order in zip(requests, EvidenceOrderer().orders(requests), strict=True):

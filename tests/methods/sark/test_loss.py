@@ -1,4 +1,4 @@
-"""SARK's losses against loops in plain Python, and the directions in which they pull."""
+"""SARK's losses against loops in plain Python, and the signs of their gradients."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def tensor(values: object) -> torch.Tensor:
 
 
 def by_pairs(scores: list[float]) -> list[float]:
-    """Equation 7 as printed: log(1 + exp(−(z_i − z_j))) for each i before j."""
+    """Compute equation 7 as printed: log(1 + exp(−(z_i − z_j))) for each i before j."""
     return [math.log1p(math.exp(-(scores[i] - scores[j]))) for i in range(len(scores)) for j in range(i + 1, len(scores))]
 
 
 @settings(deadline=None)
 @given(SCORES)
-def test_the_list_loss_is_equation_7_pair_by_pair(scores: list[float]) -> None:
+def test_list_loss_equals_equation_7_pair_by_pair(scores: list[float]) -> None:
     terms = list_terms(tensor([scores, scores[::-1]]))
     for own, listed in zip(terms, (scores, scores[::-1]), strict=True):
         assert own.numpy() == pytest.approx(by_pairs(listed), abs=1e-8)
@@ -35,7 +35,7 @@ def test_the_list_loss_is_equation_7_pair_by_pair(scores: list[float]) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 20), st.booleans()), min_size=2, max_size=8))
-def test_the_softmax_loss_is_that_of_each_evidence_passage_against_all_others(rows: list[tuple[float, bool]]) -> None:
+def test_softmax_loss_contrasts_each_evidence_passage_with_all_others(rows: list[tuple[float, bool]]) -> None:
     others = [score for score, evidence in rows if not evidence]
     known = [score for score, evidence in rows if evidence]
     if others:
@@ -44,7 +44,7 @@ def test_the_softmax_loss_is_that_of_each_evidence_passage_against_all_others(ro
         assert result.numpy() == pytest.approx(expected * 2, abs=1e-8)
 
 
-def test_a_list_whose_best_scores_highest_has_the_smaller_loss() -> None:
+def test_list_with_the_best_passage_on_top_has_a_smaller_loss() -> None:
     best_first = tensor([[5, 4, 3, 2, 1, 0]])
     right, wrong = (float(list_terms(item).mean()) for item in (best_first, best_first.flip(1)))
     assert right < wrong
@@ -63,14 +63,14 @@ def test_the_gradient_raises_the_best_and_lowers_the_worst() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 20), st.integers(0, 1)), min_size=1, max_size=8))
-def test_the_passage_loss_is_the_binary_cross_entropy(rows: list[tuple[float, int]]) -> None:
+def test_passage_loss_equals_binary_cross_entropy(rows: list[tuple[float, int]]) -> None:
     scores, labels = map(list, zip(*rows, strict=True))
     expected = [math.log1p(math.exp(-score)) + (1 - label) * score for score, label in rows]
     result = passage_terms(tensor(scores), tensor([float(label) for label in labels]))
     assert result.numpy() == pytest.approx(expected, abs=1e-8)
 
 
-def test_the_official_head_learns_by_a_cross_entropy_on_two_logits_and_ranks_by_the_second() -> None:
+def test_official_head_uses_cross_entropy_on_two_logits_and_ranks_by_the_second() -> None:
     logits = torch.randn(9, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     labels = torch.arange(9) % 2
     expected = torch.nn.functional.cross_entropy(logits, labels, reduction="none")

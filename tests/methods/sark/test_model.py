@@ -22,7 +22,7 @@ PAIRS = [("where was the painter born ?", "the old stone bridge"), ("old", "moss
 
 
 def make(folder: Path, tiny: ModuleType, kind: str, style: str, **more: Any) -> str:
-    """A classifier of random weights, as published rerankers are."""
+    """Save a classifier with random weights in the layout of published rerankers."""
     import transformers
 
     torch.manual_seed(4)
@@ -56,7 +56,7 @@ def states(encoder: Any, model: Any, **more: Any) -> Any:
         return encoder(**{**features(model), **more}).last_hidden_state
 
 
-def test_the_score_is_equation_4(base: str) -> None:
+def test_score_equals_equation_4(base: str) -> None:
     model = new_reranker(config(base), "cpu").eval()
     weights = {name: value.double() for name, value in model.state_dict().items()}
     first = states(encoder_of(model), model)[:, 0].double()
@@ -69,7 +69,7 @@ def test_the_score_is_equation_4(base: str) -> None:
     assert torch.allclose(result.double(), expected, atol=1e-5)
 
 
-def test_the_encoder_keeps_the_weights_of_its_base_and_loses_its_head(xlmr: str) -> None:
+def test_encoder_keeps_the_weights_of_its_base_without_the_head(xlmr: str) -> None:
     import transformers
 
     published = transformers.AutoModelForSequenceClassification.from_pretrained(xlmr)
@@ -82,7 +82,7 @@ def test_the_encoder_keeps_the_weights_of_its_base_and_loses_its_head(xlmr: str)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["paper", "official"])
-def test_with_the_head_of_its_base_it_begins_where_the_base_ended(base: str, tmp_path: Path, head: str) -> None:
+def test_keeping_the_base_head_starts_with_the_scores_of_the_base(base: str, tmp_path: Path, head: str) -> None:
     run_command = new_reranker(config(base, seed=1), "cpu").eval()
     save(run_command, tmp_path / "checkpoint")
     more = {"model": {"head": head, "head_of_base": True}, "seed": 2}
@@ -94,7 +94,7 @@ def test_with_the_head_of_its_base_it_begins_where_the_base_ended(base: str, tmp
     assert not torch.allclose(scores, drawn)
 
 
-def test_a_base_without_such_a_head_is_named(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_without_a_classification_head_is_named(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"model": {"head_of_base": True}}
     with raises("head-size-mismatch"):
         new_reranker(config(base, **wanted), "cpu")
@@ -105,7 +105,7 @@ def test_a_base_without_such_a_head_is_named(base: str, tmp_path: Path, monkeypa
         new_reranker(config(str(tmp_path / "narrow"), **wanted), "cpu")
 
 
-def test_weights_of_xlmr_are_read_by_the_class_of_xlmr_with_its_offset_of_positions(xlmr: str, tiny_models: ModuleType) -> None:
+def test_xlmr_weights_load_with_their_position_offset(xlmr: str, tiny_models: ModuleType) -> None:
     import transformers
 
     model = new_reranker(config(xlmr), "cpu").eval()
@@ -130,7 +130,7 @@ def test_weights_of_xlmr_are_read_by_the_class_of_xlmr_with_its_offset_of_positi
 
 
 @pytest.mark.parametrize("head", ["paper", "official"])
-def test_a_saved_model_loads_in_plain_cross_encoder_with_one_score(base: str, head: str, tmp_path: Path) -> None:
+def test_saved_model_loads_in_plain_cross_encoder_with_one_score(base: str, head: str, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 
     model = new_reranker(config(base, model={"head": head}), "cpu").eval()
@@ -147,7 +147,7 @@ def test_a_saved_model_loads_in_plain_cross_encoder_with_one_score(base: str, he
     assert loaded.predict(PAIRS) == pytest.approx(1 / (1 + torch.exp(-torch.tensor(expected)).numpy()), abs=1e-5)
 
 
-def test_a_saved_folder_is_made_of_the_modules_of_the_contract(base: str, tmp_path: Path) -> None:
+def test_saved_folder_has_the_documented_modules(base: str, tmp_path: Path) -> None:
     save(new_reranker(config(base), "cpu"), tmp_path)
     listed = json.loads((tmp_path / "modules.json").read_text())
     kinds = [item["type"].rpartition(".")[2] for item in listed]
@@ -162,7 +162,7 @@ def test_a_saved_folder_is_made_of_the_modules_of_the_contract(base: str, tmp_pa
 
 
 @pytest.mark.parametrize("base", [("Bert", "bert")], indirect=True, ids=["bert"])
-def test_a_match_of_tokens_is_added_to_the_score_and_a_folder_with_it_reads_alike(base: str, tmp_path: Path) -> None:
+def test_token_match_is_added_to_the_score_and_survives_saving(base: str, tmp_path: Path) -> None:
     lora = {"r": 2, "dropout": 0.0}
     model = new_reranker(config(base, model={"match": True, "lora": lora}), "cpu").eval()
     trained = {name for name, item in model.named_parameters() if item.requires_grad}
@@ -193,7 +193,7 @@ def test_a_match_of_tokens_is_added_to_the_score_and_a_folder_with_it_reads_alik
         assert again.predict(PAIRS, activation_fn=torch.nn.Identity()) == pytest.approx(expected, abs=1e-4 if begun == "saved" else 0.02)
 
 
-def test_saving_leaves_the_model_in_training_as_it_is(base: str) -> None:
+def test_saving_does_not_change_the_model_in_training(base: str) -> None:
     model = new_reranker(config(base, model={"head": "official"}), "cpu")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     single = one_score(model)
@@ -202,7 +202,7 @@ def test_saving_leaves_the_model_in_training_as_it_is(base: str) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_dropout_is_that_of_the_options_or_of_the_base(base: str) -> None:
+def test_dropout_comes_from_the_options_or_the_base(base: str) -> None:
     def rates(model: Any) -> set[float]:
         return {item.p for item in encoder_of(model).modules() if isinstance(item, torch.nn.Dropout)}
 
@@ -211,7 +211,7 @@ def test_dropout_is_that_of_the_options_or_of_the_base(base: str) -> None:
     assert encoder_of(new_reranker(config(base), "cpu")).config.attention_probs_dropout_prob == 0.3
 
 
-def test_dropout_works_in_training_and_not_in_evaluation(base: str) -> None:
+def test_dropout_is_active_only_in_training(base: str) -> None:
     model = new_reranker(config(base), "cpu")
     with torch.no_grad():
         scores = [model.train()(features(model))["scores"] for _ in range(2)]
@@ -220,7 +220,7 @@ def test_dropout_works_in_training_and_not_in_evaluation(base: str) -> None:
     assert torch.equal(*calm)
 
 
-def test_an_encoder_that_does_not_say_where_its_dropout_is_is_refused(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_without_a_known_dropout_setting_is_refused(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.sark import model as module
 
     monkeypatch.setattr(module, "DROPOUTS", ("none_such",))
@@ -230,24 +230,24 @@ def test_an_encoder_that_does_not_say_where_its_dropout_is_is_refused(base: str,
     new_reranker(config(base, model={"backbone_dropout": None}), "cpu")
 
 
-def test_pairs_longer_than_the_encoder_has_positions_for_are_refused(base: str) -> None:
+def test_pairs_longer_than_the_encoders_positions_are_refused(base: str) -> None:
     most = 80 if "Bert" in type(encoder_of(new_reranker(config(base), "cpu"))).__name__[:4] else 78
     new_reranker(config(base, model={"max_length": most}), "cpu")
     with raises("pair-length-mismatch"):
         new_reranker(config(base, model={"max_length": most + 1}), "cpu")
 
 
-def test_equal_seeds_give_equal_heads_and_unequal_ones_do_not(base: str) -> None:
+def test_heads_are_initialized_from_the_seed(base: str) -> None:
     first, same, other = (new_reranker(config(base, seed=seed), "cpu").state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(value, same[name]) for name, value in first.items())
     assert not torch.equal(first["2.linear.weight"], other["2.linear.weight"])
 
 
-def test_the_last_layer_is_the_last_of_the_encoder(base: str) -> None:
+def test_last_layer_parameters_are_those_of_the_encoders_last_layer(base: str) -> None:
     model = new_reranker(config(base), "cpu")
     assert last_layer(model) is encoder_of(model).encoder.layer[1]
 
 
-def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_base_is_refused(tmp_path: Path) -> None:
     with raises("no-model-folder"):
         new_reranker(config(str(tmp_path / "none")), "cpu")

@@ -1,4 +1,4 @@
-"""SARK's steps and its validation against plain readings: one backward pass of the equations, every text once."""
+"""SARK's steps and validation against naive computations: one backward pass of the equations, every text once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize(("budget", "head"), [(32, "paper"), (300, "official"), pytest.param(10_000, "official", marks=pytest.mark.slow)])
-def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str) -> None:
+def test_split_step_equals_one_backward_pass_of_equation_10(toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str) -> None:
     config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
     item = toy.trainer(config, tmp_path, toy.CONTRARY)
     figures = item.loop.step(0)
@@ -48,7 +48,7 @@ def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, ba
         assert torch.allclose(result[name], gradient, atol=1e-5, rtol=1e-3), name
 
 
-def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
+def test_step_of_8_rows_encodes_112_sequences_within_the_budget(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = toy.trainer(toy.options(base, train={"token_budget": 320}), tmp_path)
@@ -62,7 +62,9 @@ def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
 
 
 @pytest.mark.slow
-def test_lists_of_different_lengths_are_read_apart(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_different_lengths_are_encoded_separately(
+    toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     short = [SarkRow(row.query, "", "", "", None, (row.list or ())[:3], row.question_id) for row in toy.ROWS[:2]]
     config = toy.calm(base)
     item = toy.trainer(config, tmp_path, [*toy.ROWS[2:4], *short])
@@ -79,7 +81,7 @@ def test_lists_of_different_lengths_are_read_apart(toy: ModuleType, base: str, t
     assert figures["list_loss"] == pytest.approx(torch.cat(terms).mean().item(), abs=1e-6)
 
 
-def test_both_styles_of_a_row_stand_together_and_no_group_holds_two_questions(toy: ModuleType) -> None:
+def test_groups_have_both_styles_of_one_question(toy: ModuleType) -> None:
     for chosen in batches(toy.ROWS * 3, 8, seed=1, epoch=2):
         labeled, lists = groups_of("passage", chosen, (FORMAL, INFORMAL)), groups_of("list", chosen, (0, 1))
         for groups in (labeled, lists):
@@ -103,7 +105,7 @@ def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: s
 
 
 @pytest.mark.slow
-def test_without_style_augmented_training_the_formal_text_alone_is_read(
+def test_only_formal_text_is_encoded_without_style_augmentation(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = toy.calm(base, loss={"styles": False})
@@ -135,7 +137,7 @@ def test_without_style_augmented_training_the_formal_text_alone_is_read(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("left_out", "task", "count", "weight"), [("passage", "list", 96, 0.0), ("listwise", "passage", 16, 1.0)])
-def test_an_ablation_reads_and_learns_the_other_task_alone(
+def test_ablation_encodes_and_learns_only_the_other_task(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, task: str, count: int, weight: float
 ) -> None:
     config = toy.calm(base, loss={left_out: False})
@@ -152,7 +154,7 @@ def test_an_ablation_reads_and_learns_the_other_task_alone(
         assert torch.allclose(toy.gradients(item.objective.model)[name], gradient, atol=1e-6, rtol=1e-4), name
 
 
-def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_batch_with_one_task_learns_it_with_weight_1(toy: ModuleType, base: str, tmp_path: Path) -> None:
     lists = [SarkRow(row.query, "", "", "", None, row.list, row.question_id) for row in toy.ROWS[:2]]
     assert toy.trainer(toy.calm(base), tmp_path / "l", lists).loop.step(0)["lambda"] == 0.0
     labels = [toy.row(number, listed=False) for number in range(3)]
@@ -160,9 +162,7 @@ def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(to
 
 
 @pytest.mark.parametrize("value", [0.3, *(pytest.param(item, marks=pytest.mark.slow) for item in (0.0, 1.0))])
-def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_reported(
-    toy: ModuleType, base: str, tmp_path: Path, value: float
-) -> None:
+def test_fixed_weight_is_used_and_gradient_norms_are_still_logged(toy: ModuleType, base: str, tmp_path: Path, value: float) -> None:
     config = toy.calm(base, loss={"lambda_fixed": value})
     item = toy.trainer(config, tmp_path)
     figures = item.loop.step(0)
@@ -175,7 +175,7 @@ def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_reported(
 
 
 @pytest.mark.slow
-def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_lambda_may_be_computed_from_the_last_layer_only(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.calm(base, loss={"lambda_params": "last_layer"})
     item = toy.trainer(config, tmp_path, toy.CONTRARY)
     figures = item.loop.step(0)
@@ -189,7 +189,7 @@ def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base
 
 
 @pytest.mark.slow
-def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_accumulated_step_is_the_mean_of_batches_with_their_own_weights(toy: ModuleType, base: str, tmp_path: Path) -> None:
     rows = [toy.row(number) for number in range(7)]
     config = toy.calm(base, train={"batch_size": 2, "accumulation": 3})
     item = toy.trainer(config, tmp_path, rows)
@@ -211,7 +211,7 @@ def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy
         assert torch.allclose(gradient, expected, atol=1e-5), name
 
 
-def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_learning_rate_decays_to_zero_or_stays_high_as_in_the_released_code(toy: ModuleType, base: str, tmp_path: Path) -> None:
     results = {}
     for over in ("steps", "batches"):
         train = {"accumulation": 4, "epochs": 25, "batch_size": 2, "schedule_over": over}
@@ -222,7 +222,7 @@ def test_the_rate_falls_to_0_over_real_steps_and_stays_high_as_released(toy: Mod
     assert results["batches"] == pytest.approx([1e-3, 0.75e-3])
 
 
-def test_mixed_lists_hold_every_passage_once_in_each_style_and_style_says_nothing_of_place(toy: ModuleType) -> None:
+def test_mixed_lists_have_each_passage_in_both_styles_with_style_independent_of_position(toy: ModuleType) -> None:
     loss = LossConfig(list_styles="mixed")
     informal = np.zeros(6)
     for epoch in range(40):
@@ -235,13 +235,13 @@ def test_mixed_lists_hold_every_passage_once_in_each_style_and_style_says_nothin
         LossConfig(list_styles="mixed", styles=False)
 
 
-def test_a_bound_on_the_weight_keeps_the_gradient_of_the_lists(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_bounded_weight_keeps_a_gradient_of_the_lists(toy: ModuleType, base: str, tmp_path: Path) -> None:
     free = toy.trainer(toy.calm(base), tmp_path / "free", toy.CONTRARY).loop.step(0)["lambda"]
     bound = toy.trainer(toy.calm(base, loss={"lambda_most": free / 2}), tmp_path / "bound", toy.CONTRARY).loop.step(0)
     assert bound["lambda"] == free / 2
 
 
-def test_a_level_is_the_share_of_helpful_passages_and_changes_no_order(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_level_option_shifts_scores_to_the_share_of_helpful_passages(toy: ModuleType, base: str, tmp_path: Path) -> None:
     rows = [*toy.ROWS, toy.row(9, label=1), toy.row(11, label=1)]
     texts = [(row.query, text) for row in rows for text in (row.formal, row.informal)]
     scores = []
@@ -252,12 +252,12 @@ def test_a_level_is_the_share_of_helpful_passages_and_changes_no_order(toy: Modu
     assert np.ptp(scores[1] - scores[0]) < 1e-4
 
 
-def test_a_card_tells_of_each_epoch() -> None:
+def test_card_has_a_row_per_epoch() -> None:
     curve = [{"step": step, "lambda": step / 10, "list_loss": 1.0} for step in range(4)] + [{"step": 3, "validation_f1": 0.25}]
     assert by_epoch(curve, 2).splitlines()[2:] == ["| 1 | 0.050 | 1.000 |  |", "| 2 | 0.250 | 1.000 | 0.250 |"]
 
 
-def test_f1_and_order_of_hand_cases() -> None:
+def test_f1_and_order_equal_hand_computations() -> None:
     assert f1(np.array([True, True, False, False]), np.array([True, False, True, False])) == 0.5
     assert f1(np.array([True, False]), np.array([True, False])) == 1.0
     assert f1(np.array([False, False]), np.array([False, False])) == 0.0
@@ -268,7 +268,7 @@ def test_f1_and_order_of_hand_cases() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["paper", "official"])
-def test_validation_scores_each_text_once_and_says_what_a_plain_reading_says(
+def test_validation_scores_each_text_once_and_equals_a_naive_computation(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
     config = toy.options(base, model={"head": head}, validation=["worlds/style:validation"], train={"keep": "last"})
@@ -298,7 +298,7 @@ def test_validation_scores_each_text_once_and_says_what_a_plain_reading_says(
     assert figures["validation_style_gap"] > 0
 
 
-def test_style_makes_no_gap_where_both_texts_are_equal(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_style_gap_is_zero_for_equal_texts(toy: ModuleType, base: str, tmp_path: Path) -> None:
     same = [toy.in_one_style(row) for row in toy.ROWS]
     config = toy.options(base)
     item = toy.trainer(config, tmp_path)
@@ -306,7 +306,7 @@ def test_style_makes_no_gap_where_both_texts_are_equal(toy: ModuleType, base: st
     assert validator(item.objective, same, config)()["validation_style_gap"] == 0
 
 
-def test_validation_data_that_cannot_choose_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_validation_data_without_labels_or_orders_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
     held = ["worlds/style:validation"]
     negatives = [toy.row(number, label=0, listed=False) for number in range(4)]
     objective = toy.trainer(toy.options(base), tmp_path).objective

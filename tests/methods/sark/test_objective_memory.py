@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 
 class Small:
-    """A device whose memory takes so many tokens; and what is read at a certain time fails whatever it is."""
+    """Device whose memory takes a number of tokens; a chosen forward pass always fails."""
 
     def __init__(self, item: SarkTrainer, most: int, fails: int | None = None) -> None:
         self._logits, self._most, self.fails = item.objective.logits, most, fails
@@ -35,7 +35,7 @@ class Small:
     ("budget", "most", "fails"),
     [(10_000, 400, None), *(pytest.param(*item, marks=pytest.mark.slow) for item in ((900, 10_000, 3), (250, 10_000, 2)))],
 )
-def test_a_step_that_does_not_fit_is_repeated_in_smaller_parts(
+def test_step_that_exceeds_memory_is_repeated_in_smaller_parts(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int, most: int, fails: int | None
 ) -> None:
     config = toy.calm(base, train={"token_budget": budget})
@@ -68,7 +68,7 @@ def test_a_step_that_does_not_fit_is_repeated_in_smaller_parts(
 
 
 @pytest.mark.slow
-def test_the_training_goes_on_with_the_same_identity(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_reduced_part_size_keeps_the_training_identity(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(base, train={"epochs": 4, "batch_size": 4, "save_every": 1})
     item = toy.trainer(config, tmp_path)
     item.objective.logits = Small(item, 400)
@@ -79,7 +79,7 @@ def test_the_training_goes_on_with_the_same_identity(toy: ModuleType, base: str,
 
 
 @pytest.mark.parametrize("most", [10, 60])
-def test_where_not_even_one_list_fits_the_error_stays(
+def test_memory_error_is_raised_if_not_even_one_list_fits(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     item = toy.trainer(toy.options(base), tmp_path)

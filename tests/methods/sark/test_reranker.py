@@ -1,4 +1,4 @@
-"""A checkpoint of SARK as a reranker: what it gives, and what is refused in its place."""
+"""A checkpoint of SARK as a reranker: its rankings and refused models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUERY = Query("q", "where was the painter born ?")
 
 
 def checkpoint(folder: Path, base: str, seed: int = 1, head: str = "paper") -> str:
-    """An untrained model, saved and described as `ragmeter train` does."""
+    """Save an untrained model with a card, like `ragmeter train`."""
     config = SarkTrainingConfig.model_validate(
         {"data": ["worlds/style:train"], "base": base, "seed": seed, "model": {"max_length": 64, "head": head}}
     )
@@ -61,7 +61,7 @@ def ranking(corpus: Corpus, ids: tuple[str, ...] | None = None) -> Ranking:
     return Ranking("q", ids, tuple(float(-rank) for rank in range(len(ids))))
 
 
-def test_it_orders_by_what_plain_cross_encoder_gives_for_titled_passages(folder: str, corpus: Corpus) -> None:
+def test_ranking_equals_plain_cross_encoder_on_passages_with_titles(folder: str, corpus: Corpus) -> None:
     from sentence_transformers import CrossEncoder
 
     reranker = Component.of("sark", {"model": folder}).build(Services(device="cpu"))
@@ -77,7 +77,7 @@ def test_it_orders_by_what_plain_cross_encoder_gives_for_titled_passages(folder:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_it_gives_a_permutation_of_any_number_of_candidates(folder: str, corpus: Corpus, count: int) -> None:
+def test_output_is_a_permutation_of_any_number_of_candidates(folder: str, corpus: Corpus, count: int) -> None:
     reranker = Component.of("sark", {"model": folder}).build(Services(device="cpu"))
     result = reranker.rerank([QUERY], [ranking(corpus, corpus.ids[:count])], corpus)[0]
     assert sorted(result.ids) == sorted(corpus.ids[:count])
@@ -93,13 +93,13 @@ def test_scores_depend_neither_on_the_order_of_candidates_nor_on_the_budget(fold
     assert results[0] == pytest.approx(results[1], abs=1e-5)
 
 
-def test_a_model_trained_with_the_official_head_ranks_too(base: str, corpus: Corpus, tmp_path: Path) -> None:
+def test_model_with_the_official_head_can_rank(base: str, corpus: Corpus, tmp_path: Path) -> None:
     model = checkpoint(tmp_path / "official", base, head="official")
     reranker = Component.of("sark", {"model": model}).build(Services(device="cpu"))
     assert len(reranker.rerank([QUERY], [ranking(corpus)], corpus)[0].ids) == len(corpus)
 
 
-def test_another_checkpoint_makes_another_fingerprint(folder: str, base: str, tmp_path: Path) -> None:
+def test_changed_checkpoint_changes_the_fingerprint(folder: str, base: str, tmp_path: Path) -> None:
     entry = METHODS.get("sark")
     other = checkpoint(tmp_path / "other", base, seed=2)
     first, second = (Component.of("sark", {"model": item}) for item in (folder, other))
@@ -109,7 +109,7 @@ def test_another_checkpoint_makes_another_fingerprint(folder: str, base: str, tm
     assert entry.checkpoint_hash(first.config) == card["sha256"]
 
 
-def test_what_sark_did_not_train_is_refused(base: str, tmp_path: Path) -> None:
+def test_model_not_trained_by_sark_is_refused(base: str, tmp_path: Path) -> None:
     Component.of("sark", {"model": checkpoint(tmp_path / "fine", base)}).preflight()
     with raises("not-checkpoint-sark") as caught:
         Component.of("sark", {"model": base}).preflight()
@@ -122,6 +122,6 @@ def test_what_sark_did_not_train_is_refused(base: str, tmp_path: Path) -> None:
         Component.of("sark", {"model": str(foreign)}).preflight()
 
 
-def test_a_model_is_needed() -> None:
+def test_model_option_is_required() -> None:
     with pytest.raises(ValidationError, match="model"):
         Component.of("sark", {})

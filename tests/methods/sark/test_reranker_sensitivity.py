@@ -1,4 +1,4 @@
-"""Sensitivity to style: what is 1, 0 and −1 by construction, and what real rerankers do with parallel texts."""
+"""Sensitivity to style: 1, 0 and −1 by construction, and real rerankers with parallel texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.errors import raises
 
 
 class ByRule(PointwiseReranker):
-    """Scores texts by a function of them."""
+    """Reranker that scores texts by a function."""
 
     def __init__(self, rule: Callable[[str], float]) -> None:
         super().__init__(None)
@@ -40,18 +40,18 @@ def worlds() -> Benchmark:
 
 
 @given(st.permutations(range(9)), st.permutations(range(9)))
-def test_tau_is_scipys(first: list[int], second: list[int]) -> None:
+def test_tau_equals_scipy(first: list[int], second: list[int]) -> None:
     assert kendall_tau(first, second) == pytest.approx(stats.kendalltau(first, second).statistic)
 
 
-def test_tau_of_known_orders() -> None:
+def test_tau_equals_hand_computed_values() -> None:
     assert kendall_tau([0, 1, 2, 3], [0, 1, 2, 3]) == 1
     assert kendall_tau([0, 1, 2, 3], [3, 2, 1, 0]) == -1
     assert kendall_tau([0, 1, 2, 3], [1, 0, 2, 3]) == pytest.approx(1 - 2 / 6)
     assert np.isnan(kendall_tau([0], [0]))
 
 
-def test_the_candidates_are_those_of_the_question_in_both_styles(worlds: Benchmark) -> None:
+def test_candidates_are_those_of_the_question_in_both_styles(worlds: Benchmark) -> None:
     base = load("worlds/multihop:test").limited(5)
     queries = in_both_styles(worlds, "informal")
     assert [item.question for item in queries] == [question.id for question in base.questions]
@@ -62,7 +62,7 @@ def test_the_candidates_are_those_of_the_question_in_both_styles(worlds: Benchma
         assert any(p.text != q.text for p, q in zip(item.formal, item.styled, strict=True))
 
 
-def test_whoever_ranks_by_what_style_leaves_alone_is_not_moved(worlds: Benchmark) -> None:
+def test_reranker_that_ignores_style_has_zero_sensitivity(worlds: Benchmark) -> None:
     class ByTitle(ByRule):
         def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> np.ndarray:
             return np.array([self.rule(passage.title) for passage in corpus.get(ids)])
@@ -73,7 +73,7 @@ def test_whoever_ranks_by_what_style_leaves_alone_is_not_moved(worlds: Benchmark
     assert result.candidates.tolist() == [len(question.candidates or ()) for question in worlds.questions]
 
 
-def test_a_shift_that_all_candidates_share_moves_scores_and_no_rank(worlds: Benchmark) -> None:
+def test_constant_score_shift_changes_no_rank(worlds: Benchmark) -> None:
     every = in_both_styles(worlds, "informal")
     # Some sentences are informal as they are: no shift can be given to those.
     queries = [item for item in every if not {p.text for p in item.formal} & {p.text for p in item.styled}]
@@ -96,7 +96,7 @@ def test_a_shift_that_all_candidates_share_moves_scores_and_no_rank(worlds: Benc
 
 
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=12))
-def test_the_relative_shift_lies_between_none_and_two(scores: list[tuple[float, float]]) -> None:
+def test_relative_shift_is_between_zero_and_two(scores: list[tuple[float, float]]) -> None:
     formal = tuple(Passage(f"f{n}", "", f"f{n}") for n in range(len(scores)))
     renderings = tuple(Passage(f"t{n}", "", f"t{n}") for n in range(len(scores)))
     value = {f"f{n}": item for n, (item, _) in enumerate(scores)} | {f"t{n}": two for n, (_, two) in enumerate(scores)}
@@ -107,7 +107,7 @@ def test_the_relative_shift_lies_between_none_and_two(scores: list[tuple[float, 
 
 
 @pytest.mark.slow
-def test_a_question_alone_says_what_it_says_among_others(worlds: Benchmark) -> None:
+def test_sensitivity_of_a_question_does_not_depend_on_others(worlds: Benchmark) -> None:
     reranker = Component.of("bi_encoder").build(Services(device="cpu"))
     query = in_both_styles(worlds, "informal")
     together = sensitivity(reranker, query)
@@ -116,7 +116,7 @@ def test_a_question_alone_says_what_it_says_among_others(worlds: Benchmark) -> N
         assert (alone.tau[0], alone.shift[0]) == (together.tau[position], together.shift[position])
 
 
-def test_progress_is_reported_and_the_order_given_changes_nothing(worlds: Benchmark) -> None:
+def test_progress_is_reported_and_candidate_order_does_not_matter(worlds: Benchmark) -> None:
     queries: list[InBothStyles] = in_both_styles(worlds, "informal")
     renderings: list[tuple[int, int]] = []
     rule = ByRule(lambda text: float(len(text)))
@@ -127,7 +127,7 @@ def test_progress_is_reported_and_the_order_given_changes_nothing(worlds: Benchm
     assert again.shift.tolist() == first.shift.tolist()[::-1]
 
 
-def test_what_cannot_be_compared_is_an_error(worlds: Benchmark) -> None:
+def test_data_without_comparable_styles_is_refused(worlds: Benchmark) -> None:
     with raises("single-style"):
         in_both_styles(load("worlds/multihop:test"), "informal")
     with raises("no-question-with-two-candidates"):
@@ -135,8 +135,8 @@ def test_what_cannot_be_compared_is_an_error(worlds: Benchmark) -> None:
 
 
 @pytest.mark.slow
-def test_real_parallel_passages_move_the_cosine_more_than_themselves(data_folder: Path) -> None:
-    """Verses that people translated: another version of a text moves a cosine, yet much of the order stays."""
+def test_real_style_pairs_shift_cosine_similarity_more_than_identical_texts(data_folder: Path) -> None:
+    """Another translation of a verse changes its cosine similarity, but much of the order stays."""
     base = load("parallel_style/bible:test", {"path": str(data_folder / "sark_style" / "bible_genesis.jsonl")})
     pairs = StylePairs(base.extra["pairs"])
     few = base.limited(3)
@@ -151,8 +151,8 @@ def test_real_parallel_passages_move_the_cosine_more_than_themselves(data_folder
     assert np.isnan(same.relative_shift).all()
 
 
-def test_a_reranker_that_returns_rankings_in_its_own_order_is_read_right(worlds: Benchmark) -> None:
-    """Scores come with ranks, not with the candidates' places."""
+def test_rankings_returned_in_another_order_are_matched_by_question(worlds: Benchmark) -> None:
+    """Scores are returned in rank order, not in the order of candidates."""
 
     class Backwards:
         def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:

@@ -1,4 +1,4 @@
-"""Rows of SARK: pairs stay with their question, and what a language model was asked for is not asked for again."""
+"""Rows of SARK: pairs stay with their question, and no call to a language model is repeated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def passage(text: str, title: str = "") -> Passage:
 
 
 def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, str], tuple[Passage, Passage]]]:
-    """Questions with labels and lists; a passage that two questions share is restyled differently for each."""
+    """Make questions with labels and lists; a passage that two questions share is restyled differently for each."""
     mined, pairs = [], {}
     for q in range(questions):
         own = [passage(f"Text {n}.") for n in range(passages)]
@@ -51,7 +51,7 @@ def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, s
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 6), st.integers(6, 8), st.randoms(use_true_random=False))
-def test_pairs_never_cross_questions_however_they_are_shuffled(questions: int, passages: int, rng: random.Random) -> None:
+def test_pairs_never_mix_questions_in_any_order(questions: int, passages: int, rng: random.Random) -> None:
     mined, pairs = world(questions, passages)
     rng.shuffle(mined)
     items = list(pairs.items())
@@ -69,7 +69,7 @@ def test_pairs_never_cross_questions_however_they_are_shuffled(questions: int, p
         assert pairs[row.question_id, row.passage_id][0].full_text == row.formal
 
 
-def test_a_missing_rewrite_removes_the_passage_from_both_styles() -> None:
+def test_missing_rewrite_removes_the_passage_from_both_styles() -> None:
     (mined,), pairs = world(1, 6)
     first, fourth = mined.labels
     counts = Counter[str]()
@@ -84,7 +84,7 @@ def test_a_missing_rewrite_removes_the_passage_from_both_styles() -> None:
     assert rows_of([mined], {}) == []
 
 
-def test_a_list_without_a_label_is_a_row_of_its_own() -> None:
+def test_list_without_a_label_is_a_separate_row() -> None:
     (mined,), pairs = world(1, 6)
     counts = Counter[str]()
     (row,) = rows_of([replace(mined, labels={})], pairs, counts)
@@ -105,7 +105,7 @@ def test_an_epoch_has_every_row_once(rows: int, size: int, epoch: int) -> None:
         assert results != batches(made, size, seed=1, epoch=epoch + 1)
 
 
-def test_rows_survive_their_file(tmp_path: Path) -> None:
+def test_rows_round_trip_through_their_file(tmp_path: Path) -> None:
     mined, pairs = world(2, 6)
     rows = [*rows_of(mined, pairs), SarkRow("a\u2028b", "", "", "", None, None)]
     path = tmp_path / "rows.jsonl"
@@ -120,9 +120,8 @@ def test_rows_survive_their_file(tmp_path: Path) -> None:
 
 
 class Everyone:
-    """One endpoint that answers, judges, orders and rewrites, and counts what it was asked for.
-
-    It knows the answer to questions whose name begins with K, and is misled by passages that say Bob.
+    """Endpoint that answers, judges, orders and rewrites, and counts its calls. It knows the answer to questions whose
+    name begins with K, and is misled by passages that say Bob.
     """
 
     def __init__(self) -> None:
@@ -167,7 +166,7 @@ class Everyone:
 
 
 def people(questions: Sequence[str], candidates: int = 7) -> Benchmark:
-    """Questions over candidates of which the first says the answer and the second a wrong one."""
+    """Make questions over candidates of which the first has the correct answer and the second a wrong one."""
     base = registry.load("worlds/multihop:train", {"questions": 1})
     query, passages = [], []
     for name in questions:
@@ -188,7 +187,7 @@ def made(config: SarkDataConfig, benchmark: Benchmark, options: dict[str, Any], 
 
 
 @pytest.mark.slow
-def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_path: Path) -> None:
+def test_model_gives_labels_orders_and_rewrites_and_a_second_run_makes_no_call(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     cache = tmp_path / "replies.sqlite"
     with server.running() as (config, judge):
@@ -221,7 +220,7 @@ def test_a_model_labels_orders_and_rewrites_and_a_second_run_calls_nobody(tmp_pa
 
 
 @pytest.mark.slow
-def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
+def test_interrupted_run_resumes_with_equal_rows(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     with server.running() as (config, judge):
         server.refuses = {"rewrite", "judge"}
@@ -238,7 +237,7 @@ def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> None:
+def test_passage_with_a_rejected_rewrite_is_dropped(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     server.refuses = {"rewrite"}
     with server.running(styles={"by": "rules", "llm": None}) as (config, judge):
@@ -263,7 +262,7 @@ def test_a_rewrite_that_is_refused_leaves_the_passage_out(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp_path: Path) -> None:
+def test_extra_negatives_come_from_the_corpus_for_known_questions(tmp_path: Path) -> None:
     server = Everyone()
     few = people(["Kim", "Lou"], candidates=9)
     kim, lou = few.questions
@@ -293,7 +292,7 @@ def test_further_negatives_come_from_the_corpus_for_questions_that_are_known(tmp
 
 
 @pytest.mark.slow
-def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
+def test_most_negatives_limits_negatives_from_all_sources(tmp_path: Path) -> None:
     server, few = Everyone(), people(["Kim"], candidates=9)
     (kim,) = few.questions
     more = [passage(f"Kim is called Bob in town {n}.", "Kim") for n in range(4)]
@@ -311,7 +310,7 @@ def test_negatives_are_bounded_wherever_they_come_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
+def test_changed_judge_prompt_repeats_judgments(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people(["Kim", "Lou"])
     prompt = tmp_path / "judge.txt"
     prompt.write_text("$question <gold>$gold</gold> $answer", "utf-8")
@@ -327,7 +326,7 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: Path) -> None:
+def test_mining_stops_calling_when_enough_rows_exist(tmp_path: Path) -> None:
     server, benchmark = Everyone(), people([f"{first}{n}" for n in range(20) for first in ("Kim", "Lou")])
     with server.running() as (config, judge):
         whole = made(config.model_copy(update={"rows": None}), benchmark, judge, tmp_path / "whole", None)
@@ -354,7 +353,7 @@ def test_mining_stops_when_there_are_enough_rows_and_asks_for_no_more(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_limit_is_met_within_a_question_and_after_questions_that_give_nothing(tmp_path: Path) -> None:
+def test_row_limit_is_exact_within_a_question_and_after_questions_without_rows(tmp_path: Path) -> None:
     names = [f"Kim{n}" for n in range(12)]
     few = people(names)
     more = {name: passage(f"{name} is called Bob in town.", name) for name in names}

@@ -1,4 +1,4 @@
-"""SARK's training from its options to its model: what is refused, what is left out, and what the card says."""
+"""SARK's training from options to model: refused and skipped data, and the card."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.errors import raises
 pytest.importorskip("torch")
 
 
-def test_presets_hold_what_paper_and_released_code_say() -> None:
+def test_presets_equal_paper_and_released_code() -> None:
     entry = TRAININGS.get("sark")
     paper, released = (entry.validate({"data": ["sark:train"], "preset": name}) for name in ("paper", "released"))
     assert isinstance(paper, SarkTrainingConfig)
@@ -50,13 +50,13 @@ def test_presets_hold_what_paper_and_released_code_say() -> None:
 
 
 @pytest.mark.parametrize("preset", ["worlds", "ranker"])
-def test_presets_for_worlds_take_all_rows(preset: str) -> None:
+def test_presets_for_worlds_use_all_rows(preset: str) -> None:
     config = TRAININGS.get("sark").validate({"data": ["worlds/multihop:train"], "preset": preset})
     assert isinstance(config, SarkTrainingConfig)
     assert config.rows is config.validation_rows is config.held_out.rows is None
 
 
-def test_every_file_that_decides_the_training_is_part_of_its_identity(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_training_identity_includes_every_input_file(toy: ModuleType, base: str, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts"
     prompts.mkdir()
     shipped = files("methods.models").joinpath("templates", "rewriting", "informal.txt").read_text("utf-8")
@@ -81,7 +81,7 @@ def test_every_file_that_decides_the_training_is_part_of_its_identity(toy: Modul
     assert training_module._files(unread) == []
 
 
-def test_which_epoch_is_kept_follows_from_what_is_learned_and_validated(toy: ModuleType, base: str) -> None:
+def test_kept_epoch_criterion_follows_from_tasks_and_validation(toy: ModuleType, base: str) -> None:
     held = ["worlds/style:validation"]
     assert toy.options(base).keep == "last"
     assert toy.options(base, validation=held).keep == "f1"
@@ -98,7 +98,7 @@ def test_options_that_contradict_each_other_are_refused(toy: ModuleType, base: s
 
 
 @pytest.mark.slow
-def test_the_command_line_takes_data_and_options_and_refuses_test_splits(base: str, tmp_path: Path) -> None:
+def test_command_line_accepts_data_and_options_and_refuses_test_splits(base: str, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from ragmeter.cli import app
@@ -123,7 +123,7 @@ def test_test_splits_are_refused(toy: ModuleType, base: str, field: str) -> None
 
 
 class Source:
-    """Rows that are there; counts how often it is asked."""
+    """Source of given rows that counts its calls."""
 
     def __init__(self, rows: Sequence[SarkRow]) -> None:
         self.rows, self.requested = list(rows), 0
@@ -137,7 +137,7 @@ class Source:
 
 @pytest.fixture
 def material(monkeypatch: pytest.MonkeyPatch, ground: Any) -> None:
-    """Benchmarks whose questions are never read."""
+    """Make benchmarks whose questions are never read."""
     from benchmarks.worlds.dataset import CARD
 
     def fake(config: SarkTrainingConfig) -> Material:
@@ -155,7 +155,7 @@ def train(config: SarkTrainingConfig, folder: Path, source: Source) -> TrainedSt
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("material")
-def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_trained_folder_loads_in_plain_cross_encoder(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
 
     source = Source(toy.ROWS)
@@ -184,7 +184,7 @@ def test_a_training_ends_in_a_folder_that_plain_cross_encoder_loads(toy: ModuleT
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("material")
-def test_training_and_held_out_rows_have_limits_of_their_own(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_training_and_held_out_rows_have_separate_limits(toy: ModuleType, base: str, tmp_path: Path) -> None:
     source = Source(toy.ROWS)
     train(toy.options(base, validation=["worlds/style:validation"], rows=8, validation_rows=3), tmp_path, source)
     assert source.limits == [8, 3]
@@ -192,7 +192,7 @@ def test_training_and_held_out_rows_have_limits_of_their_own(toy: ModuleType, ba
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("material")
-def test_the_card_says_what_was_left_out(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_card_lists_skipped_rows(toy: ModuleType, base: str, tmp_path: Path) -> None:
     stage = train(toy.options(base, loss={"styles": False, "passage": False}), tmp_path, Source(toy.ROWS))
     card = (stage.folder / "README.md").read_text()
     assert "without style-augmented training and passage labels" in card
@@ -201,7 +201,7 @@ def test_the_card_says_what_was_left_out(toy: ModuleType, base: str, tmp_path: P
 
 @pytest.mark.usefixtures("material")
 @pytest.mark.parametrize(("loss", "needed"), [({"listwise": False}, "a label"), ({"passage": False}, "a list")])
-def test_rows_without_what_is_to_be_learned_are_refused(
+def test_rows_without_labels_or_lists_for_the_task_are_refused(
     toy: ModuleType, base: str, tmp_path: Path, loss: dict[str, bool], needed: str
 ) -> None:
     rows = [toy.row(0, listed=False)] if "passage" in loss else [SarkRow(toy.ROWS[0].query, "", "", "", None, toy.ROWS[0].list, "q")]

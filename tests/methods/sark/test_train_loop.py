@@ -1,4 +1,4 @@
-"""SARK's training loop: it learns, goes on where it was cut off, and ends alike in several precisions and processes."""
+"""SARK's training loop: it learns, resumes after interruptions, and agrees across precisions and processes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_training_learns_labels_and_orders_in_both_styles(toy: ModuleType, base:
 
 
 def cut(item: SarkTrainer, last: int) -> None:
-    """Run until a step, and be interrupted."""
+    """Run until a step and interrupt."""
     step = item.loop.step
 
     def until(number: int) -> Any:
@@ -51,7 +51,7 @@ def cut(item: SarkTrainer, last: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_cut_off_ends_with_the_same_bits(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_interrupted_training_ends_bit_identical(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.options(
         base, train={"batch_size": 2, "accumulation": 2, "epochs": 3, "keep": "order"}, validation=["worlds/style:validation"]
     )
@@ -68,7 +68,7 @@ def test_a_training_cut_off_ends_with_the_same_bits(toy: ModuleType, base: str, 
 
 
 @pytest.mark.slow
-def test_the_best_epoch_is_kept(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_epoch_is_kept(toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = toy.options(base, train={"epochs": 4, "keep": "f1"}, validation=["worlds/style:validation"])
     item = toy.trainer(config, tmp_path, validate=True)
     scripted = iter([0.1, 0.7, 0.7, 0.4])
@@ -86,7 +86,7 @@ def test_the_best_epoch_is_kept(toy: ModuleType, base: str, tmp_path: Path, monk
 
 
 @pytest.mark.slow
-def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_mixed_precision_training_is_close_to_full_precision(toy: ModuleType, base: str, tmp_path: Path) -> None:
     curves = []
     for precision in ("no", "bf16"):
         config = toy.calm(base, train={"precision": precision, "epochs": 3})
@@ -98,13 +98,13 @@ def test_mixed_precision_trains_nearly_as_full_precision_does(toy: ModuleType, b
 
 
 @pytest.mark.slow
-def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(toy: ModuleType, base: str, tmp_path: Path) -> None:
+def test_gradient_scaling_does_not_change_lambda_and_norms(toy: ModuleType, base: str, tmp_path: Path) -> None:
     class Scaler:
         def get_scale(self) -> float:
             return 1024.0
 
     class Scaling:
-        """What accelerate does in half precision, without its rounding."""
+        """Simulate accelerate's gradient scaling in half precision, without its rounding."""
 
         scaler, num_processes, process_index = Scaler(), 1, 0
 
@@ -124,7 +124,7 @@ def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(t
 
 
 @pytest.mark.slow
-def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
+def test_overflowed_gradients_are_not_logged_and_do_not_stop_training(
     toy: ModuleType, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = toy.trainer(toy.calm(base), tmp_path)
@@ -146,7 +146,7 @@ def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_two_processes_end_with_the_weights_of_one(toy: ModuleType, base: str, in_two: Callable[..., Any]) -> None:
-    """In a process group the parts of a batch are shared out, and λ, gradient and figures are those of the whole."""
+    """A process group shares the parts of a batch; λ, gradient and metrics equal those of the whole."""
     program = f"""
 import importlib.util, sys
 from pathlib import Path

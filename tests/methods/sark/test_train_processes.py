@@ -1,6 +1,5 @@
-"""A whole training of SARK in two processes: its rows, losses and weights are those of one.
-
-A model fails to answer, order and rewrite, and the training is interrupted once.
+"""A whole training of SARK in two processes: rows, losses and weights equal those of one process. A model fails to
+answer, order and rewrite, and the training is interrupted once.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Path(f"{folder}-{rank}.json").write_text(json.dumps([progress.resumed, figures])
 
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_two_processes_train_what_one_does_after_failed_calls_and_an_interruption(
+def test_two_processes_equal_one_after_failed_calls_and_an_interruption(
     base: str, tmp_path: Path, in_two: Callable[..., tuple[Path, Path]]
 ) -> None:
     from safetensors.torch import load_file

@@ -1,4 +1,4 @@
-"""λ against a brute-force grid, and what the common direction promises to both tasks."""
+"""λ against a brute-force grid, and the properties of the combined gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VECTORS = st.integers(1, 6).flatmap(
 
 
 def products(passage: Any, listwise: Any) -> Products:
-    """Of vectors, each cut into two parameters."""
+    """Return the products of vectors, each split into two parameters."""
 
     def parts(vector: Any) -> list[Any]:
         whole = torch.tensor(np.asarray(vector, dtype=np.float32))
@@ -32,18 +32,18 @@ def products(passage: Any, listwise: Any) -> Products:
 
 
 def norms(passage: np.ndarray, listwise: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """‖λ g_p + (1 − λ) g_l‖² at each weight."""
+    """Compute ‖λ g_p + (1 − λ) g_l‖² for each weight."""
     points = weights[:, None] * passage + (1 - weights)[:, None] * listwise
     return (points**2).sum(1)
 
 
 def apart(passage: np.ndarray, listwise: np.ndarray) -> None:
-    """Leave out gradients so near to each other that every λ is as good as any."""
+    """Skip gradients that are so similar that every λ is equally good."""
     assume(float(((passage - listwise) ** 2).sum()) > 1e-2)
 
 
 @given(VECTORS)
-def test_the_closed_form_is_the_best_point_of_a_grid(both: tuple[np.ndarray, np.ndarray]) -> None:
+def test_closed_form_weight_is_the_best_point_of_a_grid(both: tuple[np.ndarray, np.ndarray]) -> None:
     apart(*both)
     weight = products(*both).weight
     assert 0 <= weight <= 1
@@ -53,7 +53,7 @@ def test_the_closed_form_is_the_best_point_of_a_grid(both: tuple[np.ndarray, np.
 
 @pytest.mark.slow
 @given(VECTORS)
-def test_the_common_direction_lowers_both_losses_and_is_the_shortest(both: tuple[np.ndarray, np.ndarray]) -> None:
+def test_combined_gradient_lowers_both_losses_and_has_the_smallest_norm(both: tuple[np.ndarray, np.ndarray]) -> None:
     passage, listwise = both
     weight = products(*both).weight
     direction = weight * passage + (1 - weight) * listwise
@@ -75,7 +75,7 @@ def test_exchanging_the_tasks_exchanges_their_weights(both: tuple[np.ndarray, np
 @pytest.mark.slow
 @settings(deadline=None)
 @given(VECTORS, st.floats(1, 20))
-def test_a_task_with_a_larger_gradient_never_counts_for_more(both: tuple[np.ndarray, np.ndarray], factor: float) -> None:
+def test_task_with_a_larger_gradient_never_gets_more_weight(both: tuple[np.ndarray, np.ndarray], factor: float) -> None:
     passage, listwise = both
     apart(passage, listwise)
     apart(factor * passage, listwise)
@@ -84,20 +84,20 @@ def test_a_task_with_a_larger_gradient_never_counts_for_more(both: tuple[np.ndar
 
 @settings(deadline=None)
 @given(VECTORS, st.sampled_from([1e-3, 1e-6, 1e-12, 1e4]))
-def test_the_size_of_both_gradients_changes_nothing(both: tuple[np.ndarray, np.ndarray], scale: float) -> None:
+def test_weights_do_not_depend_on_the_scale_of_both_gradients(both: tuple[np.ndarray, np.ndarray], scale: float) -> None:
     apart(*both)
     scaled = products(*(scale * item for item in both))
     assert scaled.weight == pytest.approx(products(*both).weight, abs=1e-4)
     assert scaled.cosine == pytest.approx(products(*both).cosine, abs=1e-4)
 
 
-def test_equal_gradients_share_a_step_equally() -> None:
+def test_equal_gradients_get_equal_weights() -> None:
     assert products([1, -2, 3], [1, -2, 3]).weight == 0.5
     assert products([0, 0, 0], [0, 0, 0]).weight == 0.5
     assert minimum_norm_weight(0.0, 0.0) == 0.5
 
 
-def test_orthogonal_gradients_of_one_length_share_a_step_equally() -> None:
+def test_orthogonal_gradients_of_equal_norm_get_equal_weights() -> None:
     result = products([0, 3, 4, 0], [4, 0, 0, 3])
     assert result.weight == 0.5
     assert result.cosine == 0
@@ -113,7 +113,7 @@ def test_orthogonal_gradients_of_one_length_share_a_step_equally() -> None:
         ([3.0, 0.0], [0.0, 1.0], 0.1),
     ],
 )
-def test_hand_cases(passage: list[float], listwise: list[float], weight: float) -> None:
+def test_weights_equal_hand_computations(passage: list[float], listwise: list[float], weight: float) -> None:
     assert products(passage, listwise).weight == pytest.approx(weight, abs=1e-7)
 
 
@@ -129,7 +129,7 @@ def test_nearly_equal_gradients_are_distinguished() -> None:
     assert products(passage, listwise).weight == pytest.approx(np.clip(exact @ gap / (gap @ gap), 0, 1), abs=1e-4)
 
 
-def test_norms_and_cosine_are_those_of_numpy() -> None:
+def test_norms_and_cosine_equal_numpy() -> None:
     passage, listwise = np.random.default_rng(1).standard_normal((2, 50))
     result = products(passage, listwise)
     assert result.passage**0.5 == pytest.approx(np.linalg.norm(passage), rel=1e-6)
@@ -138,7 +138,7 @@ def test_norms_and_cosine_are_those_of_numpy() -> None:
     assert result.cosine == pytest.approx(cosine, abs=1e-6)
 
 
-def test_a_parameter_that_one_loss_does_not_reach_counts_as_zero() -> None:
+def test_parameter_without_gradient_of_one_loss_counts_as_zero() -> None:
     item, other = torch.tensor([3.0]), torch.tensor([1.0])
     result = Products.of([item, None, None], [None, other, None])
     assert result.weight == pytest.approx(0.1)
@@ -148,7 +148,7 @@ def test_a_parameter_that_one_loss_does_not_reach_counts_as_zero() -> None:
 
 @settings(deadline=None)
 @given(VECTORS, st.floats(0, 1))
-def test_the_combination_is_the_weighted_sum(both: tuple[np.ndarray, np.ndarray], weight: float) -> None:
+def test_combined_gradient_is_the_weighted_sum(both: tuple[np.ndarray, np.ndarray], weight: float) -> None:
     passage, listwise = (torch.tensor(item) for item in both)
     (result,) = combined([passage], [listwise], weight)
     assert torch.allclose(result, weight * passage + (1 - weight) * listwise)
@@ -156,14 +156,14 @@ def test_the_combination_is_the_weighted_sum(both: tuple[np.ndarray, np.ndarray]
     assert torch.equal(combined([passage], [listwise], 0.0)[0], listwise)
 
 
-def test_what_overflowed_is_noticed() -> None:
+def test_overflow_is_detected() -> None:
     fine = torch.tensor([1.0])
     for bad in (float("inf"), float("nan")):
         assert not Products.of([torch.tensor([bad])], [fine]).finite
     assert Products.of([fine], [fine]).finite
 
 
-def test_weights_of_three_gradients_by_hand() -> None:
+def test_weights_of_three_gradients_equal_hand_computations() -> None:
     # Of (2, 0) and (0, 1) the nearest point to zero is (0.4, 0.8); (3, 3) lies beyond it.
     gradients = np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
     assert minimum_norm_weights(gradients @ gradients.T) == pytest.approx([0.2, 0.8, 0.0])
@@ -171,7 +171,7 @@ def test_weights_of_three_gradients_by_hand() -> None:
 
 
 @given(arrays.arrays(np.float64, (3, 4), elements=NUMBERS))
-def test_weights_of_three_gradients_are_at_least_as_near_to_zero_as_a_grid(gradients: np.ndarray) -> None:
+def test_weights_of_three_gradients_give_a_norm_at_most_that_of_a_grid(gradients: np.ndarray) -> None:
     weights = minimum_norm_weights(gradients @ gradients.T)
     assert weights.min() >= 0
     assert weights.sum() == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""Published checkpoints as trainings: converted once, whole or not at all, and only of the layout that is named."""
+"""Published checkpoints as trainings: converted once, completely or not at all, and only in the named layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.errors import raises
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A folder that is laid out as PISCO's."""
+    """Write a folder in PISCO's layout."""
     folder = tmp_path / "source"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Where conversions, which leave one file here, were to go."""
+    """Record the target folders of conversions, which write one file here."""
     folders: list[Path] = []
 
     def convert(checkpoint: Any, folder: Path, *_: Any) -> None:
@@ -47,7 +47,7 @@ def run(source: Path, folder: Path, layout: str = "pisco") -> TrainedStage:
     return stage
 
 
-def test_a_checkpoint_is_converted_once_and_then_taken_over(source: Path, conversions: list[Path], tmp_path: Path) -> None:
+def test_checkpoint_is_converted_once_and_then_reused(source: Path, conversions: list[Path], tmp_path: Path) -> None:
     first = run(source, tmp_path)
     assert (first.stage, first.fresh, first.folder) == ("published", True, tmp_path / "made" / "published")
     assert [path.name for path in first.folder.iterdir()] == ["memory.json"]
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_converted_once_and_then_taken_over(source: Path, conver
     assert len(conversions) == 1
 
 
-def test_a_conversion_that_fails_leaves_nothing_and_can_be_repeated(
+def test_failed_conversion_leaves_no_files_and_can_be_repeated(
     source: Path, conversions: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(checkpoint: Any, folder: Path, *_: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_checkpoint_of_another_layout_is_refused(source: Path, conversions: li
     assert not conversions
 
 
-def test_the_seed_of_an_experiment_does_not_make_another_checkpoint() -> None:
+def test_seed_of_an_experiment_does_not_change_the_checkpoint() -> None:
     entry = TRAININGS.get("clara_released")
     homes = {identity(entry, entry.validate({"preset": "e2e-16x", "seed": seed})) for seed in (0, 42)}
     assert len(homes) == 1
@@ -85,7 +85,7 @@ def test_the_seed_of_an_experiment_does_not_make_another_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("name", ["clara_released", "compressor_released"])
-def test_every_preset_is_valid_and_names_what_must_be_there(name: str) -> None:
+def test_every_preset_is_valid_and_lists_its_requirements(name: str) -> None:
     entry = TRAININGS.get(name)
     for preset in entry.presets:
         config: Any = entry.validate({"preset": preset})
@@ -94,7 +94,7 @@ def test_every_preset_is_valid_and_names_what_must_be_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -4, 2.5, "16", None, True])
-def test_a_config_that_counts_in_other_values_than_positive_numbers_is_refused(value: object, tmp_path: Path) -> None:
+def test_config_with_a_non_positive_count_is_refused(value: object, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"compr_rate": value}), "utf-8")
     checkpoint = released(str(tmp_path))
     assert checkpoint.number("lora_r", 16) == 16
@@ -102,7 +102,7 @@ def test_a_config_that_counts_in_other_values_than_positive_numbers_is_refused(v
         checkpoint.number("compr_rate")
 
 
-def test_files_that_are_damaged_or_hold_no_settings_are_refused(tmp_path: Path) -> None:
+def test_damaged_files_or_files_without_settings_are_refused(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (tmp_path / "config.json").write_text("[]", "utf-8")
     with raises("unreadable-model-config"):
@@ -113,7 +113,7 @@ def test_files_that_are_damaged_or_hold_no_settings_are_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("rows", [5, 7])
-def test_an_embedding_of_other_than_all_new_rows_is_refused(rows: int) -> None:
+def test_embedding_with_another_number_of_new_rows_is_refused(rows: int) -> None:
     torch = pytest.importorskip("torch")
     base = torch.nn.Embedding(4, 3)
     base.get_input_embeddings = base.get_output_embeddings = lambda: base

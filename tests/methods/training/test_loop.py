@@ -1,4 +1,4 @@
-"""The loop that all trainings share: rates, points to go on from, validation, the best weights."""
+"""The loop that all trainings share: learning rates, resume points, validation, the best weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def modules() -> dict[str, Any]:
 
 
 def step_of(parts: Mapping[str, Any]) -> Callable[[int], dict[str, float]]:
-    """Fits the sum of three numbers; rows and dropout are drawn from the step."""
+    """Fit the sum of three numbers; rows and dropout are drawn from the step."""
 
     def step(number: int) -> dict[str, float]:
         torch.manual_seed(number)
@@ -62,7 +62,7 @@ def refuse(number: int) -> dict[str, float]:
 
 
 def cut(item: Loop, after: int) -> Loop:
-    """Runs it until a step that is not reached."""
+    """Run until a step that is not reached."""
     step = item.step
 
     def until(number: int) -> Any:
@@ -78,7 +78,7 @@ def cut(item: Loop, after: int) -> Loop:
 
 @pytest.mark.parametrize("after", [1, 3, 5, 11])
 @pytest.mark.parametrize("keep", [None, KeepBest("f1")])
-def test_training_cut_off_at_any_step_ends_with_the_same_weights_and_curve(after: int, keep: KeepBest | None, tmp_path: Path) -> None:
+def test_training_interrupted_at_any_step_ends_with_the_same_weights_and_curve(after: int, keep: KeepBest | None, tmp_path: Path) -> None:
     options = replace(OPTIONS, keep_best=keep)
 
     def made(name: str) -> Loop:
@@ -96,7 +96,7 @@ def test_training_cut_off_at_any_step_ends_with_the_same_weights_and_curve(after
 
 
 @pytest.mark.slow
-def test_all_modules_learn_and_the_curve_holds_every_step(tmp_path: Path) -> None:
+def test_all_modules_are_trained_and_the_curve_has_every_step(tmp_path: Path) -> None:
     item = loop(tmp_path, replace(OPTIONS, steps=200, epoch=100))
     before = [parameter.detach().clone() for parameter in item.parameters()]
     figures = item.run()
@@ -108,8 +108,8 @@ def test_all_modules_learn_and_the_curve_holds_every_step(tmp_path: Path) -> Non
     assert figures["loss"] < 0.7 * results[0]["loss"]
 
 
-def test_the_same_steps_by_hand_give_the_same_weights(tmp_path: Path) -> None:
-    """Against a bare loop: rate, clipping and AdamW in the order in which they are used anywhere."""
+def test_weights_equal_those_of_a_hand_written_loop(tmp_path: Path) -> None:
+    """The bare loop applies learning rate, clipping and AdamW in their usual order."""
     item = loop(tmp_path, replace(OPTIONS, decayed="all", max_grad_norm=0.5))
     item.run()
     parts = modules()
@@ -125,14 +125,14 @@ def test_the_same_steps_by_hand_give_the_same_weights(tmp_path: Path) -> None:
     assert torch.allclose(weights(item), torch.cat([p.detach().flatten() for p in parameters]), atol=1e-6)
 
 
-def test_accelerate_changes_nothing_in_one_process_without_mixed_precision(tmp_path: Path) -> None:
+def test_accelerate_gives_the_same_weights_in_one_process_without_mixed_precision(tmp_path: Path) -> None:
     plain, under = loop(tmp_path / "a"), loop(tmp_path / "b", accelerator=accelerator("no", "cpu"))
     plain.run()
     under.run()
     assert torch.equal(weights(plain), weights(under))
 
 
-def test_a_point_of_another_training_is_not_taken_up(tmp_path: Path) -> None:
+def test_resume_point_of_another_training_is_ignored(tmp_path: Path) -> None:
     loop(tmp_path).run()
     other = loop(tmp_path, identity="another")
     other.step = refuse
@@ -140,7 +140,7 @@ def test_a_point_of_another_training_is_not_taken_up(tmp_path: Path) -> None:
         other.run()
 
 
-def test_a_finished_training_is_not_repeated_and_forgets_its_points(tmp_path: Path) -> None:
+def test_finished_training_is_not_repeated_and_deletes_its_resume_points(tmp_path: Path) -> None:
     first = loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")), validate=scripted([1, 2, 3]))
     first.run()
     again = loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")), validate=scripted([]))
@@ -152,7 +152,7 @@ def test_a_finished_training_is_not_repeated_and_forgets_its_points(tmp_path: Pa
     assert again.curve.exists()
 
 
-def test_the_result_is_what_the_best_validation_saw(tmp_path: Path) -> None:
+def test_result_has_the_weights_of_the_best_validation(tmp_path: Path) -> None:
     for lowest, position in ((False, 1), (True, 2)):
         seen: list[Any] = []
         item = loop(tmp_path / str(lowest), replace(OPTIONS, keep_best=KeepBest("f1", lowest)), validate=dict)
@@ -170,13 +170,13 @@ def test_the_result_is_what_the_best_validation_saw(tmp_path: Path) -> None:
         assert len(list((tmp_path / str(lowest)).glob("best-*.pt"))) == 1
 
 
-def test_of_equal_validations_the_first_is_kept(tmp_path: Path) -> None:
+def test_first_of_equal_validations_is_kept(tmp_path: Path) -> None:
     item = loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")), validate=scripted([0.5, 0.5, 0.5]))
     item.run()
     assert [path.name for path in tmp_path.glob("best-*.pt")] == ["best-3.pt"]
 
 
-def test_validation_sees_modules_without_dropout_and_steps_with_it(tmp_path: Path) -> None:
+def test_dropout_is_active_in_steps_and_off_in_validation(tmp_path: Path) -> None:
     item = loop(tmp_path)
     step, right = item.step, item.modules["right"]
     item.step = lambda number: {**step(number), "dropout": float(right.training)}
@@ -185,7 +185,7 @@ def test_validation_sees_modules_without_dropout_and_steps_with_it(tmp_path: Pat
     assert {("f1" in line, line["dropout"]) for line in lines(item)} == {(False, 1.0), (True, 0.0)}
 
 
-def test_points_of_adapters_hold_only_what_is_trained(tmp_path: Path) -> None:
+def test_resume_points_of_adapters_contain_only_trained_weights(tmp_path: Path) -> None:
     def made() -> Loop:
         parts = modules()
         parts["left"].requires_grad_(False)
@@ -200,7 +200,7 @@ def test_points_of_adapters_hold_only_what_is_trained(tmp_path: Path) -> None:
     assert torch.equal(weights(again), weights(whole))
 
 
-def test_only_matrices_decay_unless_all_are_asked_for() -> None:
+def test_weight_decay_applies_only_to_matrices_by_default() -> None:
     parameters = [torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))]
     some = replace(OPTIONS, weight_decay=0.3)
     for options, expected in ((some, {2: 0.3, 1: 0.0}), (replace(some, decayed="all"), {2: 0.3, 1: 0.3})):
@@ -209,14 +209,14 @@ def test_only_matrices_decay_unless_all_are_asked_for() -> None:
         assert results == expected
 
 
-def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
+def test_non_finite_loss_stops_the_training(tmp_path: Path) -> None:
     item = loop(tmp_path)
     item.step = lambda number: {"loss": float("nan")}
     with raises("loss-not-finite"):
         item.run()
 
 
-def test_the_rate_rises_to_its_peak_and_falls_along_a_cosine() -> None:
+def test_learning_rate_warms_up_and_decays_along_a_cosine() -> None:
     rates = [Schedule(2.0, 0.1, "cosine").rate(step, 100) for step in range(100)]
     assert rates[:10] == pytest.approx([0.2 * n for n in range(1, 11)])
     assert rates[55] == pytest.approx(1.0)
@@ -226,18 +226,18 @@ def test_the_rate_rises_to_its_peak_and_falls_along_a_cosine() -> None:
     assert Schedule(2.0, 0, "cosine").rate(0, 100) == 2.0
 
 
-def test_the_rate_falls_along_a_line_or_stays() -> None:
+def test_learning_rate_decays_linearly_or_is_constant() -> None:
     assert [Schedule(1.0, 0, "linear").rate(step, 4) for step in range(4)] == [1.0, 0.75, 0.5, 0.25]
     assert {Schedule(1.0).rate(step, 4) for step in range(4)} == {1.0}
 
 
-def test_keeping_the_best_needs_a_validation(tmp_path: Path) -> None:
+def test_keeping_the_best_requires_validation(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="validation"):
         loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")))
 
 
 @pytest.mark.parametrize(("most", "steps", "epoch"), [(None, 6, 3), (5, 5, 2), (2, 2, 2)])
-def test_a_loop_over_rows_goes_through_each_epoch_in_its_own_order(most: int | None, steps: int, epoch: int, tmp_path: Path) -> None:
+def test_each_epoch_visits_rows_in_its_own_order(most: int | None, steps: int, epoch: int, tmp_path: Path) -> None:
     train = SimpleNamespace(epochs=2, batch_size=2, learning_rate=0.1, steps=most, save_every=9)
     seen: list[tuple[int, list[str]]] = []
     left = torch.nn.Linear(1, 1)

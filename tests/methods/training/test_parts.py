@@ -1,4 +1,4 @@
-"""Steps whose parts do not fit into memory: the loop halves them, and the gradient is that of the undivided batch."""
+"""Steps whose parts exceed the memory: the loop halves them, and the gradient is that of the undivided batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 24
 
 
 class Fitted:
-    """A line fitted to rows, on a device with memory for so many of them."""
+    """A line fitted to rows, on a device with memory for a number of them."""
 
     def __init__(self, size: int, most: int = ROWS) -> None:
         torch.manual_seed(0)
@@ -41,7 +41,7 @@ class Fitted:
         return Loop({"line": self.module}, options, self, LoopPlace(folder, "same", Silent()), micro=self.micro)
 
 
-def test_a_step_without_memory_is_repeated_in_halves_with_the_gradient_of_the_whole(tmp_path: Path) -> None:
+def test_step_out_of_memory_is_repeated_in_halves_with_the_whole_gradient(tmp_path: Path) -> None:
     small, large = Fitted(16, most=7), Fitted(ROWS)
     with pytest.warns(UserWarning, match="micro_batch 16"):
         figures = small.loop(tmp_path)._gradient(0)
@@ -50,7 +50,7 @@ def test_a_step_without_memory_is_repeated_in_halves_with_the_gradient_of_the_wh
     assert small.read == [16, 8, *[4] * 6]
 
 
-def test_a_resumed_training_reads_as_much_at_once_as_before(tmp_path: Path) -> None:
+def test_resumed_training_keeps_the_reduced_micro_batch(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="micro_batch (16|8)"):
         Fitted(16, most=7).loop(tmp_path).run()
     again = Fitted(16, most=7)
@@ -58,12 +58,12 @@ def test_a_resumed_training_reads_as_much_at_once_as_before(tmp_path: Path) -> N
     assert (again.micro.size, again.read) == (4, [])
 
 
-def test_a_part_that_cannot_be_divided_ends_the_training(tmp_path: Path) -> None:
+def test_part_that_cannot_be_divided_ends_the_training(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="micro_batch 2"), raises("batch-out-of-memory", where="micro_batch"):
         Fitted(2, most=0).loop(tmp_path).run()
 
 
-def test_memory_that_runs_out_in_another_process_halves_parts_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_in_another_process_halves_parts_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(full: bool) -> Callable[[Any, Any], list[Any]]:
         return lambda value, process: [value, (full, False, {"loss": 0.25, "rows": 2.0})]
 

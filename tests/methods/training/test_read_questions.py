@@ -1,4 +1,4 @@
-"""Which questions the loaders of trainings record: those that are learned from or chosen by, and no others."""
+"""The questions that loaders of trainings record: those for training or model selection, and no others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ark() -> Any:
         (ark, "worlds/long:train", ("worlds/long:validation", "worlds/long:test")),
     ],
 )
-def test_loader_records_what_is_learned_from(read: Callable[[], Any], expected: str | None, others: tuple[str, ...]) -> None:
+def test_loader_records_the_questions_that_are_trained_on(read: Callable[[], Any], expected: str | None, others: tuple[str, ...]) -> None:
     recorder = Recorder()
     with recording(recorder):
         result = read()

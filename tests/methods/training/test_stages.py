@@ -1,4 +1,4 @@
-"""Cards of checkpoints that ship: their options can still be read."""
+"""Cards of shipped checkpoints: their options can still be loaded."""
 
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ def test_training_accepts_the_options_in_a_shipped_card(card: Path) -> None:
 
 
 def _without_removed(stated: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is no option any more: `validate` refuses it with any value but the one that holds now."""
+    """Drop removed options: `validate` refuses them with any value but the one now in effect."""
     kept = {name: value for name, value in stated.items() if name in options}
     return {name: _without_removed(value, options[name]) if isinstance(options[name], dict) else value for name, value in kept.items()}
 
 
-def test_a_removed_option_is_read_only_with_the_value_that_holds_now() -> None:
+def test_removed_option_is_accepted_only_with_the_value_now_in_effect() -> None:
     entry, options = TRAININGS.get("gpr"), {"preset": "demo"}
     assert entry.validate({**options, "triple_base": None}) == entry.validate(options)
     with pytest.raises(ValidationError, match="triple_base"):

@@ -1,4 +1,4 @@
-"""Tuning by rows and pairs: losses against closed forms, what is learned, and resuming."""
+"""Tuning by rows and pairs: losses against closed forms, trained parameters, and resuming."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_dpo_and_its_gradient_equal_the_closed_form() -> None:
     assert rejected.grad.tolist() == pytest.approx([0.4 / (1 + math.exp(0.6)), 0.2])
 
 
-def test_nll_weighs_rows_and_divides_by_tokens() -> None:
+def test_nll_weights_rows_and_divides_by_tokens() -> None:
     assert float(nll(torch.tensor([-2.0, -6.0]), torch.tensor([1.0, 0.5]), 5.0)) == pytest.approx((2 + 3) / 5)
 
 
-def test_prompts_are_those_of_the_reader_and_replies_end(tuned: SystemTuned) -> None:
+def test_prompts_equal_the_readers_and_replies_have_an_end_token(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     reader = PocketReader(PocketReaderConfig.model_validate({}), Services(device="cpu"))
     assert prompt is not None
@@ -62,7 +62,7 @@ def test_prompts_are_those_of_the_reader_and_replies_end(tuned: SystemTuned) -> 
     assert tuned.causal.tokenizer.decode(list(tuned.reply(prompt, "\nSo"))) == "\nSo</s>"
 
 
-def test_learned_likelihoods_are_those_of_scoring_and_only_replies_count(tuned: SystemTuned) -> None:
+def test_training_likelihoods_equal_scoring_and_cover_only_replies(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     assert prompt is not None
     items = [(prompt, tuned.reply(prompt, text)) for text in ("Plancus", "Berthold of Zähringen")]
@@ -76,7 +76,7 @@ def test_learned_likelihoods_are_those_of_scoring_and_only_replies_count(tuned: 
     assert loss == pytest.approx(-(learned[0] + 0.5 * learned[1]) / tokens, abs=1e-3)
 
 
-def test_preference_starts_at_log_2_and_only_the_adapter_moves(tuned: SystemTuned) -> None:
+def test_preference_loss_starts_at_log_2_and_only_the_adapter_changes(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     assert prompt is not None
     pair = Pair(prompt, tuned.reply(prompt, "Plancus"), tuned.reply(prompt, "Berthold"))
@@ -90,7 +90,7 @@ def test_preference_starts_at_log_2_and_only_the_adapter_moves(tuned: SystemTune
     assert moved <= tuned.adapters.of(TUNED).keys()
 
 
-def test_two_adapters_learn_in_one_step_each_from_its_rows(tuned: SystemTuned) -> None:
+def test_two_adapters_are_trained_in_one_step_each_on_its_rows(tuned: SystemTuned) -> None:
     prompt = tuned.reading("Who founded Lyon?", PASSAGES)
     assert prompt is not None
     rows = [Row(prompt, tuned.reply(prompt, "Plancus")), Row(prompt, tuned.reply(prompt, "Berthold"), adapter=OTHER)]

@@ -1,4 +1,4 @@
-"""Published layouts: what is in a random checkpoint of each is what ours computes with; a pickle of more than tensors is refused."""
+"""Published layouts: a converted random checkpoint computes what the original does; pickles of other objects than tensors are refused."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TEXT, QUESTION = "The old stone bridge was built by a painter.", "Who built it?"
 
 
 def ours(folder: Path, name: str, target: Path, **options: Any) -> SoftModel:
-    """A published checkpoint converted and read back."""
+    """Convert a published checkpoint and load it."""
     below = {"xrag": folder / "llama", "pcc": folder / "pcc-decoder", "pcc-large": folder / "pcc-decoder"}.get(name)
     convert(released(str(folder / name)), target, str(below) if below else None, options, "cpu")
     return SoftModel.load(target, "cpu")
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_each_layout_is_read_tensor_by_tensor(name: str, checkpoints: Path, tmp_path: Path) -> None:
+def test_converted_checkpoint_of_each_layout_gives_the_original_memory(name: str, checkpoints: Path, tmp_path: Path) -> None:
     more: dict[str, dict[str, Any]] = {"xrag": {"retriever": str(checkpoints / "encoder")}, "pcc": {"rate": 64}, "pcc-large": {"rate": 64}}
     options = more.get(name, {})
     model = ours(checkpoints, name, tmp_path / name, **options)
@@ -45,7 +45,7 @@ def test_each_layout_is_read_tensor_by_tensor(name: str, checkpoints: Path, tmp_
 
 
 def by_hand(folder: Path, name: str, model: SoftModel) -> torch.Tensor:
-    """The memory of the text by the published tensors, without a class of ours."""
+    """Compute the memory of the text from the published tensors without ragmeter's classes."""
     from peft import PeftModel
     from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
@@ -124,7 +124,7 @@ def test_clara_is_read_by_the_same_importer(checkpoints: Path, tmp_path: Path) -
         torch.testing.assert_close(clara.encode([TEXT]).memory[0], pisco.encode([TEXT])[0], atol=1e-4, rtol=1e-3)
 
 
-def test_what_is_no_such_checkpoint_is_refused(checkpoints: Path, tmp_path: Path) -> None:
+def test_folder_that_is_not_such_a_checkpoint_is_refused(checkpoints: Path, tmp_path: Path) -> None:
     class Harmful:
         def __reduce__(self) -> tuple[Any, ...]:
             return print, ("run",)

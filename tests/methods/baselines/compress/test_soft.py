@@ -1,4 +1,4 @@
-"""Compressors into vectors: what their memory depends on, how it stands in prompts, what losses are, what trainings change."""
+"""Compressors into vectors: dependence of memory, its position in prompts, losses, and what training changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def corpus() -> Corpus:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_memory_depends_on_its_text_alone_and_none_of_it_is_lost(models: dict[str, SoftModel], name: str) -> None:
+def test_memory_depends_only_on_its_own_text_and_covers_all_of_it(models: dict[str, SoftModel], name: str) -> None:
     model = models[name]
     with torch.inference_mode():
         together, backwards = model.encode(TEXTS), model.encode(TEXTS[::-1])[::-1]
@@ -57,14 +57,14 @@ def test_memory_depends_on_its_text_alone_and_none_of_it_is_lost(models: dict[st
 
 
 @pytest.mark.parametrize("name", ["pisco", "oscar", "autocompressor", "cocom light"])
-def test_a_checkpoint_reads_back_bit_by_bit(models: dict[str, SoftModel], folders: dict[str, str], name: str) -> None:
+def test_saved_checkpoint_loads_bit_identical(models: dict[str, SoftModel], folders: dict[str, str], name: str) -> None:
     again = SoftModel.load(Path(folders[name]), "cpu")
     with torch.inference_mode():
         assert all(torch.equal(one, two) for one, two in zip(models[name].encode(TEXTS), again.encode(TEXTS), strict=True))
 
 
-def test_a_block_stands_where_a_passage_stands(models: dict[str, SoftModel]) -> None:
-    """Put the embeddings of a passage's own tokens there, and the prompt is that of the text."""
+def test_memory_block_takes_the_position_of_its_passage_in_the_prompt(models: dict[str, SoftModel]) -> None:
+    """With the embeddings of a passage's own tokens as memory, the prompt equals that of the text."""
     model = models["pisco"]
     text = "moss grows on stone"
     own = model.base.get_input_embeddings()(torch.tensor(model.ids(text)))
@@ -78,7 +78,7 @@ def test_a_block_stands_where_a_passage_stands(models: dict[str, SoftModel]) -> 
     assert sum(isinstance(piece, Tensor) for piece in hostile) == 1
 
 
-def test_xrag_replaces_exactly_one_token_a_passage(models: dict[str, SoftModel]) -> None:
+def test_xrag_replaces_exactly_one_token_per_passage(models: dict[str, SoftModel]) -> None:
     model = models["xrag"]
     with torch.inference_mode():
         memory = [item for item in model.encode(TEXTS) if len(item)]
@@ -88,7 +88,7 @@ def test_xrag_replaces_exactly_one_token_a_passage(models: dict[str, SoftModel])
     assert whole == size(model.prompt_of_text("who?", ["m"] * len(memory)))  # a byte is a token
 
 
-def test_losses_are_those_of_naive_loops(models: dict[str, SoftModel]) -> None:
+def test_losses_equal_naive_loops(models: dict[str, SoftModel]) -> None:
     model = models["xrag"]
     rows = [
         CompressionRow("answer", (TEXTS[0], TEXTS[1]), "who built it?", "a painter"),
@@ -113,7 +113,7 @@ def test_losses_are_those_of_naive_loops(models: dict[str, SoftModel]) -> None:
     assert torch.allclose(divergence(b, a, 2.0), 4 * ((a / 2).softmax(-1) * ((a / 2).log_softmax(-1) - (b / 2).log_softmax(-1))).sum(-1))
 
 
-def test_the_language_models_loss_is_that_of_reading_token_by_token_and_stops_behind_two_segments(models: dict[str, SoftModel]) -> None:
+def test_language_loss_equals_token_by_token_loss_with_gradient_over_two_segments(models: dict[str, SoftModel]) -> None:
     model = models["autocompressor"]
     segments = [[1, 70, 80, 90], [1, 77], [5, 6, 7], [9, 8]]
     summary = model.part("summary").detach().clone().requires_grad_()
@@ -142,7 +142,7 @@ def test_the_language_models_loss_is_that_of_reading_token_by_token_and_stops_be
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_step_changes_what_it_trains_and_nothing_else(makes: Callable[..., SoftModel], name: str) -> None:
+def test_step_changes_only_the_trained_parameters(makes: Callable[..., SoftModel], name: str) -> None:
     model = makes(name)
     before = {key: item.detach().clone() for key, item in model.named_parameters()}
     rows = [CompressionRow("answer", tuple(TEXTS[:2]), "who?", "a painter"), CompressionRow("answer", (TEXTS[3],), "where?", "north")]
@@ -175,8 +175,8 @@ def test_a_step_changes_what_it_trains_and_nothing_else(makes: Callable[..., Sof
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-3)
 
 
-def test_several_questions_of_one_reading_have_the_losses_of_each_alone(makes: Callable[..., SoftModel]) -> None:
-    """With all that is ours: positions all over the text, vectors as long as embeddings, each naming its share."""
+def test_questions_that_share_one_encoding_have_the_same_losses_as_alone(makes: Callable[..., SoftModel]) -> None:
+    """Uses all of ragmeter's variants: spread positions, vectors scaled to embeddings, and the naming loss."""
     ours = {"positions": "spread", "memory_length": "embedding"}
     model = makes("pisco", **ours)
     about, built = ("what?", "moss"), ("who built it?", "a painter")
@@ -208,8 +208,8 @@ def test_several_questions_of_one_reading_have_the_losses_of_each_alone(makes: C
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pisco", "xrag", "pcc", "autocompressor"])
-def test_what_is_trained_learns(makes: Callable[..., SoftModel], name: str) -> None:
-    """A few steps on two rows: the loss falls in every stage."""
+def test_trained_parameters_lower_the_loss(makes: Callable[..., SoftModel], name: str) -> None:
+    """The loss falls in every stage within a few steps on two rows."""
     model = makes(name)
     answers = [CompressionRow("answer", tuple(TEXTS[:2]), "who?", "a painter"), CompressionRow("answer", (TEXTS[3],), "where?", "north")]
     passages = [CompressionRow("restore", (TEXTS[1],), "", TEXTS[1]), CompressionRow("restore", (TEXTS[0][:20],), "", TEXTS[0][:20])]
@@ -228,7 +228,7 @@ def test_what_is_trained_learns(makes: Callable[..., SoftModel], name: str) -> N
 
 
 @pytest.mark.slow
-def test_answers_are_the_same_with_an_index_and_a_budget_is_kept(folders: dict[str, str], tmp_path: Path) -> None:
+def test_answers_are_equal_with_an_index_and_within_the_budget(folders: dict[str, str], tmp_path: Path) -> None:
     documents, ids = corpus(), [passage_id("", text) for text in TEXTS]
     queries = [Query("a", "who built the bridge?"), Query("b", "where is it cold?")]
     rankings = [Ranking("a", tuple(ids), (4.0, 3.0, 2.0, 1.0)), Ranking("b", (ids[3], ids[2]), (2.0, 1.0))]
@@ -302,7 +302,7 @@ def test_memory_of_another_checkpoint_is_refused_before_anything_is_loaded(folde
         Component.of("pisco", {"model": str(other)}).preflight()
 
 
-def test_oscar_reads_a_passage_with_its_question_ranks_by_it_and_keeps_no_index(
+def test_oscar_encodes_a_passage_with_its_question_ranks_and_writes_no_index(
     models: dict[str, SoftModel], folders: dict[str, str], makes: Callable[..., SoftModel], tmp_path: Path
 ) -> None:
     model = models["oscar"]
@@ -335,8 +335,8 @@ def test_oscar_reads_a_passage_with_its_question_ranks_by_it_and_keeps_no_index(
     assert [len(item) for item in context.memory.vectors] == [len(memory[at]) for at in best]
 
 
-def test_a_light_encoder_reads_what_it_is_given(models: dict[str, SoftModel], tiny_models: ModuleType) -> None:
-    """Five states in a row become one vector, the last group filled up with zeros."""
+def test_light_encoder_projects_groups_of_states_padded_with_zeros(models: dict[str, SoftModel], tiny_models: ModuleType) -> None:
+    """Five consecutive states become one vector; zeros fill the last group."""
     model = models["cocom light"]
     ids = model.system.segments(model, TEXTS[1])[0]  # type: ignore[attr-defined]
     with torch.inference_mode():
@@ -350,7 +350,7 @@ def test_a_light_encoder_reads_what_it_is_given(models: dict[str, SoftModel], ti
 @pytest.mark.parametrize(
     ("name", "more"), [("pisco", {"together": 2}), ("xrag", {"divergence": 2.0}), ("oscar", {"teacher": "bm25_reranker"})]
 )
-def test_a_training_ends_in_a_checkpoint_that_answers_and_is_taken_over(
+def test_trained_checkpoint_answers_and_is_reused_by_a_second_run(
     name: str, more: dict[str, Any], tiny_llama: str, tiny_encoder: str, tmp_path: Path
 ) -> None:
     small = {"epochs": 2, "batch_size": 3, "micro_batch": 2, "learning_rate": 1e-3, "save_every": 1}

@@ -1,4 +1,4 @@
-"""Compressors into less text: which words and sentences stay, in which order, whatever else is asked; and all keep the contract."""
+"""Compressors into text: the words and sentences that they keep, their order, and the contract of all compressors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_llmlingua2_keeps_words_in_order_and_stays_within_a_budget(checkpoints: 
 
 
 @pytest.mark.parametrize(("budget", "kept"), [(None, [1, 3, 0]), (10_000, [1, 3, 0]), (60, [1, 0]), (2, [])])
-def test_whole_passages_keep_the_first_that_fit_and_no_part_of_another(budget: int | None, kept: list[int]) -> None:
+def test_whole_passages_keeps_the_first_passages_that_fit_uncut(budget: int | None, kept: list[int]) -> None:
     made = Component.of("whole_passages", {"model": "pocket"}).build(Services(device="cpu"))
     short = context(made, 1, 3, 0, budget=budget)
     assert [item.text for item in short.passages] == [TEXTS[at] for at in kept]
@@ -89,7 +89,7 @@ class Scored(SentenceCompressor):
         return scores > self._threshold
 
 
-def test_sentences_stay_in_their_order_with_the_title_and_the_best_fill_a_budget() -> None:
+def test_best_sentences_fill_the_budget_in_text_order_with_their_title() -> None:
     table = [[0.9, 0.1, 0.5, 0.7], [0.2]]
     parts = sentences(TEXT)
     (first,) = context(Scored(table, 0.3), 0, 1).passages
@@ -105,7 +105,7 @@ def test_sentences_stay_in_their_order_with_the_title_and_the_best_fill_a_budget
 
 
 @pytest.mark.slow
-def test_recomp_keeps_the_nearest_sentence_and_says_nothing_where_a_summary_is_empty(checkpoints: Path) -> None:
+def test_recomp_keeps_the_nearest_sentence_and_drops_empty_summaries(checkpoints: Path) -> None:
     options = {"model": str(checkpoints / "encoder"), "sentences": 2}
     compressor = Component.of("recomp_extractive", options).build(Services(device="cpu"))
     parts = [part for at in (0, 1) for part in sentences(TEXTS[at])]
@@ -131,7 +131,7 @@ def test_recomp_keeps_the_nearest_sentence_and_says_nothing_where_a_summary_is_e
 
 
 @pytest.mark.slow
-def test_pruning_scores_one_string_or_the_tokens_of_windows(checkpoints: Path) -> None:
+def test_dslr_scores_single_sentences_and_provence_tokens_of_windows(checkpoints: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     compressor = Component.of("dslr", {"model": str(checkpoints / "dslr"), "threshold": 0.5}).build(Services(device="cpu"))
@@ -173,7 +173,7 @@ TEXTUAL = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SOFT, *TEXTUAL, "memory_reader"])
-def test_every_compressor_keeps_the_contract(
+def test_every_compressor_fulfills_the_contract(
     name: str, folders: dict[str, str], checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ragmeter import conformance
@@ -191,7 +191,7 @@ def test_every_compressor_keeps_the_contract(
     assert failed == {}
 
 
-def test_the_sentence_that_makes_the_answer_likeliest_is_the_label() -> None:
+def test_label_is_the_sentence_that_makes_the_answer_most_likely() -> None:
     rows = [
         CompressionRow("answer", ("A\nIt is old. Ana built it.", "Moss grows. It is green."), "who?", "Ana"),
         CompressionRow("answer", ("Moss.",), "what?", "x"),
@@ -205,7 +205,7 @@ def test_the_sentence_that_makes_the_answer_likeliest_is_the_label() -> None:
     assert (one.best, two.best) == ((0, 1), None)
 
 
-def test_recomp_ranks_the_right_sentence_of_each_row_against_all_of_a_step(checkpoints: Path) -> None:
+def test_recomp_loss_contrasts_the_positive_sentence_with_all_of_the_batch(checkpoints: Path) -> None:
     entry = TRAININGS.get("recomp_extractive")
     training: Any = entry.factory(entry.validate({"data": ["worlds/multihop:train"], "base": str(checkpoints / "encoder")}))
     training.open("cpu")
@@ -228,9 +228,7 @@ def test_recomp_ranks_the_right_sentence_of_each_row_against_all_of_a_step(check
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "base"), [("recomp_extractive", "encoder"), ("recomp_abstractive", "flan-t5"), ("llmlingua2", "encoder")])
-def test_a_training_into_text_ends_in_a_checkpoint_that_compresses(
-    name: str, base: str, checkpoints: Path, tiny_llama: str, tmp_path: Path
-) -> None:
+def test_trained_text_compressor_checkpoint_compresses(name: str, base: str, checkpoints: Path, tiny_llama: str, tmp_path: Path) -> None:
     entry = TRAININGS.get(name)
     world = {"worlds": {"worlds": 1, "questions": 6, "mix": {"single": 1.0}}}
     options = {"data": ["worlds/multihop:train"], "data_options": world, "documents": 2, "max_length": 64, "reader": tiny_llama}

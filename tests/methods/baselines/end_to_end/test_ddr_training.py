@@ -1,4 +1,4 @@
-"""RAG-DDR's pairs, by hand."""
+"""RAG-DDR's pairs against hand-made ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_reader_pair_prefers_the_best_without_passages_and_rejects_the_worst_wit
     assert reader_pair([replies[0], replies[1]], Draws(0)) is None
 
 
-def test_refiner_keeps_a_best_passage_and_leaves_out_a_worst_one() -> None:
+def test_refiner_pair_keeps_a_best_passage_and_drops_a_worst_one() -> None:
     assert refiner_pairs([0.5, 1.0, 0.0], Draws(0)) == [(1, YES, NO), (2, NO, YES)]
     drawn = {tuple(pair[0] for pair in refiner_pairs([1.0, 1.0, 0.0, 0.0], Draws(seed))) for seed in range(40)}
     assert drawn == {(0, 2), (0, 3), (1, 2), (1, 3)}

@@ -9,7 +9,7 @@ from methods.baselines.end_to_end.retrobust_training import KINDS, contexts
 from methods.baselines.tuned import Example
 
 
-def test_contexts_are_the_first_the_low_or_random_ones_equally_often() -> None:
+def test_contexts_are_top_ranked_low_ranked_or_random_with_equal_frequency() -> None:
     own = tuple(Passage(f"own{n}", "", "") for n in range(5))
     others = [*own, *(Passage(f"other{n}", "", "") for n in range(5))]
     examples = [Example(Question(str(n), "q", ("a",)), own) for n in range(600)]

@@ -1,4 +1,4 @@
-"""BM25 over triples against Lucene's formula written down as a loop, and against bm25s; triples in natural words."""
+"""BM25 over triples against Lucene's formula as a loop, and against bm25s; triples in natural words."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def verbalize(triple: Triple) -> str:
     return f"{triple[0]} {relation_words(triple[1])} {triple[2]}"
 
 
-def test_a_relations_name_is_read_as_words() -> None:
+def test_relation_names_are_split_into_words() -> None:
     assert relation_words("people.person.place_of_birth") == "people person place of birth"
     assert relation_words("born_in") == "born in"
     assert relation_words("..a__b. c") == "a b c"
@@ -71,7 +71,7 @@ def test_a_relations_name_is_read_as_words() -> None:
 
 @pytest.mark.slow
 @given(TRIPLES, st.randoms())
-def test_triples_verbalized_together_are_those_verbalized_alone(triples: list[Triple], rng: Any) -> None:
+def test_triples_verbalized_in_a_batch_equal_those_verbalized_one_by_one(triples: list[Triple], rng: Any) -> None:
     corpus = TripleCorpus.of_triples(triples)
     assert verbalized(corpus.triples) == [verbalize(triple) for triple in triples]
     rows = rng.sample(range(len(triples)), rng.randint(0, len(triples)))
@@ -80,7 +80,7 @@ def test_triples_verbalized_together_are_those_verbalized_alone(triples: list[Tr
 
 @pytest.mark.slow
 @given(TRIPLES, TRIPLES, QUESTIONS, st.sampled_from([(1.5, 0.75), (0.9, 0.4), (0.0, 1.0)]))
-def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
+def test_scores_equal_lucenes_formula_over_the_graph_of_the_query(
     graph: list[Triple], others: list[Triple], question: str, parameters: tuple[float, float]
 ) -> None:
     k1, b = parameters
@@ -99,7 +99,7 @@ def test_scores_are_lucenes_formula_over_the_graph_of_the_query(
 
 @pytest.mark.slow
 @given(TRIPLES, TRIPLES, QUESTIONS)
-def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], others: list[Triple], question: str) -> None:
+def test_corpus_statistics_cover_all_triples(graph: list[Triple], others: list[Triple], question: str) -> None:
     everything = list(dict.fromkeys([*others, *graph]))
     scores = lucene(question, [verbalize(triple) for triple in everything])
     of = dict(zip(ids(everything), scores, strict=True))
@@ -111,7 +111,7 @@ def test_the_corpus_statistics_are_those_of_all_triples(graph: list[Triple], oth
 
 @pytest.mark.slow
 @given(TRIPLES, QUESTIONS)
-def test_over_the_whole_corpus_both_ways_of_counting_and_bm25s_agree(triples: list[Triple], question: str) -> None:
+def test_graph_and_corpus_statistics_and_bm25s_agree_over_the_whole_corpus(triples: list[Triple], question: str) -> None:
     named, unnamed = Query("q", question, candidates=ids(triples)), Query("q", question)
     by_graph = dict(zip(*_parts(index_of(triples), named), strict=True))
     by_bm25s = dict(zip(*_parts(index_of(triples), unnamed), strict=True))
@@ -123,7 +123,7 @@ def _parts(index: Any, query: Query) -> tuple[tuple[str, ...], tuple[float, ...]
     return ranking.ids, ranking.scores
 
 
-def test_a_hand_computation() -> None:
+def test_scores_equal_a_hand_computation() -> None:
     # Three triples of 3, 3 and 6 words, mean 4; "river" is in two of them, once and twice; "moss" in one.
     triples = [("moss", "near", "river"), ("tin", "near", "lamp"), ("river", "near.by", "salt river bank")]
     (ranking,) = index_of(triples).retrieve([Query("q", "moss river", candidates=ids(triples))], 3)
@@ -134,7 +134,7 @@ def test_a_hand_computation() -> None:
     assert ranking.scores == pytest.approx([first, third, 0])
 
 
-def test_more_of_a_term_scores_more_a_rarer_term_weighs_more_and_a_repeated_one_counts_again() -> None:
+def test_score_grows_with_term_frequency_rarity_and_query_repetition() -> None:
     frequencies, lengths = np.array([[1, 2, 3, 0], [0, 0, 0, 1]]), np.array([4, 4, 4, 4])
     scores = lucene_scores(frequencies, lengths, np.array([1, 1]), 1.5, 0.75)
     assert scores[0] < scores[1] < scores[2]
@@ -146,7 +146,7 @@ def test_more_of_a_term_scores_more_a_rarer_term_weighs_more_and_a_repeated_one_
     assert one == two
 
 
-def test_without_a_common_word_the_order_of_the_graph_is_kept() -> None:
+def test_triples_without_a_query_word_keep_the_graph_order() -> None:
     triples = [("moss", "near", "river"), ("tin", "near", "lamp"), ("crow", "near", "salt")]
     for order in (triples, triples[::-1]):
         for question in ("", "unknown", "?"):
@@ -157,7 +157,7 @@ def test_without_a_common_word_the_order_of_the_graph_is_kept() -> None:
                 assert ranking.scores == (0, 0)
 
 
-def test_stemming_and_stopwords_are_off_unless_asked_for() -> None:
+def test_stemming_and_stopwords_are_off_by_default() -> None:
     triples = [("the moss", "near", "tin"), ("rivers", "near", "tin")]
     query = Query("q", "the river", candidates=ids(triples))
     (plain,), (english,) = (index_of(triples, **config).retrieve([query], 2) for config in ({}, {"preset": "lucene_english"}))
@@ -165,7 +165,7 @@ def test_stemming_and_stopwords_are_off_unless_asked_for() -> None:
     assert (english.ids, english.scores[1]) == (ids(triples[::-1]), 0)
 
 
-def test_names_are_split_once_and_a_reopened_index_ranks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_tokenized_once_and_a_reopened_index_ranks_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     triples = [("moss", "near.by", "river"), ("tin", "near", "moss moss"), ("crow", "near", "salt")]
     queries = [Query("q", "near moss", candidates=ids(triples[1:])), Query("r", "salt by the river")]
     in_memory = index_of(triples).retrieve(queries, 3)
@@ -174,7 +174,7 @@ def test_names_are_split_once_and_a_reopened_index_ranks_the_same(tmp_path: Path
     assert index_of(triples, tmp_path / "index").retrieve(queries, 3) == in_memory
 
 
-def test_graphs_without_triples_names_without_words_and_no_corpus_at_all() -> None:
+def test_empty_graphs_names_without_words_and_an_empty_corpus_give_empty_rankings() -> None:
     triples = [("", "?", "!"), ("moss", "near", "")]
     index = index_of(triples)
     assert index.retrieve([Query("q", "moss", candidates=())], 5)[0].ids == ()
@@ -184,7 +184,7 @@ def test_graphs_without_triples_names_without_words_and_no_corpus_at_all() -> No
     assert index.retrieve([], 5) == []
 
 
-def test_a_corpus_of_passages_is_refused() -> None:
+def test_corpus_of_passages_is_refused() -> None:
     with raises("triples-over-passages"):
         Component.of("bm25_triples").build(Services()).index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
@@ -193,7 +193,7 @@ def test_a_corpus_of_passages_is_refused() -> None:
     ("dataset", "path"), [("webqsp:test", "webqsp/rog_style_webqsp.jsonl"), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl")]
 )
 @pytest.mark.slow
-def test_real_graphs_are_ranked_by_the_formula(dataset: str, path: str, data_folder: Path, tmp_path: Path) -> None:
+def test_real_graphs_are_ranked_as_by_the_formula(dataset: str, path: str, data_folder: Path, tmp_path: Path) -> None:
     benchmark = load(dataset, {"path": str(data_folder / path)})
     index = Component.of("bm25_triples").build(Services()).index(benchmark.corpus, tmp_path / "index")
     for question in benchmark.questions[:2]:

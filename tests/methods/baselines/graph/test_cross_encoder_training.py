@@ -1,4 +1,4 @@
-"""The hybrid over triples against a naive one, its cross-encoder's training, and what it refuses."""
+"""The hybrid over triples against a naive one, the training of its cross-encoder, and refused inputs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def texts_of(triples: Iterable[Triple]) -> set[str]:
 
 
 class Scripted:
-    """An index with an order of its own, and a cross-encoder with scores of its own."""
+    """Index with a fixed order, and cross-encoder with fixed scores."""
 
     device = "cpu"
 
@@ -81,7 +81,7 @@ SCORES = st.lists(st.sampled_from([0.0, 1.0, 2.0, -3.5]), min_size=len(TRIPLES),
     k=st.integers(0, 26),
     cut=st.none() | st.integers(1, 12),
 )
-def test_the_ranking_is_that_of_a_naive_hybrid(
+def test_ranking_equals_a_naive_hybrid(
     sparse: list[int], dense: list[int], scores: list[float], depths: tuple[int, int], graph: set[int] | None, k: int, cut: int | None
 ) -> None:
     model = Scripted(sparse, scores)
@@ -120,7 +120,7 @@ def worlds() -> list[registry.Benchmark]:
     return load_graphs(["worlds/graph:train"], OPTIONS, train=True)
 
 
-def test_a_group_is_a_right_triple_and_wrong_ones_of_the_same_graph(worlds: list[registry.Benchmark]) -> None:
+def test_group_has_one_reasoning_triple_and_negatives_of_the_same_graph(worlds: list[registry.Benchmark]) -> None:
     [benchmark] = worlds
     queries, without = questions_of(worlds, 20)
     assert (len(queries), without) == (16, 0)
@@ -150,7 +150,7 @@ def test_hard_triples_share_more_words_with_the_question(worlds: list[registry.B
     assert shared(groups(query, 6, 6, 1)) > 2 * shared(groups(query, 6, 0, 1))
 
 
-def test_only_what_may_be_trained_on_is(data_folder: Path) -> None:
+def test_test_validation_and_non_graph_data_are_refused_for_training(data_folder: Path) -> None:
     with raises("test-split"):
         load_graphs(["webqsp:test"], {"webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}}, train=True)
     with raises("seed-of-other-split"):
@@ -159,7 +159,7 @@ def test_only_what_may_be_trained_on_is(data_folder: Path) -> None:
         load_graphs(["worlds/multihop:train"], {"worlds": {"questions": 4}}, train=True)
 
 
-def test_questions_without_reasoning_triples_are_no_data(data_folder: Path) -> None:
+def test_questions_without_reasoning_triples_are_refused(data_folder: Path) -> None:
     real = registry.load("webqsp:test", {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")})
     with raises("no-question-with-triples"):
         questions_of([real.limited(5)], 5)
@@ -204,7 +204,7 @@ def gradients(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("part", [1, 4, 64])
-def test_the_loss_and_its_gradient_are_those_of_a_loop(base: str, part: int) -> None:
+def test_loss_and_gradient_equal_a_naive_loop(base: str, part: int) -> None:
     model = cross_encoder(options(base), "cpu").eval()
     loss = GroupObjective(model, part).backward(GROUPS, ("seed", 0))
     result = gradients(model)
@@ -224,11 +224,11 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(base: str, part: int) -> 
 
 
 class Cut(Exception):
-    """Somebody pulled the plug."""
+    """Exception that simulates a power failure."""
 
 
 class CutOff(Silent):
-    """Ends the process after so many steps."""
+    """Progress that ends the process after a number of steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -247,7 +247,7 @@ def train(config: GraphCrossEncoderTrainingConfig, folder: Path, progress: Any =
 
 @pytest.fixture(scope="module")
 def trained(base: str, tmp_path_factory: pytest.TempPathFactory) -> TrainedStage:
-    """A checkpoint with its card, as `ragmeter train` writes it."""
+    """Write a checkpoint with its card, like `ragmeter train`."""
     config = options(base, validation=["worlds/graph:validation"], validation_options=OPTIONS)
     stage = train(config, tmp_path_factory.mktemp("trained"))
     checkpoints.describe(
@@ -262,7 +262,7 @@ def trained(base: str, tmp_path_factory: pytest.TempPathFactory) -> TrainedStage
     return stage
 
 
-def test_the_checkpoint_is_a_cross_encoder_of_sentence_transformers(trained: TrainedStage, base: str) -> None:
+def test_checkpoint_loads_as_a_sentence_transformers_cross_encoder(trained: TrainedStage, base: str) -> None:
     from sentence_transformers import CrossEncoder
 
     model = CrossEncoder(str(trained.folder), device="cpu")
@@ -276,7 +276,7 @@ def test_the_checkpoint_is_a_cross_encoder_of_sentence_transformers(trained: Tra
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_off_ends_with_equal_files(base: str, tmp_path: Path) -> None:
+def test_interrupted_run_ends_with_identical_files(base: str, tmp_path: Path) -> None:
     config = options(base)
     whole = train(config, tmp_path / "whole")
     with pytest.raises(Cut):
@@ -292,7 +292,7 @@ def hybrid(model: str, dense: str, **config: Any) -> Component:
     return Component.of("graph_hybrid", {"model": model, "dense": {"id": "two_tower", "config": {"model": dense}}, **config})
 
 
-def test_a_cross_encoder_that_nothing_was_trained_for_is_refused(base: str, tmp_path: Path) -> None:
+def test_untrained_cross_encoder_is_refused(base: str, tmp_path: Path) -> None:
     untrained = cross_encoder(options(base), "cpu")
     untrained.save_pretrained(str(tmp_path / "untrained"))
     for model in (str(tmp_path / "untrained"), base, "minilm"):
@@ -304,12 +304,12 @@ def test_a_cross_encoder_that_nothing_was_trained_for_is_refused(base: str, tmp_
             hybrid(model, base, published=True).build(Services(device="cpu"))
 
 
-def test_what_was_trained_is_taken(trained: TrainedStage, base: str) -> None:
+def test_trained_cross_encoder_passes_preflight(trained: TrainedStage, base: str) -> None:
     hybrid(str(trained.folder), base).preflight()
     assert isinstance(hybrid(str(trained.folder), base).build(Services(device="cpu")), Retriever)
 
 
-def test_a_head_may_be_a_module_of_its_own(base: str, tmp_path: Path) -> None:
+def test_head_may_be_a_separate_module(base: str, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder
     from sentence_transformers.base.modules import Dense, Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
@@ -321,7 +321,7 @@ def test_a_head_may_be_a_module_of_its_own(base: str, tmp_path: Path) -> None:
     assert len(CrossEncoderModel(CrossEncoderConfig(model=str(folder)), "cpu").scores("stone", ["a river", "moss"])) == 2
 
 
-def test_a_copy_of_a_published_cross_encoder_is_taken_as_such(trained: TrainedStage, base: str, tmp_path: Path) -> None:
+def test_local_copy_of_a_published_cross_encoder_is_accepted(trained: TrainedStage, base: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(trained.folder, copy)
     (copy / checkpoints.CARD).unlink()
@@ -331,7 +331,7 @@ def test_a_copy_of_a_published_cross_encoder_is_taken_as_such(trained: TrainedSt
 
 
 @pytest.mark.slow
-def test_triples_come_in_the_order_of_plain_predictions(
+def test_triples_are_ordered_by_plain_cross_encoder_predictions(
     trained: TrainedStage, base: str, worlds: list[registry.Benchmark], tmp_path: Path
 ) -> None:
     from sentence_transformers import CrossEncoder
@@ -351,7 +351,7 @@ def test_triples_come_in_the_order_of_plain_predictions(
 
 
 @pytest.mark.slow
-def test_it_runs_on_real_records(trained: TrainedStage, data_folder: Path, tmp_path: Path) -> None:
+def test_training_and_ranking_work_on_real_records(trained: TrainedStage, data_folder: Path, tmp_path: Path) -> None:
     path = str(data_folder / "cwq" / "rog_style_cwq.jsonl")
     benchmark = registry.load("cwq:test", {"path": path})
     component = hybrid(str(trained.folder), "minilm")

@@ -1,4 +1,4 @@
-"""GRAG's retrieval: ego graphs against a walk by hand, and the method on graphs of all kinds."""
+"""GRAG's retrieval: ego graphs against a naive walk, and the method on graphs of all kinds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def graph_of(triples: list[tuple[int, int, int]], size: int) -> QuestionGraph:
 
 
 def walked(graph: QuestionGraph, center: int, hops: int, directed: bool) -> tuple[list[int], list[int]]:
-    """Nodes within reach, one hop after another, and the edges between them."""
+    """Return the nodes within reach, hop by hop, and the edges between them."""
     inside = {center}
     for _ in range(hops):
         reached = {int(head) for head, tail in zip(graph.heads, graph.tails, strict=True) if tail in inside}
@@ -59,7 +59,7 @@ def graphs(draw: st.DrawFn) -> QuestionGraph:
 
 @pytest.mark.slow
 @given(graphs(), st.integers(0, 3), st.booleans(), st.sampled_from([0.0, 0.3, 2.0]), st.sampled_from([1, 40, 1 << 21]))
-def test_an_ego_graphs_vector_is_the_mean_over_its_nodes_and_edges(
+def test_ego_graph_vector_is_the_mean_over_its_nodes_and_edges(
     graph: QuestionGraph, hops: int, directed: bool, dense: float, cells: int
 ) -> None:
     rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_an_ego_graphs_vector_is_the_mean_over_its_nodes_and_edges(
         assert result[center] == pytest.approx(mean, abs=1e-6)
 
 
-def test_a_mean_by_hand() -> None:
+def test_ego_graph_mean_equals_a_hand_computation() -> None:
     graph = graph_of([(0, 0, 1), (1, 1, 2), (1, 1, 2)], 4)
     nodes = np.array([[1, 0], [3, 0], [5, 0], [7, 0]], np.float32)
     relations = np.array([[0, 1], [0, 2]], np.float32)
@@ -92,7 +92,7 @@ def test_a_mean_by_hand() -> None:
     assert against == pytest.approx(np.array([[1, 0], [4 / 3, 1 / 3], [8 / 4, 4 / 4], [7, 0]]))
 
 
-def test_without_hops_an_ego_graph_is_its_node_loops_left_out() -> None:
+def test_ego_graph_without_hops_is_its_node_without_self_loops() -> None:
     graph = graph_of([(0, 0, 0), (0, 0, 1)], 2)
     nodes = np.array([[1, 2], [3, 4]], np.float32)
     egos = EgoGraphs(graph, 0)
@@ -101,7 +101,7 @@ def test_without_hops_an_ego_graph_is_its_node_loops_left_out() -> None:
 
 
 @given(graphs())
-def test_no_copy_of_a_repeated_pair_is_left(graph: QuestionGraph) -> None:
+def test_unrepeated_drops_all_edges_of_a_repeated_pair(graph: QuestionGraph) -> None:
     pairs = list(zip(graph.heads.tolist(), graph.tails.tolist(), strict=True))
     assert unrepeated(graph).tolist() == [edge for edge, pair in enumerate(pairs) if pairs.count(pair) == 1]
 
@@ -118,7 +118,7 @@ def cosine(item: str, other: str) -> float:
 
 
 def naive(triples: list[Triple], question: str, hops: int, egos: int, edges: int) -> list[Triple]:
-    """What GRAG keeps, node after node."""
+    """Return the triples that GRAG keeps, computed node by node."""
     entities = list(dict.fromkeys(name.lower() for head, _, tail in triples for name in (head, tail)))
     numbered = [(entities.index(h.lower()), 0, entities.index(t.lower())) for h, _, t in triples]
     graph = graph_of(numbered, len(entities))
@@ -147,14 +147,14 @@ def naive(triples: list[Triple], question: str, hops: int, egos: int, edges: int
     st.integers(1, 4),
     st.integers(1, 3),
 )
-def test_what_is_kept_is_what_a_walk_from_node_to_node_keeps(triples: list[Triple], hops: int, egos: int, edges: int) -> None:
+def test_ranking_equals_a_naive_walk_from_node_to_node(triples: list[Triple], hops: int, egos: int, edges: int) -> None:
     index = index_of(triples, hops=hops, ego_graphs=egos, edges=edges)
     (ranking,) = index.retrieve([Query("q", "face bxyz add", candidates=ids(triples))], 100)
     assert ranking.ids == ids(naive(triples, "face bxyz add", hops, egos, edges))
     assert ranking.notes[NOTE]["triples"] == len(ranking.ids)
 
 
-def test_triples_come_by_ego_graph_and_a_cut_leaves_the_count_of_all() -> None:
+def test_triples_are_ordered_by_ego_graph_and_notes_count_all_despite_k() -> None:
     index = index_of(FAMILY, ego_graphs=2, edges=2, hops=1)
     query = Query("q", "Ada's parents", candidates=ids(FAMILY))
     (whole,), (cut,) = index.retrieve([query], 100), index.retrieve([query], 1)
@@ -169,14 +169,14 @@ def test_triples_come_by_ego_graph_and_a_cut_leaves_the_count_of_all() -> None:
     assert list(whole.scores) == sorted(whole.scores, reverse=True)
 
 
-def test_entities_kept_without_a_triple_are_counted() -> None:
+def test_entities_without_a_kept_triple_are_counted() -> None:
     star = [("hub", f"r{number}", f"leaf{number}") for number in range(6)]
     (ranking,) = index_of(star, ego_graphs=1, edges=1, nodes=7).retrieve([Query("q", "hub leaf", candidates=ids(star))], 9)
     assert len(ranking.ids) == 1
     assert ranking.notes[NOTE]["entities_without_triple"] == 5
 
 
-def test_the_official_mode_drops_pairs_and_walks_against_the_edges() -> None:
+def test_official_preset_drops_repeated_pairs_and_walks_against_edge_direction() -> None:
     twice = [("a", "r one", "b"), ("a", "r two", "b"), ("b", "s", "c"), ("c", "s", "b")]
     query = Query("q", "a r s", candidates=ids(twice))
     (ours,), (official,) = (index_of(twice, **o).retrieve([query], 9) for o in ({}, {"repeated_pairs": "drop"}))
@@ -192,13 +192,13 @@ def test_the_official_mode_drops_pairs_and_walks_against_the_edges() -> None:
     assert (config.hop_direction, config.repeated_pairs) == ("against_edges", "drop")
 
 
-def test_without_candidates_the_whole_corpus_is_the_graph() -> None:
+def test_query_without_candidates_uses_the_whole_corpus_as_graph() -> None:
     everywhere, named = index_of(FAMILY).retrieve([Query("q", "Bo", candidates=None), Query("q", "Bo", candidates=ids(FAMILY))], 9)
     assert everywhere == named
     assert everywhere.ids
 
 
-def test_graphs_without_triples_and_corpora_without_any_give_nothing() -> None:
+def test_graphs_and_corpora_without_triples_give_empty_rankings() -> None:
     assert index_of(FAMILY).retrieve([Query("q", "Bo", candidates=())], 5)[0].ids == ()
     assert index_of([]).retrieve([Query("q", "Bo")], 5)[0].ids == ()
     assert index_of(FAMILY).retrieve([], 5) == []
@@ -208,20 +208,20 @@ def test_graphs_without_triples_and_corpora_without_any_give_nothing() -> None:
     "triples", [[("m.01", "r", "m.01")], [("a", "r", "b"), ("b", "r", "a")], [("", "", "")], [("a", "r", "b"), ("c", "r", "d")]]
 )
 @pytest.mark.parametrize("preset", ["minilm", "official"])
-def test_loops_inverses_unnamed_entities_and_pieces_are_graphs_too(triples: list[Triple], preset: str) -> None:
+def test_self_loops_inverses_unnamed_entities_and_disconnected_graphs_are_ranked(triples: list[Triple], preset: str) -> None:
     official = {"hop_direction": "against_edges", "repeated_pairs": "drop"} if preset == "official" else {}
     (ranking,) = index_of(triples, **official).retrieve([Query("q", "a r b", candidates=ids(triples))], 5)
     assert set(ranking.ids) == set(ids(triples))
 
 
-def test_an_index_on_disk_ranks_as_one_in_memory(tmp_path: Path) -> None:
+def test_index_on_disk_ranks_like_one_in_memory(tmp_path: Path) -> None:
     queries = [Query("q", text, candidates=ids(FAMILY)) for text in ("Ada's parents", "where was Bo born")]
     in_memory = index_of(FAMILY).retrieve(queries, 10)
     for _ in range(2):
         assert index_of(FAMILY, tmp_path / "index").retrieve(queries, 10) == in_memory
 
 
-def test_a_corpus_of_passages_is_refused() -> None:
+def test_corpus_of_passages_is_refused() -> None:
     retriever = Component.of("grag", {"preset": "minilm"}).build(Services(device="cpu"))
     with raises("triples-over-passages"):
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
@@ -232,7 +232,7 @@ def test_a_corpus_of_passages_is_refused() -> None:
     ("dataset", "path", "largest"),
     [("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200)],
 )
-def test_real_graphs_are_cut_to_ego_graphs(dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path) -> None:
+def test_real_graphs_are_reduced_to_ego_graphs(dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path) -> None:
     benchmark = load(dataset, {"path": str(data_folder / path)})
     questions = [question for question in benchmark.questions if len(question.candidates or ()) <= largest]
     graphs = [benchmark.extra["graphs"][question.id] for question in questions]

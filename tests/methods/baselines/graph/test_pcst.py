@@ -1,4 +1,4 @@
-"""G-Retriever's retrieval: prizes by hand, trees against an exhaustive search, and graphs of all kinds."""
+"""G-Retriever's retrieval: hand-computed prizes, trees against an exhaustive search, and graphs of all kinds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def drawn_graphs(draw: st.DrawFn) -> Drawn:
 
 
 def connected(graph: QuestionGraph, tree: Tree) -> bool:
-    """Whether the chosen edges connect the chosen nodes."""
+    """Return whether the chosen edges connect the chosen nodes."""
     if not len(tree.nodes):
         return not len(tree.edges)
     reached, frontier = {int(tree.nodes[0])}, [int(tree.nodes[0])]
@@ -80,7 +80,7 @@ def worth(drawn: Drawn, nodes: Any, edges: Any) -> float:
 
 
 def best_worth(drawn: Drawn) -> float:
-    """The most that a connected part can be worth: every single node, and every connected set of edges."""
+    """Return the maximum worth of a connected subgraph, over all single nodes and connected sets of edges."""
     best = float(drawn.nodes.max(initial=0.0))
     for number in range(1, len(drawn.graph) + 1):
         for edges in itertools.combinations(range(len(drawn.graph)), number):
@@ -95,7 +95,7 @@ def solved(drawn: Drawn) -> Tree:
 
 
 @given(drawn_graphs())
-def test_the_tree_is_a_connected_part_of_the_graph(drawn: Drawn) -> None:
+def test_tree_is_a_connected_subgraph(drawn: Drawn) -> None:
     tree = solved(drawn)
     assert tree.nodes.tolist() == sorted(set(tree.nodes.tolist()))
     assert tree.edges.tolist() == sorted(set(tree.edges.tolist()))
@@ -108,7 +108,7 @@ def test_the_tree_is_a_connected_part_of_the_graph(drawn: Drawn) -> None:
 
 @pytest.mark.slow
 @given(drawn_graphs())
-def test_costs_paid_and_prizes_missed_are_at_most_twice_the_least(drawn: Drawn) -> None:
+def test_edge_costs_plus_missed_prizes_are_at_most_twice_the_optimum(drawn: Drawn) -> None:
     tree = solved(drawn)
     # An edge that pays for itself is a prize to be missed; a free way leads over it.
     total = drawn.nodes.sum() + np.maximum(drawn.edges - drawn.cost, 0).sum()
@@ -122,7 +122,7 @@ def test_only_the_nodes_closest_to_the_question_get_prizes() -> None:
     assert node_prizes(np.array([]), 3).tolist() == []
 
 
-def test_edges_of_one_similarity_share_a_prize_that_falls_with_its_rank() -> None:
+def test_edges_with_equal_similarity_share_a_prize_that_decreases_with_rank() -> None:
     # Ranks by hand: .9 twice → 3/2 = 1.5; .5 once → min(2, 1.485) = 1.485; .1 thrice → min(1/3, …).
     result = edge_prizes(np.array([0.5, 0.9, 0.1, 0.9, 0.1, 0.1, -0.3]), 3)
     assert result == pytest.approx([1.485, 1.5, 1 / 3, 1.5, 1 / 3, 1 / 3, 0])
@@ -132,7 +132,7 @@ def test_edges_of_one_similarity_share_a_prize_that_falls_with_its_rank() -> Non
 
 
 @given(st.lists(st.sampled_from([-0.5, 0.0, 0.1, 0.2, 0.7]), min_size=1, max_size=30), st.integers(1, 6))
-def test_more_similar_edges_get_more_and_one_pays_for_itself(cosines: list[float], number: int) -> None:
+def test_more_similar_edges_get_larger_prizes_and_one_exceeds_its_cost(cosines: list[float], number: int) -> None:
     prizes = edge_prizes(np.array(cosines), number)
     for item, other in itertools.combinations(range(len(cosines)), 2):
         if cosines[item] == cosines[other]:
@@ -143,14 +143,14 @@ def test_more_similar_edges_get_more_and_one_pays_for_itself(cosines: list[float
     assert edge_cost(prizes, 0.5) <= 0.5
 
 
-def test_of_parallel_edges_and_loops_those_that_pay_are_chosen() -> None:
+def test_parallel_edges_and_loops_are_chosen_only_if_their_prize_exceeds_the_cost() -> None:
     graph = graph_of([(0, 1), (0, 1), (1, 1), (1, 1), (1, 0)], 2)
     tree = best_tree(graph, np.array([3.0, 0.0]), np.array([2.0, 0.1, 1.0, 0.2, 1.5]), 0.5)
     assert tree.edges.tolist() == [0, 2, 4]
     assert tree.nodes.tolist() == [0, 1]
 
 
-def test_a_cheap_way_leads_to_a_prize_and_a_dear_one_does_not() -> None:
+def test_tree_reaches_a_prize_only_if_the_path_costs_less() -> None:
     graph = graph_of([(0, 1), (1, 2), (2, 3), (3, 4)], 5)
     prizes = np.array([3.0, 0, 0, 0, 1.0])
     assert best_tree(graph, prizes, np.zeros(4), 0.2).edges.tolist() == [0, 1, 2, 3]
@@ -158,7 +158,7 @@ def test_a_cheap_way_leads_to_a_prize_and_a_dear_one_does_not() -> None:
     assert best_tree(graph, prizes, np.zeros(4), 0.5).nodes.tolist() == [0]
 
 
-def test_entities_are_numbered_as_triples_name_them_and_capitals_do_not_part_them() -> None:
+def test_entities_are_numbered_in_order_of_first_mention() -> None:
     corpus = TripleCorpus.of_triples(FAMILY)
     names = Names(corpus.triples)
     graph = names.graph(np.array([5, 4, 0]))
@@ -175,7 +175,7 @@ def index_of(triples: list[Triple], folder: Path | None = None, **options: Any) 
     return GRetrieverIndex(config, encoder, corpus, EncodedNames.of(corpus, encoder, folder))  # type: ignore[arg-type]
 
 
-def test_triples_come_in_the_order_of_the_graph_and_the_notes_count_them() -> None:
+def test_triples_keep_the_graph_order_and_notes_count_them() -> None:
     index = index_of(FAMILY)
     for order in (FAMILY, FAMILY[::-1]):
         (ranking,) = index.retrieve([Query("q", "parents of ada", candidates=ids(order))], 100)
@@ -187,7 +187,7 @@ def test_triples_come_in_the_order_of_the_graph_and_the_notes_count_them() -> No
         assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
 
 
-def test_a_cut_by_cosine_keeps_the_triples_of_the_closest_relations() -> None:
+def test_cosine_order_puts_triples_of_the_closest_relations_first() -> None:
     query = Query("q", "people person parents", candidates=ids(FAMILY[::-1]))
     in_order, by_cosine = (index_of(FAMILY, order=order).retrieve([query], 100)[0] for order in ("graph", "cosine"))
     assert set(in_order.ids) == set(by_cosine.ids)
@@ -196,14 +196,14 @@ def test_a_cut_by_cosine_keeps_the_triples_of_the_closest_relations() -> None:
     assert (cut.ids, cut.notes) == (by_cosine.ids[:2], by_cosine.notes)
 
 
-def test_without_candidates_the_whole_corpus_is_the_graph() -> None:
+def test_query_without_candidates_uses_the_whole_corpus_as_graph() -> None:
     index = index_of(FAMILY)
     everywhere, named = index.retrieve([Query("q", "Bo", candidates=None), Query("q", "Bo", candidates=ids(FAMILY))], 9)
     assert everywhere == named
     assert everywhere.ids
 
 
-def test_graphs_without_triples_and_corpora_without_any_give_nothing() -> None:
+def test_graphs_and_corpora_without_triples_give_empty_rankings() -> None:
     assert index_of(FAMILY).retrieve([Query("q", "Bo", candidates=())], 5)[0].ids == ()
     assert index_of([]).retrieve([Query("q", "Bo")], 5)[0].ids == ()
     assert index_of(FAMILY).retrieve([], 5) == []
@@ -212,13 +212,13 @@ def test_graphs_without_triples_and_corpora_without_any_give_nothing() -> None:
 @pytest.mark.parametrize(
     "triples", [[("m.01", "r", "m.01")], [("a", "r", "b"), ("b", "r", "a")], [("", "", "")], [("a", "r", "b"), ("c", "r", "d")]]
 )
-def test_loops_inverses_unnamed_entities_and_pieces_are_graphs_too(triples: list[Triple]) -> None:
+def test_self_loops_inverses_unnamed_entities_and_disconnected_graphs_are_ranked(triples: list[Triple]) -> None:
     for options in ({}, {"nodes": 0}, {"edges": 0}, {"nodes": 0, "edges": 0}):
         (ranking,) = index_of(triples, **options).retrieve([Query("q", "a r b", candidates=ids(triples))], 5)
         assert set(ranking.ids) <= set(ids(triples))
 
 
-def test_an_index_on_disk_ranks_as_one_in_memory_and_is_not_made_again(tmp_path: Path) -> None:
+def test_index_on_disk_ranks_like_one_in_memory_and_is_not_rebuilt(tmp_path: Path) -> None:
     queries = [Query("q", text, candidates=ids(FAMILY)) for text in ("Ada's parents", "where was Bo born")]
     in_memory = index_of(FAMILY).retrieve(queries, 10)
     assert index_of(FAMILY, tmp_path / "index").retrieve(queries, 10) == in_memory
@@ -235,13 +235,13 @@ def test_an_index_on_disk_ranks_as_one_in_memory_and_is_not_made_again(tmp_path:
     assert again.retrieve(queries, 10) == in_memory
 
 
-def test_a_corpus_of_passages_is_refused() -> None:
+def test_corpus_of_passages_is_refused() -> None:
     retriever = Component.of("g_retriever", {"preset": "minilm"}).build(Services(device="cpu"))
     with raises("triples-over-passages"):
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 
-def test_its_reader_reads_all_triples_by_default() -> None:
+def test_reader_gets_all_triples_by_default() -> None:
     assert Component.of("g_retriever", {}).entry.reads_all
     assert GRetriever.reads_all
     assert Component.of("g_retriever", {}).config.model == "distilbert-base-uncased"
@@ -252,7 +252,9 @@ def test_its_reader_reads_all_triples_by_default() -> None:
     ("dataset", "path", "largest"),
     [("webqsp:test", "webqsp/rog_style_webqsp.jsonl", 15), ("cwq:test", "cwq/rog_style_cwq_full_subgraph_4.jsonl", 1200)],
 )
-def test_real_graphs_are_cut_to_a_connected_few(dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path) -> None:
+def test_real_graphs_are_reduced_to_a_small_connected_subgraph(
+    dataset: str, path: str, largest: int, data_folder: Path, tmp_path: Path
+) -> None:
     benchmark = load(dataset, {"path": str(data_folder / path)})
     questions = [question for question in benchmark.questions if len(question.candidates or ()) <= largest]
     graphs = [benchmark.extra["graphs"][question.id] for question in questions]

@@ -1,4 +1,4 @@
-"""SKP: what is hidden, and its loss against naive loops."""
+"""SKP: masking, and its loss against naive loops."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def laid_out(texts: list[str], tokenizer: Any, length: int = 64, seed: int = 0) 
     seed=st.integers(0, 50),
     length=st.integers(8, 40),
 )
-def test_one_word_with_all_its_pieces_is_hidden_and_everything_else_stays(
-    tokenizer: Any, texts: list[list[str]], seed: int, length: int
-) -> None:
+def test_exactly_one_whole_word_is_masked(tokenizer: Any, texts: list[list[str]], seed: int, length: int) -> None:
     result, batch = laid_out([" ".join(words) for words in texts], tokenizer, length, seed)
     for row, words in enumerate(texts):
         # Naively: the pieces of one word after another, between [CLS] and [SEP], as far as they fit.
@@ -64,20 +62,20 @@ def test_one_word_with_all_its_pieces_is_hidden_and_everything_else_stays(
 
 
 @pytest.mark.slow
-def test_every_word_is_hidden_as_often_as_the_others(tokenizer: Any) -> None:
+def test_words_are_masked_with_equal_frequency(tokenizer: Any) -> None:
     result = tokenized(["old moss bridge river"] * 8000, tokenizer, 64)
     counts = np.bincount(hidden_words(result, 3), minlength=4)
     expected = 2000
     assert float(((counts - expected) ** 2 / expected).sum()) < 16.3  # chi-square, 3 degrees of freedom, p = 0.001
 
 
-def test_the_hidden_word_is_drawn_from_the_key(tokenizer: Any) -> None:
+def test_masked_word_depends_on_the_key(tokenizer: Any) -> None:
     result = tokenized(["old moss bridge river"] * 50, tokenizer, 64)
     assert (hidden_words(result, 1, "epoch", 0) == hidden_words(result, 1, "epoch", 0)).all()
     assert (hidden_words(result, 1, "epoch", 0) != hidden_words(result, 1, "epoch", 1)).any()
 
 
-def test_parts_of_a_batch_are_the_batch(tokenizer: Any) -> None:
+def test_parts_of_a_batch_equal_its_rows(tokenizer: Any) -> None:
     _, batch = laid_out(TEXTS, tokenizer)
     part = batch.take_rows(slice(1, 3))
     width = part.ids.shape[1]
@@ -92,7 +90,7 @@ def cosine(item: Any, other: Any) -> float:
 
 
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 7), temperature=st.floats(0.05, 2))
-def test_the_contrastive_loss_is_that_of_a_loop(seed: int, count: int, temperature: float) -> None:
+def test_contrastive_loss_equals_a_naive_loop(seed: int, count: int, temperature: float) -> None:
     texts, copies = np.random.default_rng(seed).normal(size=(2, count, 5))
     losses = []
     for i in range(count):
@@ -104,7 +102,7 @@ def test_the_contrastive_loss_is_that_of_a_loop(seed: int, count: int, temperatu
     assert float(scaled) == pytest.approx(float(result), rel=1e-4, abs=1e-5)
 
 
-def test_a_single_text_has_no_contrast() -> None:
+def test_contrastive_loss_of_a_single_text_is_zero() -> None:
     assert float(contrastive(torch.ones(1, 3), torch.rand(1, 3), 0.5)) == 0
 
 
@@ -117,7 +115,7 @@ def gradients(model: Any) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("vector", ["first", "flatten"])
-def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_models: ModuleType, tokenizer: Any, kind: str, vector: Any) -> None:
+def test_loss_and_gradient_equal_a_naive_loop(tiny_models: ModuleType, tokenizer: Any, kind: str, vector: Any) -> None:
     model = tiny_models.masked_language_model(kind).train()
     _, batch = laid_out(TEXTS, tokenizer)
     figures = SkpObjective(model, vector, 0.2, 0.5, part=64).backward(batch, ("seed", 0))
@@ -148,7 +146,7 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(tiny_models: ModuleType, 
 
 
 @pytest.mark.parametrize("vector", ["first", "flatten"])
-def test_a_batch_in_parts_has_the_gradient_of_the_whole(tiny_models: ModuleType, tokenizer: Any, vector: Any) -> None:
+def test_gradient_of_a_split_batch_equals_that_of_the_whole(tiny_models: ModuleType, tokenizer: Any, vector: Any) -> None:
     model = tiny_models.masked_language_model().train()
     _, batch = laid_out(TEXTS, tokenizer)
     results = []
@@ -161,7 +159,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(tiny_models: ModuleType,
         assert torch.allclose(gradient, results[0][1], atol=2e-5)
 
 
-def test_dropout_is_that_of_the_step_in_both_passes(tiny_models: ModuleType, tokenizer: Any) -> None:
+def test_both_passes_use_the_dropout_of_the_steps_seed(tiny_models: ModuleType, tokenizer: Any) -> None:
     model = tiny_models.masked_language_model(dropout=0.3).train()
     _, batch = laid_out(TEXTS, tokenizer)
     results = []

@@ -29,7 +29,7 @@ RELATIONS = ["place.built_by", "grows_on", "person.lived_in"]
 
 
 def toy_graph(count: int = 24) -> Any:
-    """Distinct triples of a few entities."""
+    """Return distinct triples of a few entities."""
     triples = [(ENTITIES[n % 8], RELATIONS[n % 3], f"{ENTITIES[(n * 3 + 1) % 8]} {n}") for n in range(count)]
     corpus = TripleCorpus.of_triples(triples)
     benchmark = Benchmark(DataReference("worlds", "graph", "train"), 1, CARD, [], corpus)
@@ -77,7 +77,7 @@ def curve(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
-def test_from_a_graph_to_an_encoder_that_sentence_transformers_loads(graph: Any, base: str, tmp_path: Path) -> None:
+def test_training_on_a_graph_gives_an_encoder_that_sentence_transformers_loads(graph: Any, base: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel
 
@@ -103,7 +103,7 @@ def test_from_a_graph_to_an_encoder_that_sentence_transformers_loads(graph: Any,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("weight", "name"), [(0.2, "masked"), (20.0, "contrastive")])
-def test_training_lowers_the_loss_that_counts(graph: Any, tiny_models: ModuleType, tmp_path: Path, weight: float, name: str) -> None:
+def test_training_lowers_the_weighted_loss(graph: Any, tiny_models: ModuleType, tmp_path: Path, weight: float, name: str) -> None:
     base = str(tiny_models.save(tmp_path / "base", "bert", tiny_models.masked_language_model("Bert")))
     train(options(base, epochs=40, batch_size=24, part=24, contrastive_weight=weight), tmp_path)
     lines = curve(tmp_path)
@@ -112,11 +112,11 @@ def test_training_lowers_the_loss_that_counts(graph: Any, tiny_models: ModuleTyp
 
 
 class Cut(Exception):
-    """Somebody pulled the plug."""
+    """Exception that simulates a power failure."""
 
 
 class CutOff(Silent):
-    """Ends the process after so many steps."""
+    """Progress that ends the process after a number of steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -128,7 +128,7 @@ class CutOff(Silent):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_off_ends_with_equal_files(graph: Any, base: str, tmp_path: Path) -> None:
+def test_interrupted_run_ends_with_identical_files(graph: Any, base: str, tmp_path: Path) -> None:
     config = options(base, redraw=True)
     whole = train(config, tmp_path / "whole")
     with pytest.raises(Cut):
@@ -144,7 +144,7 @@ def test_a_run_that_was_cut_off_ends_with_equal_files(graph: Any, base: str, tmp
 
 
 @pytest.mark.slow
-def test_batches_in_smaller_parts_end_with_like_weights(graph: Any, tiny_models: ModuleType, tmp_path: Path) -> None:
+def test_batches_in_smaller_parts_give_nearly_the_same_weights(graph: Any, tiny_models: ModuleType, tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
     base = str(tiny_models.save(tmp_path / "base", "bert", tiny_models.masked_language_model("Bert")))
@@ -153,7 +153,7 @@ def test_batches_in_smaller_parts_end_with_like_weights(graph: Any, tiny_models:
 
 
 @pytest.mark.slow
-def test_a_text_is_hidden_alike_in_every_epoch_unless_redrawn(graph: Any, base: str, tmp_path: Path) -> None:
+def test_masks_are_equal_in_every_epoch_unless_redrawn(graph: Any, base: str, tmp_path: Path) -> None:
     for redraw in (False, True):
         context = TrainingContext(tmp_path, tmp_path, Services(device="cpu"))
         job = skp.SkpRun(options(base, redraw=redraw), graph, context, accelerator("no", "cpu"))
@@ -168,7 +168,7 @@ def test_a_text_is_hidden_alike_in_every_epoch_unless_redrawn(graph: Any, base: 
         assert (seen[0] == seen[1]) is not redraw
 
 
-def test_a_subgraph_is_the_triples_of_a_head() -> None:
+def test_subgraph_has_all_triples_of_a_head() -> None:
     triples = [("a", "r", "b"), ("c", "r", "d"), ("a", "x.s", "e"), ("a", "r", "f"), ("c", "r", "c")]
     corpus = TripleCorpus.of_triples(triples)
     graph = graph_of([Benchmark(DataReference("cwq", None, "train"), 1, CARD, [], corpus)], [corpus], ())
@@ -178,7 +178,7 @@ def test_a_subgraph_is_the_triples_of_a_head() -> None:
     assert unit_texts(graph, "subgraph", plain, 2) == ["a r b | a s e", "c r d | c r c", "a r f"]
 
 
-def test_triples_that_read_alike_are_one_text() -> None:
+def test_triples_with_equal_text_are_deduplicated() -> None:
     corpus = TripleCorpus.of_triples([("a", "x.r", "b"), ("a", "y.r", "b")])
     graph = graph_of([Benchmark(DataReference("cwq", None, "train"), 1, CARD, [], corpus)], [corpus], ())
     assert unit_texts(graph, "triple", LinearizeConfig.model_validate({}), 1) == ["a r b"]
@@ -207,7 +207,7 @@ def test_a_base_without_a_mask_token_is_refused(graph: Any, tiny_models: ModuleT
         train(options(str(folder)), tmp_path)
 
 
-def test_test_graphs_are_refused_unless_asked_for(tmp_path: Path, data_folder: Path) -> None:
+def test_test_graphs_are_refused_by_default(tmp_path: Path, data_folder: Path) -> None:
     config = options("minilm", graph=["webqsp:test"])
     with raises("test-graph"):
         train(config, tmp_path)

@@ -1,4 +1,4 @@
-"""Untrained towers, DPR's and SKP's over triples: what is encoded, how, and which triples come first."""
+"""Untrained towers, DPR's and SKP's over triples: texts, vectors and the order of triples."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bert(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> s
 
 
 def vectors(folder: str, texts: list[str], pooling: str) -> Any:
-    """Text by text, the plain forward pass."""
+    """Encode text by text with a plain forward pass."""
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
@@ -72,9 +72,7 @@ def of(rows: list[int]) -> tuple[str, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pooling", "similarity"), [("first", "cosine"), ("mean", "dot")])
-def test_triples_come_in_the_order_of_their_similarity(
-    corpus: TripleCorpus, bert: str, pooling: str, similarity: str, tmp_path: Path
-) -> None:
+def test_triples_are_ordered_by_similarity(corpus: TripleCorpus, bert: str, pooling: str, similarity: str, tmp_path: Path) -> None:
     order = best(vectors(bert, [QUESTION], pooling)[0], vectors(bert, [linearize(triple) for triple in TRIPLES], pooling), similarity)
     index = build("two_tower", tmp_path, model=bert, pooling=pooling, similarity=similarity).index(corpus)
     graph = random.Random(3).sample(range(len(TRIPLES)), 20)
@@ -86,7 +84,7 @@ def test_triples_come_in_the_order_of_their_similarity(
 
 @pytest.mark.slow
 def test_means_distinguish_triples_better_than_first_tokens(corpus: TripleCorpus) -> None:
-    """MiniLM was trained with means: a check on which pooling is which, with real weights."""
+    """MiniLM was trained with mean pooling, so real weights show which pooling is used."""
     query = Query("q", "Where was the painter born?")
     results = {}
     for pooling in ("first", "mean"):
@@ -99,19 +97,19 @@ def test_means_distinguish_triples_better_than_first_tokens(corpus: TripleCorpus
 
 
 @pytest.mark.slow
-def test_relations_are_written_as_asked_for(corpus: TripleCorpus, bert: str) -> None:
+def test_linearize_option_sets_the_text_of_relations(corpus: TripleCorpus, bert: str) -> None:
     full = build("two_tower", model=bert, linearize={"rel": "full", "underscores": "space"}).index(corpus)
     texts = [linearize(triple, "full", "space") for triple in TRIPLES]
     order = best(vectors(bert, [QUESTION], "first")[0], vectors(bert, texts, "first"), "cosine")
     assert full.retrieve([Query("q", QUESTION)], 10)[0].ids == of(order[:10])
 
 
-def test_a_graph_without_triples_has_no_ranking(corpus: TripleCorpus, bert: str) -> None:
+def test_graph_without_triples_gives_an_empty_ranking(corpus: TripleCorpus, bert: str) -> None:
     index = build("two_tower", model=bert).index(corpus)
     assert index.retrieve([Query("q", QUESTION, candidates=())], 5)[0].ids == ()
 
 
-def test_a_corpus_of_passages_is_refused(bert: str) -> None:
+def test_corpus_of_passages_is_refused(bert: str) -> None:
     with raises("triples-over-passages"):
         build("two_tower", model=bert).index(Corpus.of([]))
 
@@ -141,7 +139,7 @@ def dpr_vectors(folder: str, kind: str, texts: Sequence[str | tuple[str, str]]) 
 
 
 @pytest.mark.slow
-def test_dpr_compares_its_two_towers_by_dot_products(corpus: TripleCorpus, towers: dict[str, str]) -> None:
+def test_dpr_scores_by_dot_products_of_its_two_towers(corpus: TripleCorpus, towers: dict[str, str]) -> None:
     query = dpr_vectors(towers["query_model"], "DPRQuestionEncoder", [QUESTION])[0]
     triples = dpr_vectors(towers["model"], "DPRContextEncoder", [linearize(triple) for triple in TRIPLES])
     ranking = build("dpr_nq", **towers).index(corpus).retrieve([Query("q", QUESTION)], 10)[0]
@@ -177,13 +175,13 @@ def test_dprs_published_encoders_are_the_default() -> None:
     assert DprTriples.__mro__[1].__name__ == "TripleRetriever"
 
 
-def test_skp_needs_a_checkpoint_of_its_own(bert: str) -> None:
+def test_skp_without_a_pretrained_checkpoint_is_refused(bert: str) -> None:
     with raises("not-checkpoint"):
         Component.of("skp", {"model": bert}).preflight()
 
 
 @pytest.mark.slow
-def test_skp_is_one_encoder_on_both_sides_and_writes_triples_as_in_pretraining(
+def test_skp_uses_one_encoder_for_both_sides_and_the_triple_format_of_pretraining(
     corpus: TripleCorpus, bert: str, tiny_models: ModuleType, tmp_path: Path
 ) -> None:
     import shutil

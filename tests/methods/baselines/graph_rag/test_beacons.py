@@ -1,4 +1,4 @@
-"""Memory models: numbers of the authors' training code, reading in pieces, layouts that are refused, and MemoRAG with one."""
+"""Memory models: figures of the authors' training code, incremental reading, refused layouts, and MemoRAG."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ AUTHORS: dict[tuple[str, int], tuple[int, list[float], list[int]]] = {
     ("mistral", 4): (59, [2.2295, -0.2283, 1.0824, 0.9804], [371, 96, 53, 96, 53, 96, 53, 96, 85, 96, 85, 96, 85, 96, 85, 96]),
     ("mistral", 3): (72, [2.6406, -0.0457, 1.6456, 0.4062], [601, 96, 53, 96, 53, 96, 53, 96, 53, 96, 53, 96, 53, 96, 53, 96]),
 }
-"""By class and ratio: positions of the memory of a text, logits behind the question, and the tokens written next.
-
-From train/src of qhjqhj00/MemoRAG at 67a88db0, run on these tiny checkpoints (torch 2.13, transformers 4.44.2).
+"""Map class and ratio to the positions of a text's memory, logits after the question, and the next tokens. From
+train/src of qhjqhj00/MemoRAG at 67a88db0, run on these tiny checkpoints (torch 2.13, transformers 4.44.2).
 """
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a random memory model of each class."""
+    """Save a random memory model of each class."""
     folder = tmp_path_factory.mktemp("tiny")
     make(folder, ["memorag-qwen2", "memorag-mistral"])
     return folder
@@ -65,7 +64,7 @@ def test_memory_logits_and_tokens_equal_those_of_the_authors_training_code(kind:
     assert ours == written
 
 
-def test_reading_in_pieces_equals_reading_at_once_and_keeps_one_window_beside_the_beacons(model: BeaconModel) -> None:
+def test_incremental_reading_equals_reading_at_once_and_keeps_at_most_one_window(model: BeaconModel) -> None:
     whole, states = model.states(TEXT)
     memory, parts = None, []
     for start in range(0, len(TEXT), 13):
@@ -79,7 +78,7 @@ def test_reading_in_pieces_equals_reading_at_once_and_keeps_one_window_beside_th
     torch.testing.assert_close(memory.keys[1], whole.keys[1], atol=1e-4, rtol=1e-4)
 
 
-def test_writing_leaves_the_memory_as_it_is_and_depends_on_it(model: BeaconModel) -> None:
+def test_generation_depends_on_the_memory_and_does_not_change_it(model: BeaconModel) -> None:
     conversation = [{"role": "user", "content": "Who kept the tower?"}]
     memory = model.read(TEXT)
     first, second = model.write(memory, [conversation, conversation])
@@ -91,7 +90,7 @@ def test_writing_leaves_the_memory_as_it_is_and_depends_on_it(model: BeaconModel
     assert not torch.allclose(model.states(QUESTION, memory)[1], other, atol=0.01)
 
 
-def test_a_text_longer_than_the_positions_loses_its_middle(model: BeaconModel) -> None:
+def test_text_longer_than_the_context_window_loses_its_middle(model: BeaconModel) -> None:
     text = " ".join(f"word{number}" for number in range(3000))
     short, lost = model.shortened(text, 100)
     assert lost > 0
@@ -160,12 +159,12 @@ def test_memorag_searches_with_the_clues_of_its_memory_and_counts_reading_once_p
     assert made.usage == before
 
 
-def test_memorag_says_how_much_of_a_long_text_its_memory_lacks(tiny: Path, tiny_encoder: str) -> None:
+def test_memorag_notes_how_much_of_a_long_text_was_cut_from_its_memory(tiny: Path, tiny_encoder: str) -> None:
     made, queries = built(tiny, tiny_encoder, memory_tokens=100)
     assert run(made.retrieve_one(queries[0], 3)).notes["memorag"]["left_out"] > 0
 
 
-def test_published_prompts_are_asked_unless_ours_are_wanted(tiny: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_prompts_are_the_default(tiny: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (data_folder / "prompts").is_dir():
         pytest.skip(f"published prompts not found at {data_folder}/prompts")
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
@@ -192,7 +191,7 @@ def test_options_of_another_memory_are_refused(options: dict[str, Any]) -> None:
         memorag.MemoConfig.model_validate(options)
 
 
-def test_plan_reads_each_document_once_and_asks_behind_beacons() -> None:
+def test_plan_counts_each_document_once_and_prompts_without_the_memorized_text() -> None:
     config = memorag.MemoConfig.model_validate({"memory": "beacons", "memory_model": {"ratio": 4}, "draft": True})
     work = memorag._work(config, Lengths("d", 10, (Sample("x" * 40, (filler(100),), "", 20),), 80, 100, own=80))
     (once,) = (item for item in work.once if any(use.model == config.own_models[0].model for use in item.work.uses))

@@ -1,4 +1,4 @@
-"""Published prompts of graph systems: the messages that the authors' code sends, and the replies that they ask for."""
+"""Published prompts of graph systems: the messages that the authors' code sends, and the replies that they request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(extractor: Any, says: Says) -> list[list[dict[str, str]]]:
     return says.asked
 
 
-def test_graphrag_asks_for_records_as_published(prompts: Path) -> None:
+def test_graphrag_extraction_prompt_equals_the_published_one(prompts: Path) -> None:
     texts = json.loads((prompts / "graphrag/extract_graph.json").read_text("utf-8"))
     says = Says('("entity"<|>A<|>PERSON<|>b)', "and one more", "N")
     first, again, check = asked(LocalConfig(gleanings=2, **LLM).reading_by(says), says)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def test_graphrag_asks_for_records_as_published(prompts: Path) -> None:
     assert [message["content"] for message in check[3:]] == ["and one more", texts["LOOP_PROMPT"]]
 
 
-def test_lightrag_asks_for_records_and_keywords_as_published(prompts: Path) -> None:
+def test_lightrag_extraction_and_keyword_prompts_equal_the_published_ones(prompts: Path) -> None:
     texts = json.loads((prompts / "lightrag/prompts-1.1.7.json").read_text("utf-8"))
     filled = {
         "tuple_delimiter": texts["DEFAULT_TUPLE_DELIMITER"],
@@ -71,7 +71,7 @@ def test_lightrag_asks_for_records_and_keywords_as_published(prompts: Path) -> N
     assert config.template("keywords").messages(question=TEXT) == [{"role": "user", "content": keywords}]
 
 
-def test_hipporag2_asks_for_names_and_triples_as_published(prompts: Path) -> None:
+def test_hipporag2_entity_and_triple_prompts_equal_the_published_ones(prompts: Path) -> None:
     texts = {name: json.loads((prompts / f"hipporag2/{name}.json").read_text("utf-8")) for name in ("ner", "triple_extraction")}
     values = {"passage": TEXT, "named_entity_json": json.dumps({"named_entities": ["Łódź"]})}
     says = Says('```json\n{"named_entities": ["Łódź"]}\n```', '{"triples": []}')
@@ -81,7 +81,7 @@ def test_hipporag2_asks_for_names_and_triples_as_published(prompts: Path) -> Non
         assert messages == expected
 
 
-def test_hipporag_asks_for_names_and_triples_as_published(prompts: Path) -> None:
+def test_hipporag_entity_and_triple_prompts_equal_the_published_ones(prompts: Path) -> None:
     texts = json.loads((prompts / "hipporag1/openie_extraction_instructions.json").read_text("utf-8"))
     question = json.loads((prompts / "hipporag1/named_entity_extraction_parallel.json").read_text("utf-8"))
     config, says = HippoConfig(**LLM), Says('{"named_entities": ["Łódź"]}', '{"triples": []}')  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_hipporag_asks_for_names_and_triples_as_published(prompts: Path) -> None
     assert asks[0] == asks[0].strip() != ""
 
 
-def test_all_published_prompts_are_filled_by_what_ours_are(prompts: Path) -> None:
+def test_published_prompts_need_no_placeholders_beyond_ours(prompts: Path) -> None:
     extra = {"named_entities"}
     for config in (GlobalConfig(**LLM), LightConfig(**LLM), HippoConfig(**LLM)):  # type: ignore[arg-type]
         for name in config.published.keys() & TEMPLATES.keys():
@@ -140,7 +140,7 @@ def test_released_presets_pass_the_check_before_a_run(prompts: Path, system: str
     assert ours != {prompt.hash for prompt in config.templates()}
 
 
-def test_published_prompts_are_part_of_a_fingerprint_and_are_not_fetched_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_prompts_change_the_fingerprint_without_being_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("benchmarks.published_prompts.cache_home", lambda: tmp_path)
@@ -188,7 +188,7 @@ def test_quoted_records_and_content_keywords_are_read_without_an_end_marker() ->
     assert parse(LIGHT_REPLY).relations[0].description == '"Alex reveres it."'
 
 
-def test_gleaning_stops_if_the_model_says_that_nothing_is_left_out() -> None:
+def test_gleaning_stops_if_the_model_replies_that_nothing_is_missing() -> None:
     loop = template("Still more?", "loop")
     for answer, calls in (("No.", 3), ("**Yes**", 4), ("", 3)):
         says = Says("a", "b", answer, "c")
@@ -215,7 +215,7 @@ def test_replies_to_the_published_filter_are_read(reply: str, kept: list[str] | 
     assert kept_triples(reply) == kept
 
 
-def test_the_published_filter_gets_triples_and_keeps_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_filter_gets_triples_and_keeps_the_closest_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = template("options\nwhitespace: keep\n---\nuser\n$question\n$facts", "x")
     monkeypatch.setattr(Hippo2Config, "template", lambda self, name: prompt)
     says = Says(SECTIONS.format('{"fact": [["ada", "keeps", "tower"]]}'))
@@ -228,7 +228,7 @@ def test_the_published_filter_gets_triples_and_keeps_the_nearest(monkeypatch: py
     assert ranking.notes["hipporag2"]["facts that the model changed"] == 1
 
 
-def test_a_printed_fact_is_a_triple_again() -> None:
+def test_printed_fact_is_parsed_back_into_a_triple() -> None:
     assert as_triple(str(("a", "is", "b's"))) == ("a", "is", "b's")
     assert as_triple("a is (b") == ("a is (b",)
 

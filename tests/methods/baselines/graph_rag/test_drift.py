@@ -1,4 +1,4 @@
-"""DRIFT search: its loop beside outputs of the released loop, unreadable replies, and its plan."""
+"""DRIFT search: its loop compared with outputs of the released loop, unreadable replies, and its plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEXTS = {"p0": "Ada kept the Tower.", "p1": "Rex kept the Mill."}
 
 
 class Flat:
-    """Encoder whose texts are all alike."""
+    """Encoder that gives all texts the same vector."""
 
     device = "cpu"
 
@@ -50,7 +50,7 @@ class Flat:
 
 
 class Answers:
-    """Model that answers by the step and the question, and remembers what it was asked."""
+    """Model that answers by the step and the question, and records its requests."""
 
     in_flight = 1
 
@@ -107,7 +107,7 @@ def test_steps_and_answers_are_those_of_the_released_loop(seed: int, questions: 
 
 
 @pytest.mark.parametrize(("reports", "folds"), [(20, 5), (7, 3), (2, 5), (4, 1), (0, 2)])
-def test_folds_hold_each_report_once_in_order_and_differ_by_one_report(reports: int, folds: int) -> None:
+def test_folds_contain_each_report_once_in_order_and_differ_in_size_by_at_most_one(reports: int, folds: int) -> None:
     parts: list[Any] = in_folds(list(range(reports)), folds)  # type: ignore[arg-type]
     assert [report for part in parts for report in part] == list(range(reports))
     assert len(parts) == min(reports, folds)
@@ -126,7 +126,7 @@ def test_evidence_begins_with_the_passages_of_the_best_scored_step() -> None:
     assert [evidence.id for evidence in prediction.evidence] == ["p1", "p0"]
 
 
-def test_question_itself_is_searched_if_no_fold_is_answered() -> None:
+def test_question_is_the_search_query_if_no_fold_is_answered() -> None:
     model = Answers(primed={}, local={"root": [("answer", 1, [])]})
     prediction = run(system(model).answer_one(QUERY))
     note = prediction.notes["graphrag_drift"]
@@ -150,7 +150,7 @@ def test_plan_counts_each_call_that_a_question_may_take() -> None:
     assert plans[1].count("calls") - plans[0].count("calls") == 10 * 2 * 7
 
 
-def test_published_prompts_are_filled_with_what_ours_are(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_prompts_use_the_placeholders_of_ours(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     if not (data_folder / "prompts" / "graphrag").is_dir():
         pytest.skip("no prompts/graphrag among the real samples")

@@ -1,4 +1,4 @@
-"""RAPTOR: leaves, clusters within clusters, and clusters by UMAP beside those of the released code."""
+"""RAPTOR: leaves, nested clusters, and UMAP clusters compared with those of the released code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from methods.baselines.graph_rag.raptor import clusters, in_two_steps, leaves_of
 from methods.work import tokens
 
 
-def test_leaves_are_whole_sentences_up_to_their_tokens() -> None:
+def test_leaves_are_whole_sentences_up_to_the_token_limit() -> None:
     text = "Ada kept the Tower. She wrote a Diary, which lies in the Museum; the Museum is in Bay. Rex kept the Mill."
     for most in (8, 15, 22):
         leaves = leaves_of(text, most)
@@ -22,12 +22,12 @@ def test_leaves_are_whole_sentences_up_to_their_tokens() -> None:
 
 
 def halves(vectors: np.ndarray, *_: object) -> list[list[int]]:
-    """Two clusters that share a row."""
+    """Return two clusters that share a row."""
     middle = len(vectors) // 2
     return [list(range(middle + 1)), list(range(middle, len(vectors)))]
 
 
-def test_clusters_within_clusters_are_clustered_again_if_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_that_are_too_long_are_clustered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raptor, "_mixture", halves)
     vectors = np.zeros((40, 2), np.float32)
     quarters = [list(range(11)), list(range(10, 21)), list(range(20, 31)), list(range(30, 40))]
@@ -39,7 +39,7 @@ def test_clusters_within_clusters_are_clustered_again_if_too_long(monkeypatch: p
     assert (len(thirds), max(map(len, thirds))) == (8, 9)
 
 
-def test_cluster_that_clustering_does_not_divide_is_cut_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_that_cannot_be_divided_by_clustering_is_split_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raptor, "_mixture", lambda vectors, *_: [list(range(len(vectors)))])
     assert clusters(np.zeros((20, 2), np.float32), [100] * 20, 800) == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
 

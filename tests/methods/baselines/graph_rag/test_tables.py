@@ -1,4 +1,4 @@
-"""Tables that GraphRAG's published prompts read, and the references that they ask for."""
+"""Tables of GraphRAG's published prompts, and references to them in replies."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def made() -> GraphRagIndex:
     return GraphRagIndex(CONFIG, CORPUS, Words(), reads, Usage(), lambda *_: None, None)  # type: ignore[arg-type]
 
 
-def test_csv_equals_that_of_pandas() -> None:
+def test_csv_equals_pandas_output() -> None:
     columns, rows = ("a", "b|c"), [("1", 'x, "y"'), ("2", "line\nbreak"), ("", "|")]
     for separator in (",", "|"):
         assert table(columns, rows, separator) == pandas.DataFrame(rows, columns=list(columns)).to_csv(index=False, sep=separator)
 
 
-def test_a_community_is_shown_by_degree_and_cut_to_its_budget(made: GraphRagIndex) -> None:
+def test_community_table_is_sorted_by_degree_and_cut_to_its_budget(made: GraphRagIndex) -> None:
     group = made.group(Query("q", "?"))
     names = [node.name for node in group.index.graph.nodes]
     entities, relations = community_tables(group, range(4), {}, 1000).split("\n\n\n")
@@ -67,7 +67,7 @@ def test_references_to_reports_are_read_and_removed(text: str, ids: list[int], p
     assert (reports_in(text), without_references(text)) == (ids, plain)
 
 
-def test_reports_and_points_have_the_released_form() -> None:
+def test_reports_and_points_have_the_released_format() -> None:
     rows = [(1, "A", 0.5, "# A", 3.0), (2, "B", 1.0, "# B", 1.0), (3, "C", 1.0, "# C", 2.0)]
     assert report_table(rows) == "id|title|occurrence weight|content|rank\n3|C|1.0|# C|2.0\n2|B|1.0|# B|1.0\n1|A|0.5|# A|3.0\n"
     assert analyst_points([(0, 90.0, "a"), (2, 5.0, "b")]) == (

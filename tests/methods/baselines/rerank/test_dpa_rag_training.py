@@ -1,4 +1,4 @@
-"""DPA-RAG's labels, rows, losses and weights, by hand."""
+"""DPA-RAG's labels, rows, losses and weights against hand computations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from methods.baselines.tuned import Example
 torch = pytest.importorskip("torch")
 
 
-def test_label_says_what_a_passage_changes() -> None:
+def test_label_compares_correctness_without_and_with_the_passage() -> None:
     assert label(0, 1) == ALIGNED
     assert label(1, 0) == UNALIGNED
     assert label(0, 0) == label(1, 1) == label(None, 1) == NEUTRAL
@@ -28,14 +28,14 @@ def test_pair_loss_is_the_mean_over_six_pairs() -> None:
     assert float(pair_loss(torch.tensor([scores, [0.0] * 4]))) == pytest.approx((wanted + math.log(2)) / 2, rel=1e-6)
 
 
-def test_contrast_is_the_share_of_the_other_of_the_same_label() -> None:
+def test_contrast_loss_equals_a_hand_computation() -> None:
     states = torch.tensor([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
     # Of each state the other of its label has cosine 1, both others 0.
     wanted = -math.log(math.e**2 / (math.e**2 + 2))
     assert float(contrast_loss(states, torch.tensor([1, 1, 0, 0]), temperature=0.5)) == pytest.approx(wanted)
 
 
-def test_preference_lists_the_better_first_and_takes_neutral_passages_where_unaligned_ones_lack() -> None:
+def test_preference_pairs_put_the_better_first_and_use_neutral_if_none_is_unaligned() -> None:
     passages = tuple(Passage(str(n), "", f"p{n}") for n in range(5))
     example = Example(Question("q", "who?", ("a",)), passages)
     row = preference(example, [NEUTRAL, UNALIGNED, ALIGNED, NEUTRAL, NEUTRAL], Draws(0))
@@ -55,6 +55,6 @@ def test_preference_lists_the_better_first_and_takes_neutral_passages_where_unal
     assert short.ranked == ("p0", "p1", "p1", "p1")
 
 
-def test_judgment_names_the_aligned_passages_by_number() -> None:
+def test_judgment_target_lists_the_numbers_of_aligned_passages() -> None:
     assert judgment([NEUTRAL, ALIGNED, ALIGNED], "Lyon") == "[2] [3] helps. Answer: Lyon"
     assert judgment([NEUTRAL, UNALIGNED], "Lyon") == "none helps. Answer: Lyon"

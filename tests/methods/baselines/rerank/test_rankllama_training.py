@@ -1,4 +1,4 @@
-"""`ragmeter train rankllama`: its rows, its loss against the formula, and a checkpoint that the reranker opens."""
+"""`ragmeter train rankllama`: its rows, its loss against the formula, and a checkpoint that the reranker loads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows_of(benchmark: Any, config: Any, answers: bool = True) -> list[Mined]:
     return mined(benchmark, config.pool, config.own, answers, Services(device="cpu"))
 
 
-def test_a_positive_is_never_a_negative_and_rows_depend_on_the_seed_and_epoch_alone(config: Any) -> None:
+def test_positives_are_never_negatives_and_rows_depend_only_on_seed_and_epoch(config: Any) -> None:
     (benchmark,) = load_data(config.data, config.data_options)
     rows = rows_of(benchmark, config)
     corpus = benchmark.corpus
@@ -64,7 +64,7 @@ def test_a_positive_is_never_a_negative_and_rows_depend_on_the_seed_and_epoch_al
 
 
 @pytest.mark.slow
-def test_the_loss_is_the_formula_and_the_checkpoint_is_what_was_trained(config: Any, tmp_path: Path) -> None:
+def test_loss_equals_the_formula_and_the_checkpoint_has_the_trained_weights(config: Any, tmp_path: Path) -> None:
     (trained_on,) = load_data(config.data, config.data_options)
     groups = drawn(rows_of(trained_on, config), 3, "rows", 0)
     objective = PairObjective(config, accelerator("no", "cpu"))

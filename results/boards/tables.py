@@ -78,8 +78,8 @@ def _judged_by(result: re.Match[str]) -> str:
 
 
 def minus(text: str) -> str:
-    """Write a formatted number with the minus sign of texts for people; JSON and CSV keep the hyphen."""
-    return text.replace("-", "−")
+    """Write a formatted number with the minus sign of texts for people, other than in an exponent; JSON and CSV keep the hyphen."""
+    return re.sub("(?<!e)-", "−", text)
 
 
 def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0, *, sides: bool = False) -> str:

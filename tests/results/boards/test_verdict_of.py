@@ -53,7 +53,7 @@ def stated(store: Store, experiment: str | None = "e") -> list[str]:
             {"a": {"nll": -GAMMA}, "b": {"nll": -3 * GAMMA}},
             {"better": {"nll": (False, None, None, "number")}},
             "best",
-            ["b is best on nll (lower is better): -1"],
+            ["b is best on nll (lower is better): −1"],
             ["a is best"],
         ),
         (

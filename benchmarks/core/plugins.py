@@ -301,5 +301,5 @@ def _registering_modules(package: str) -> Iterator[tuple[str, str]]:
             with open(os.path.join(folder, path), "rb") as file:
                 source = file.read()
             if MARK.search(source):
-                name = path.removesuffix(".py").removesuffix(f"{os.sep}__init__")
-                yield f"{package}.{name.replace(os.sep, '.')}", source.decode()
+                parts = [package, *path.removesuffix(".py").split(os.sep)]
+                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), source.decode()

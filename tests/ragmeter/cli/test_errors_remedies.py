@@ -63,7 +63,7 @@ def test_deletion_requires_confirmation(ragmeter: Command) -> None:
 
 
 @pytest.mark.slow
-def test_replaced_report_is_announced(ragmeter: Command, tmp_path: Path) -> None:
+def test_report_that_takes_the_place_of_another_is_announced(ragmeter: Command, tmp_path: Path) -> None:
     output = tmp_path / "keep.html"
     assert "replaced" not in ragmeter("results", "report", "-o", str(output)).out
     again = ragmeter("results", "report", "-o", str(output))

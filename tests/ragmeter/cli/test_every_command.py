@@ -42,7 +42,7 @@ WALK: tuple[tuple[str, int], ...] = (
     ("results tag main bm25", 0), ("results tag", 0), ("results report -o b.html", 0),
     ("results log --to notebook", 2),
     ("results export bm25 -o run.trec", 0), ("results style", 0), ("results style gap", 0), ("results style curve", 2),
-    ("results style sensitivity worlds/multihop:test --limit 2", 2), ("leaderboard --port {taken}", 2),
+    ("results style sensitivity worlds/multihop:test --limit 2", 2), ("leaderboard --port {occupied_port}", 2),
     ("gate --baseline bm25 --candidate bm25 --metric em --margin 1.0pp --allow-same", 101),
     ("submit", 0), ("submit add nowhere.jsonl", 2), ("submit check nowhere.jsonl", 2), ("submit verify bm25", 2),
     *((f"submit {action} bm25 --reason why", 2) for action in ("accept", "hold", "reject", "withdraw")),

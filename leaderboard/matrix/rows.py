@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -14,7 +15,7 @@ from results.boards.matrix import Column, Matrix
 from results.boards.primary import Primary
 from results.boards.systems import COST, COSTS, System, Wanted, key_of
 from results.store.queries import RunRow
-from results.store.variants import overlap
+from results.store.variants import overlap, without_options
 
 ALL_SETTINGS = "*"
 """Key for all settings, each in separate columns."""
@@ -41,9 +42,10 @@ def column_key(run: RunRow) -> str:
 
 
 def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[str, str]]:
-    """Return title and subtitle of each column, by column key; seed and version appear only if they distinguish columns."""
+    """Return title and subtitle of each column, by column key; options, seed and version appear only if they distinguish columns."""
     results = {}
     firsts = [runs[0] for runs in groups]
+    short = Counter(without_options(dataset) for dataset in {run.dataset for run in firsts})
     for run in firsts:
         same = [other for other in firsts if other.dataset == run.dataset and other.setting == run.setting]
         below = [run.setting] if setting == ALL_SETTINGS else []
@@ -51,7 +53,8 @@ def labels(groups: Sequence[Sequence[RunRow]], setting: str) -> dict[str, tuple[
             below.append(f"seed {run.seed}")
         if len({other.dataset_fingerprint for other in same}) > 1:
             below.append(run.dataset_fingerprint[:8])
-        results[column_key(run)] = (run.dataset, " · ".join(below))
+        name = without_options(run.dataset)
+        results[column_key(run)] = (name if short[name] == 1 else run.dataset, " · ".join(below))
     return results
 
 

@@ -311,7 +311,9 @@ def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> N
     more = [el("span", below, cls="unit")] if below else []
     if layout.live:
         more.append(_act("open board", f"open-{column.key}", opened, f"Open the board of {name}"))
-    return _head(shown.board, column.key, name, unit, explanation(column.metric, shown.definitions), order, "number", more)
+    tip = explanation(column.metric, shown.definitions)
+    options = "" if name == column.first.dataset else f"{column.first.dataset}. "
+    return _head(shown.board, column.key, name, unit, f"{options}{tip}", order, "number", more)
 
 
 def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str, more: Sequence[Node] = ()) -> Node:

@@ -228,7 +228,7 @@ def _column(
     board: Matrix, column: Column, figures: Figures, definitions: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
 ) -> BoardVerdict:
     cells = {row.name: board.cells[row.key, column.key] for row in board.rows if (row.key, column.key) in board.cells}
-    entrants = [_entrant(name, cell, figures, board.costs.get(cell.run.run)) for name, cell in cells.items() if cell.run.kind != "control"]
+    entrants = [_entrant(name, cell, figures, board.costs.get(cell.run.run)) for name, cell in cells.items() if cell.run.may_win]
     place = _place([column], {column.key: figures}, definitions, names)
     verdict = figures.once(("verdict", place, tuple(entrants)), lambda: decide(place, entrants, figures))
     paired = None if verdict.best is None else cells[verdict.best.name].paired
@@ -382,7 +382,7 @@ def _suite(
     able: list[tuple[System, Entrant]] = []
     left_out: dict[str, str] = {}
     for row in board.rows:
-        if row.control:
+        if not row.may_win:
             continue
         cells = board.line(row)
         apart = [

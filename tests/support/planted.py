@@ -33,6 +33,7 @@ class Planted:
         kinds: Kind by method, such as `control`; others are methods.
         origins, descriptions: Origin and description of runs by method; by default, run here and described by name.
         failing: Methods that fail on every question.
+        positive: Methods that are declared positive controls.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Planted:
     origins: Mapping[str, str] = field(default_factory=dict)
     descriptions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failing: Sequence[str] = ()
+    positive: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.store = Store(self.folder)
@@ -62,7 +64,8 @@ class Planted:
                 run = self._run(world, dataset, method, table, seed)
                 runs[run] = method
         metrics = [[f"{metric}#v1" for metric in columns]] * len(runs)
-        self.store.put_experiment(name, f"name: {name}", None, None, reference, list(runs), names=list(runs.values()), metrics=metrics)
+        source = f"name: {name}" + (f"\npositive_controls: [{', '.join(self.positive)}]" if self.positive else "")
+        self.store.put_experiment(name, source, None, None, reference, list(runs), names=list(runs.values()), metrics=metrics)
 
     def _run(self, world: Benchmark, dataset: str, method: str, table: Mapping[str, ArrayLike], seed: int) -> str:
         run = f"{next(self._numbers):02x}".ljust(16, "0")

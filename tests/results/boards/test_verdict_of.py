@@ -93,6 +93,16 @@ def test_first_line_claims_what_the_planted_scores_show(
     assert headline_of(board, headlines(verdicts(planted.store, "e"))) is not None
 
 
+def test_positive_controls_never_compete(tmp_path: Path) -> None:
+    planted = Planted(tmp_path, positive=["trained"])
+    scores = {"a": share(0.8), "b": share(0.5), "trained": share(0.95)}
+    planted.experiment("e", {"d": scores, "f": scores}, reference="b")
+    for verdict in verdicts(planted.store, "e"):
+        assert verdict.outcome == "best"
+        assert (verdict.best and verdict.best.name, verdict.next and verdict.next.name) == ("a", "b")
+    assert not any("trained" in line for line in stated(planted.store))
+
+
 def test_benchmarks_that_disagree_have_no_best_method_together_and_state_what_would_decide(tmp_path: Path) -> None:
     planted = Planted(tmp_path)
     planted.experiment("e", {"d": {"a": share(0.8), "b": share(0.6)}, "f": {"a": share(0.3, 100), "b": share(0.6, 100)}})

@@ -28,6 +28,7 @@ from ragmeter.show.gains import APPROACHES, Gain, gains
 from results.boards.tables import plain
 from results.statistics.holm import holm
 from results.store.store import Store
+from results.store.variants import without_options
 from tools import real_base
 from tools.tiny_profiles import lacking
 
@@ -84,7 +85,8 @@ SMALL: Mapping[str, Shown] = {
 def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
     """Convert gains to JSON objects; datasets that differ only in options or setting are named with them."""
     for gain in gains:
-        same = {(other.board.dataset, other.board.setting) for other in gains if other.asked == gain.asked}
+        short = without_options(gain.board.dataset)
+        same = {(other.board.dataset, other.board.setting) for other in gains if without_options(other.board.dataset) == short}
         whole = [gain.board.dataset, *([gain.board.setting] if len({setting for _, setting in same}) > 1 else [])]
         dataset = gain.asked if len(same) == 1 else ", ".join([*whole, gain.board.sampled.in_words(gain.board.questions)])
         why = "" if gain.beats else gain.why_not()

@@ -47,12 +47,15 @@ class AlignmentRow:
     rank: int
 
 
-def normalized(scores: Scores, how: Literal["minmax", "none"]) -> Scores:
-    """Normalize scores of one question; equal scores become 0.5."""
+def normalized(scores: Scores, how: Literal["minmax", "zscore", "none"]) -> Scores:
+    """Normalize scores of one question; equal scores become 0.5 (minmax) or 0 (zscore)."""
     if how == "none":
         return scores
-    low, width = scores.min(), np.ptp(scores)
-    return (scores - low) / width if width > 0 else np.full_like(scores, 0.5)
+    if how == "minmax":
+        low, width = scores.min(), np.ptp(scores)
+        return (scores - low) / width if width > 0 else np.full_like(scores, 0.5)
+    # Of equal scores the deviation need not come out as zero: their mean is rounded.
+    return (scores - scores.mean()) / scores.std() if np.ptp(scores) > 0 else np.zeros_like(scores)
 
 
 def aligned(

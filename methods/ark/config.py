@@ -78,7 +78,7 @@ class ScoreConfig(TrainingOptions):
     f: ForwardConfig = ForwardConfig.model_validate({})
     b: BackwardConfig = BackwardConfig.model_validate({})
     v: VectorConfig = VectorConfig.model_validate({})
-    normalize: Literal["minmax", "none"] = Field(
+    normalize: Literal["minmax", "zscore", "none"] = Field(
         "minmax", description="normalization of the scores over a question's chunks, before weighting; paper: none; released: minmax"
     )
     forward_prompt: str | None = Field(

@@ -53,9 +53,10 @@ def test_scale_and_shift_of_a_raw_score_do_not_change_totals(scores: np.ndarray,
     if 0 < np.ptp(scores) < 1e-3:
         scores = np.round(scores, 2)
     other = np.linspace(0, 1, len(scores))
-    config = score(normalize="minmax")
-    before = totals(config, f=scores, b=other, v=other)
-    assert totals(config, f=scores * factor + shift, b=other, v=other) == pytest.approx(before, abs=1e-6)
+    for how in ("minmax", "zscore"):
+        config = score(normalize=how)
+        before = totals(config, f=scores, b=other, v=other)
+        assert totals(config, f=scores * factor + shift, b=other, v=other) == pytest.approx(before, abs=1e-6)
 
 
 def test_total_is_the_weighted_sum_and_ties_keep_chunk_order() -> None:

@@ -40,7 +40,8 @@ BARE = """import streamlit as st
 st.html('<h1 class="page">Bare</h1>')
 st.write(st.selectbox("One", list(range(20))))
 """
-WATCH = """() => { window.moved = performance.now();
+WATCH = """() => { window.moved = window.acted = performance.now();
+for (const kind of ['click', 'keydown']) document.addEventListener(kind, () => { window.acted = performance.now() }, true);
 const all = {subtree: true, childList: true, characterData: true, attributes: true};
 const app = document.querySelector('[data-testid=stApp]');
 new MutationObserver(records => {
@@ -222,13 +223,14 @@ def _count(page: Any, kind: str) -> int:
 
 
 def _until_rest(page: Any, act: Any) -> list[float]:
-    """Seconds until what an act changed stands there; none where no script ran for it."""
-    query, began = page.requested, page.evaluate("() => performance.now()")
+    """Return the seconds from an act to the last change that it made; nothing if the server was not asked."""
+    query = page.requested
     act()
     page.wait_for_timeout(50)
     page.wait_for_function(AT_REST, polling=50)
     # The state that the app shows of its script will not do: of a short one the browser never draws it.
-    return [(page.evaluate("() => window.moved") - began) / 1000] if page.requested > query else []
+    # Counted from the click or key itself: before it, the driver scrolls to the element and waits until it is stable.
+    return [page.evaluate("() => window.moved - window.acted") / 1000] if page.requested > query else []
 
 
 def _crowd(browser: Any, address: str, store: Store) -> tuple[float, list[float], int]:

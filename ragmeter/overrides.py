@@ -1,8 +1,9 @@
 """Lay single values over an experiment file: `ragmeter run FILE --set KEY=VALUE`.
 
 A key is a path with dots. An item of a list is named by its `name` or `id`, or by its position from 0:
-`--set methods.bm25.config.k1=2 --set trainings.0.config.train.epochs=1`. The experiment is stored with these values, so that
-`ragmeter run --resume` continues with them.
+`--set methods.bm25.config.k1=2 --set trainings.0.config.train.epochs=1`. A name may contain dots:
+`--set endpoints.gpt-4.1.base_url=URL`. The experiment is stored with these values, so that `ragmeter run --resume` continues
+with them.
 """
 
 from __future__ import annotations
@@ -42,15 +43,25 @@ def laid_over(source: Source, settings: Sequence[Override], profile: str | None)
 
 
 def _set(inner: Any, path: Sequence[str], wanted: Any) -> None:
-    *parents, last = path
-    for parent in parents:
-        key = _key(inner, parent, path)
+    rest = list(path)
+    while True:
+        name, rest = _first(inner, rest)
+        key = _key(inner, name, path)
+        if not rest:
+            inner[key] = wanted
+            return
         item = inner[key] if isinstance(inner, list) else inner.get(key)
         if isinstance(inner, list) and isinstance(item, str):
             item = {"id": item}
         inner[key] = item if isinstance(item, list | MutableMapping) else {}
         inner = inner[key]
-    inner[_key(inner, last, path)] = wanted
+
+
+def _first(inner: Any, path: list[str]) -> tuple[str, list[str]]:
+    """Split a path behind the longest beginning that is a name in `inner`, because names such as `gpt-4.1` contain dots."""
+    names = set(map(_name, inner)) if isinstance(inner, list) else set(inner)
+    length = next((length for length in range(len(path), 1, -1) if ".".join(path[:length]) in names), 1)
+    return ".".join(path[:length]), path[length:]
 
 
 def _key(inner: Any, name: str, path: Sequence[str]) -> Any:

@@ -45,6 +45,15 @@ def test_override_selects_list_items_by_name_id_or_position() -> None:
     assert (result.seed, result.benchmarks[0].limit) == (3, 2)
 
 
+def test_override_finds_names_that_contain_dots() -> None:
+    model = "Qwen/Qwen2.5-14B-Instruct"
+    settings = [f"endpoints.{model}.base_url=http://localhost:7/v1", "methods.of 2.5.k=9"]
+    result = experiment.load("sark/figure8", settings=path_settings(settings[:1]))
+    assert {method.composition.reader.config.llm.base_url for method in result.methods} == {"http://localhost:7/v1"}  # type: ignore[union-attr]
+    named = parsed(settings[1], text=FILE.replace("name: Other", "name: of 2.5"))
+    assert [method.composition.k for method in named.methods] == [parsed().methods[0].composition.k, 9]
+
+
 def test_override_applies_after_the_profile_and_is_stored() -> None:
     settings = ("benchmarks.0.limit=3", "methods.bm25.config.k1=2")
     for profile, dataset in ((None, "worlds/multihop"), ("small", "worlds/long")):

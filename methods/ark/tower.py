@@ -118,7 +118,9 @@ class Tower:
     def length(self, text: str) -> int:
         """Return the number of tokens of a text after truncation, without a prompt."""
         if text not in self._lengths:
-            self._lengths[text] = min(len(self.model.tokenizer.tokenize(text)), self.model.max_seq_length or UNBOUNDED)
+            # Texts longer than the model reads are cut when they are encoded, so the tokenizer's warning about them is off.
+            tokens = self.model.tokenizer.tokenize(text, verbose=False)
+            self._lengths[text] = min(len(tokens), self.model.max_seq_length or UNBOUNDED)
         return self._lengths[text]
 
     @property

@@ -141,6 +141,17 @@ def test_gradient_caching_repeats_dropout_and_scales_each_part_by_its_share(fold
             assert torch.allclose(part[name], 0.25 * gradient, atol=1e-6), name
 
 
+def test_long_text_counts_as_what_is_read_of_it_without_a_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import tokenization_utils_base
+
+    warned: list[str] = []
+    monkeypatch.setattr(tokenization_utils_base.logger, "warning", lambda message, *rest: warned.append(message))
+    encoder = tower(options(folder, max_length=8))
+    assert encoder.length("the old stone bridge " * 10) == 8
+    assert encoder.length("the bridge") < 8
+    assert warned == []
+
+
 @pytest.mark.slow
 def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_large_batch(folder: Path, tmp_path: Path) -> None:
     loss = {"in_batch": ["all"] * 3, "temperature": 0.1}

@@ -31,8 +31,11 @@ def documented(text: str) -> Iterator[str]:
         for part in re.split(r"&&|;", re.split(r"\s#\s|`", line)[0]):
             if re.match(COMMAND, part.strip()):
                 yield " ".join(part.split())
-    spoken = " ".join([*comments, *re.findall(r'^ *description: *"(.*(?:\n .*)*)"', text, re.MULTILINE)]).replace("\\\n", "")
-    yield from re.findall(rf"`({COMMAND}[^`]+)`", " ".join(spoken.split()))
+    described = re.findall(r'^ *description: *"(.*(?:\n .*)*)"', text, re.MULTILINE)
+    descriptions = [" ".join(item.replace("\\\n", "").split()) for item in described]
+    yield from re.findall(rf"`({COMMAND}[^`]+)`", " ".join([*" ".join(comments).split(), *descriptions]))
+    for item in descriptions:
+        yield from re.findall(r"(?<!`)\bragmeter (?:(?!ragmeter )[^;`])+", item)
 
 
 def fault(line: str, file: Path) -> str | None:
@@ -121,7 +124,8 @@ def test_commands_are_read_from_comments_and_descriptions() -> None:
 #   ragmeter data restyle x -o y \\
 #       --style z
 name: e
-description: "see `ragmeter run e/f`"
+description: "see `ragmeter run e/f`; figures: ragmeter \\
+  results g; and more"
 """
     expected = ["ragmeter run c/d", "ragmeter results c-d", "ragmeter data restyle x -o y --style z"]
-    assert [*documented(text)] == [*expected, "ragmeter run a/b", "ragmeter run e/f"]
+    assert [*documented(text)] == [*expected, "ragmeter run a/b", "ragmeter run e/f", "ragmeter results g"]

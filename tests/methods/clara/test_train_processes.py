@@ -1,4 +1,7 @@
-"""A whole training of CLaRa in two processes: losses and weights equal those of one process and are written once."""
+"""A whole training of CLaRa in two processes: losses and weights equal those of one process and are written once.
+
+The training asks no language model: `ragmeter data pretraining-rows` and `instruction-rows` write its rows before.
+"""
 
 from __future__ import annotations
 

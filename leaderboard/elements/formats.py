@@ -14,6 +14,8 @@ from results.store.queries import Cost, RunRow
 
 NOTHING = "–"
 _NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}
+_DETAILS = (re.compile(r"#.*"), re.compile(r",as=\w+(?=[,)])"))
+"""Details of a metric id that are left out if possible: its version, and the hash of a judge's options."""
 _ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+)(?:-(?P<code>\w+))?)?")
 
 
@@ -99,11 +101,14 @@ def metric_name(identifier: str, among: Collection[str] = ()) -> tuple[str, str]
 
     Args:
         identifier: The metric's id.
-        among: Ids of the metrics shown; the version is left out if it distinguishes none of them. Empty: it is never left out.
+        among: Ids of the metrics shown; version and hash of options are left out if they distinguish none of them. Empty: they are
+            never left out.
     """
-    short = identifier.partition("#")[0]
-    if among and all(other == identifier or other.partition("#")[0] != short for other in among):
-        identifier = short
+    others = [other for other in among if other != identifier]
+    for detail in _DETAILS if among else ():
+        short, shorter = detail.sub("", identifier), [detail.sub("", other) for other in others]
+        if short not in shorter:
+            identifier, others = short, shorter
     match = _ID.fullmatch(identifier)
     if not match:
         return identifier, ""

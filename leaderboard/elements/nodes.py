@@ -329,8 +329,9 @@ def sorter(
 def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]], among: Collection[str] = ()) -> Head:
     """Make the column head of a metric; `among` holds the metrics of all columns."""
     name, details = formats.metric_name(metric, among)
-    unit = formats.scale_of(metric, definitions).unit
-    return Head(name, f"{details + ' · ' if details else ''}{unit}", formats.explanation(metric, definitions), True)
+    direction = "" if formats.higher_is_better(metric, definitions) else "lower is better"
+    unit = " · ".join(filter(None, (details, formats.scale_of(metric, definitions).unit, direction)))
+    return Head(name, unit, formats.explanation(metric, definitions), True)
 
 
 def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:

@@ -306,7 +306,7 @@ def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> N
     if column.metric is None:
         title = el("span", name, cls="name", tip="No metric of this family was scored here")
         return el("th", title, el("span", below, cls="unit") if below else None, scope="col", cls="number")
-    unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
+    unit = f"{shown.metric(column)} · {shown.scale(column).unit}" + ("" if column.higher_is_better else " · lower is better")
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
     more = [el("span", below, cls="unit")] if below else []
     if layout.live:

@@ -109,6 +109,8 @@ def table(
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
     elif as_text:
+        if experiment is None and not every and results and (count := len(queries.experiments(store))) > 1:
+            out.print(Text(f"experiment {name}, the newest of {count} (`ragmeter list experiments`)", style="dim"))
         _show_tables(common, results, rows if with_published else None, name, headlines(known), wide=wide)
         return
     elif with_published:

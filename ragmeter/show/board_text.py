@@ -47,6 +47,8 @@ NOTES = 3
 """Maximum notes below a table, including the legend; `--verbose` prints all."""
 _NAME = 26
 """Minimum columns for a method's name, if it needs them."""
+_FURTHER = 2
+"""Rank of the first column that is not of the main metric."""
 _NAMED = 2
 """Maximum number of methods named in a common note; further ones are counted."""
 
@@ -57,6 +59,7 @@ def show_board(
     *,
     headline: Headline | None = None,
     wide: bool = False,
+    by_metric: bool = False,
     verbose: bool = False,
     began: datetime | None = None,
 ) -> None:
@@ -67,6 +70,7 @@ def show_board(
         console: The console to print to.
         headline: The verdict on the board; its main metric sorts the methods.
         wide: Print all columns, however wide the table becomes; else those that fit, the main metric first.
+        by_metric: Print one line per metric and cost instead of one per method, for a board of one or two runs.
         verbose: Print all notes, how intervals and tests are computed, and the whole ids of the metrics.
         began: Start of the command, if it made some of the runs; None if it only shows them.
     """
@@ -77,7 +81,7 @@ def show_board(
     if headline is not None:
         show_verdict(headline, console)
     heads, main = labels(board.metrics), _main(board, headline)
-    left_out = _print_scores(board, heads, main, console, wide)
+    left_out = _print_scores(board, heads, main, console, wide, by_metric)
     warnings = _warnings(board, heads, began)
     notes = [(line, "dim") for line in _notes(board, heads, main, verbose, left_out)]
     notes = [*notes[:1], *((line, "yellow") for line in warnings), *notes[1:]]
@@ -154,13 +158,17 @@ class _Shown:
         return max(map(widest, (Text(self.head), *self.cells)))
 
 
-def _print_scores(board: Board, heads: dict[str, str], main: str | None, console: Console, wide: bool) -> int:
-    """Print one line per method; returns how many columns do not fit."""
+def _print_scores(board: Board, heads: dict[str, str], main: str | None, console: Console, wide: bool, by_metric: bool) -> int:
+    """Print one line per method, or one per metric; returns how many columns do not fit."""
     rows = sorted_rows(board, main)
     names = [_name_row(board, row) for row in rows]
     columns = _columns(board, rows, heads, main)
-    kept, room = columns, console.width - min(max(map(widest, names), default=0), max(_NAME, console.width // 3))
+    if by_metric:
+        print_table(console, [Text("metric"), *names], [[Text(column.head), *column.cells] for column in columns], keys=1, numbers=True)
+        return 0
+    kept = columns
     if not wide:
+        room = console.width - _names_width(names, columns, console.width)
         kept = []
         for column in sorted(columns, key=lambda column: column.rank):
             if column.width + GAP <= room or not kept:
@@ -171,6 +179,13 @@ def _print_scores(board: Board, heads: dict[str, str], main: str | None, console
     styles = ["dim" if row.control else "" for row in rows]
     print_table(console, [Text("method"), *(Text(column.head) for column in kept)], lines, keys=1, numbers=True, styles=styles, whole=wide)
     return len(columns) - len(kept)
+
+
+def _names_width(names: Sequence[Text], columns: Sequence[_Shown], width: int) -> int:
+    """Return the width of the first column: that of the longest name if the main metric fits next to it; else names are wrapped."""
+    whole = max(map(widest, (Text("method"), *names)))
+    main = sum(column.width + GAP for column in columns if column.rank < _FURTHER)
+    return whole if whole + main <= width else min(whole, max(_NAME, width // 3))
 
 
 def sorted_rows(board: Board, main: str | None) -> list[Row]:
@@ -192,7 +207,7 @@ def _columns(board: Board, rows: Sequence[Row], heads: dict[str, str], main: str
         cells = [row.cells.get(metric) for row in rows]
         head = heads[metric]
         arrow = "↓" if metric in board.lower_is_better else "↑"
-        columns.append(_Shown(2 * bool(number) + number, f"{head} {arrow}", [cell_text(cell) for cell in cells]))
+        columns.append(_Shown(_FURTHER * bool(number) + number, f"{head} {arrow}", [cell_text(cell) for cell in cells]))
         if any(cell is not None and cell.difference is not None for cell in cells):
             worse = metric in board.lower_is_better
             texts = [difference_text(cell, lower_is_better=worse) for cell in cells]

@@ -41,7 +41,7 @@ def show_run(
     row: RunRow, scores: Board, endpoints: ReportedVersions, fallbacks: Mapping[str, Mapping[str, int]], *, verbose: bool = False
 ) -> None:
     """Print a run's scores and configuration; with `verbose`, also its environment and all options."""
-    show_board(scores, out, verbose=verbose)
+    show_board(scores, out, by_metric=True, verbose=verbose)
     facts = {
         "run": row.run if row.execution == 1 else f"{row.run} (execution {row.execution} of this fingerprint)",
         "path": row.path,
@@ -245,7 +245,7 @@ def _numbers(item: Number) -> tuple[str, ...]:
         value(item.first),
         value(item.second),
         plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale) + stars(math.nan if p is None else p),
-        ABSENT if p is None or p != p else f"{p:.4f}",
+        ABSENT if p is None or p != p else "<.0001" if p < 0.0001 else f"{p:.4f}",
         f"{result.wins}/{result.ties}/{result.losses}",
     )
 

@@ -1,4 +1,4 @@
-"""The primary metric and comparison that an experiment declares, and the error probability of stars on several metrics."""
+"""The primary metric and comparison that an experiment declares, and the error probability of marks on several metrics."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def primary_of(experiment: ExperimentRow) -> Primary | None:
 
 
 def of_metrics(starred: int, metrics: int) -> str:
-    """Return the table note on the error probability of stars if each pair's p-values are corrected over all metrics."""
-    return f"stars on {starred} of {metrics} metrics: corrected together (Holm), the probability of any false star is at most {EACH} %"
+    """Return the table note on the error probability of marks if each pair's p-values are corrected over all metrics."""
+    return f"marks on {starred} of {metrics} metrics: corrected together (Holm), the probability of any false mark is at most {EACH} %"
 
 
 def of_several(starred: int, metrics: int) -> str:
-    """Return the table note on the error probability of stars on several metrics if the experiment declares no primary metric."""
+    """Return the table note on the error probability of marks on several metrics if the experiment declares no primary metric."""
     most = min(100, EACH * metrics)
     return (
-        f"stars on {starred} of {metrics} metrics: the probability of a false star is at most {EACH} % per metric and, over all "
-        f"{metrics}, up to {most} %; `primary` in the experiment names the metric that decides"
+        f"marks on {starred} of {metrics} metrics: the probability of a false mark is at most {EACH} % per metric and, over all "
+        f"{metrics}, up to {most} %; the experiment's key primary names the metric that decides"
     )

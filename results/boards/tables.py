@@ -100,7 +100,7 @@ def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scal
     if math.isnan(low) or math.isnan(high):
         return shown
     if symmetric(value, low, high, scale):
-        return f"{shown} ± {settled(scale * (high - low) / 2):.1f}"
+        return f"{shown} ± {_bound(scale * (high - low) / 2)}"
     if sides:
         return f"{shown} −{_bound(scale * (value - low))}/+{_bound(scale * (high - value))}"
     signs = "+" if "+" in form else ""
@@ -302,7 +302,7 @@ def what_marks_hold_for(board: Board) -> list[str]:
 
 
 def family_of_marks(board: Board) -> list[str]:
-    """Return the table notes on the error probability of stars on several metrics and on the primary comparison."""
+    """Return the table notes on the error probability of marks on several metrics and on the primary comparison."""
     starred = [metric for metric in board.metrics if any(mark(row.cells[metric]) for row in board.rows if metric in row.cells)]
     metric = board.primary.of(board.metrics) if board.primary else None
     if board.primary is None or metric is None:
@@ -318,8 +318,8 @@ def family_of_marks(board: Board) -> list[str]:
 
 
 def primary_metric(head: str) -> str:
-    """Return the table note on the error probability of stars on the experiment's primary metric."""
-    return f"primary metric: {head}; the probability of a false star is at most {EACH} %; stars of other metrics are secondary"
+    """Return the table note on the error probability of marks on the experiment's primary metric."""
+    return f"primary metric: {head}; the probability of a false mark is at most {EACH} %; marks of other metrics are secondary"
 
 
 def primary_comparison(what: str, difference: Difference, scale: float = 100.0) -> str:

@@ -182,6 +182,8 @@ def _difference(verdict: BoardVerdict) -> list[Part]:
 
 
 def _against(against: Against, place: Place) -> list[Part]:
+    if math.isnan(against.value):
+        return [Part(f"not tested, {against.insufficient_data or 'no question in common'}")]
     shown = plus_minus(against.value, against.low, against.high, "{:+.1f}", place.scale)
     holds = "" if against.generalizes == "new questions" else f" for {against.generalizes}"
     if against.significant:

@@ -201,7 +201,8 @@ class _Pulls:
         p = 2 * float(scipy.special.ndtr(-abs(gap) / error)) if error else float(not gap)
         if p >= _NOT_RANDOM:
             return ""
-        return f"labeled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"
+        shown = f"{'−' if gap < 0 else '+'}{abs(gap):.2g}"
+        return f"the judge's mean on labeled items differs by {shown} from that on the others (p = {p:.1g}): not a random subset"
 
 
 def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], clusters: int) -> _Pulls:

@@ -2,9 +2,9 @@
 
     python tests/leaderboard/screenshots.py STORE FOLDER [--chromium PATH]
     python tests/leaderboard/screenshots.py STORE docs/pictures/pages --views light --highest 1000 --colors 255 \
-        --page judges "experiment=demo-compression&judge=rule_pairwise"
+        --page board "" --page compare "" --page questions "" --page budget experiment=demo-compression
 
-The second command creates pictures for the documentation: one small file per page. The server runs on a free port
+The second command creates the pictures of the documentation from the demo's store: one small file per page. The server runs on a free port
 of the loopback interface and is stopped afterwards.
 """
 
@@ -150,6 +150,7 @@ def main() -> None:
             scheme, width, height = VIEWS[view]
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1)
             page = context.new_page()
+            page.set_default_navigation_timeout(120_000)  # the first page of a server loads all modules
             for name, query in queries.items():
                 page.goto(f"{address}/{PAGES[name]}?{query}")
                 settled(page)

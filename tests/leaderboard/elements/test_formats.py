@@ -98,3 +98,10 @@ def test_metric_version_is_shown_only_next_to_another_version() -> None:
     shown = ("recall@5#v2", "recall@5#v1", "recall@20#v2")
     assert [formats.metric_label(metric, shown) for metric in shown] == ["recall@5 (version 2)", "recall@5", "recall@20"]
     assert formats.metric_label("ndcg@10(gain=linear)#v2", shown) == "nDCG@10 (gain=linear)"
+
+
+def test_metric_name_keeps_only_the_details_that_distinguish_columns() -> None:
+    one, other = "accuracy(model=rule,as=4ae5e6fc)#v2", "accuracy(model=rule,as=99ab)#v2"
+    assert formats.metric_name(one, [one, "mismatch(model=rule,as=4ae5e6fc)#v2"]) == ("accuracy", "model=rule")
+    assert formats.metric_name(one, [one, other]) == ("accuracy", "model=rule, as=4ae5e6fc")
+    assert formats.metric_name(one, [one, one.replace("#v2", "#v1")]) == ("accuracy", "model=rule, version 2")

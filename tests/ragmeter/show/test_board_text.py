@@ -72,6 +72,25 @@ def test_long_name_is_broken_only_if_the_table_does_not_fit(board: Board) -> Non
     assert all(len(line) <= 60 for line in narrow[1:])
 
 
+def test_long_name_keeps_one_line_if_the_main_metric_fits_next_to_it(board: Board) -> None:
+    named = replace(board, rows=tuple(replace(row, run=replace(row.run, method=f"{at} {'x' * 30}")) for at, row in enumerate(board.rows)))
+    lines = printed(named, 80)
+    assert [sum(line.startswith(row.run.method) for line in lines) for row in named.rows] == [1] * len(named.rows)
+
+
+def test_short_names_leave_one_table(board: Board) -> None:
+    short = replace(board, rows=tuple(replace(row, run=replace(row.run, method=str(at))) for at, row in enumerate(board.rows)))
+    assert [sum(line.startswith("method") for line in printed(short, width)) for width in range(40, 120, 5)] == [1] * 16
+
+
+def test_board_by_metric_has_one_line_per_metric_and_cost(board: Board) -> None:
+    single = replace(board, rows=board.rows[:1])
+    lines = printed(single, 60, by_metric=True)
+    assert [line.split()[0] for line in lines[1:3]] == ["metric", "em"]
+    assert any(line.startswith("s/question") for line in lines)
+    assert "--wide" not in "\n".join(lines)
+
+
 def test_rows_are_sorted_by_the_main_metric_with_controls_last(board: Board) -> None:
     (metric,) = board.metrics
 

@@ -93,6 +93,16 @@ def test_first_line_claims_what_the_planted_scores_show(
     assert headline_of(board, headlines(verdicts(planted.store, "e"))) is not None
 
 
+def test_methods_without_common_questions_have_no_difference(tmp_path: Path) -> None:
+    first, second = np.full(200, np.nan), np.full(200, np.nan)
+    first[:100], second[100:] = share(0.9, 100), share(0.4, 100)
+    planted = Planted(tmp_path)
+    planted.experiment("e", {"d": {"a": first, "apart": second, "low": np.where(np.isnan(first), np.nan, share(0.2))}})
+    (line,) = stated(planted.store)
+    assert "insufficient data against apart" in line
+    assert "nan" not in line
+
+
 def test_positive_controls_never_compete(tmp_path: Path) -> None:
     planted = Planted(tmp_path, positive=["trained"])
     scores = {"a": share(0.8), "b": share(0.5), "trained": share(0.95)}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -49,8 +51,8 @@ from results.judging.judgments import Conversation, Verdict
 from results.statistics.places import Band
 from results.store import checkpoints, invariants, provenance, queries
 from results.store.provenance import Attribution
-from results.store.queries import AnswerRow, IndexCost, QuestionRow, RunRow, UserError
-from results.store.store import Store
+from results.store.queries import AnswerRow, Cost, IndexCost, QuestionRow, RunRow, UserError
+from results.store.store import FINISHED, Store
 from results.submission import review
 
 # Small results are cached by value; boards and lists of runs and of questions are shared between readers and must not be
@@ -78,10 +80,17 @@ class Source:
 REST_S = 10.0
 """Seconds between two checks for changes of the store, because a run writes ten times a second."""
 _adopted: dict[str, tuple[Source, float]] = {}
+_last_board: dict[str, tuple[Any, ...]] = {}
+"""The choices of the overview matrix that was computed last, by the store's folder."""
+_renewed: dict[str, threading.Thread] = {}
+"""The thread that computes that matrix for a store's new version."""
 
 
 def source() -> Source:
-    """Return the store that the server was started for; while it keeps changing, in its version of at most `REST_S` seconds ago."""
+    """Return the store that the server was started for; while it keeps changing, in its version of at most `REST_S` seconds ago.
+
+    Visitors do not wait for a new version: they see the last one until one thread has computed the overview matrix of the new one.
+    """
     store = Store(Path(os.environ.get(STORE_VARIABLE) or DEFAULT_FOLDER).resolve())
     stamp: list[int] = []
     for path in (store.database.path, store.database.path.with_suffix(".duckdb.wal")):
@@ -92,14 +101,48 @@ def source() -> Source:
         stamp += [result.st_mtime_ns, result.st_size]
     latest, now = Source(str(store.folder), tuple(stamp)), time.monotonic()
     known, since = _adopted.get(latest.folder, (latest, -math.inf))
-    if known != latest and (now - since >= REST_S or not (known.stamp and stamp)):
-        known, since = latest, now
-    _adopted[latest.folder] = known, since
-    return known
+    if known == latest:
+        _adopted[latest.folder] = known, since
+    elif not (known.stamp and stamp):
+        _adopt(latest)
+    elif now - since >= REST_S:
+        _renew(latest)
+    # Another visitor may have called `look_again` meanwhile.
+    return _adopted.get(latest.folder, (latest, now))[0]
+
+
+def _adopt(latest: Source) -> None:
+    _renewed.pop(latest.folder, None)
+    _adopted[latest.folder] = latest, time.monotonic()
+
+
+def _renew(latest: Source) -> None:
+    """Show a new version of the store once its overview matrix is computed; at once if no visitor has asked for a matrix."""
+    choices = _last_board.get(latest.folder)
+    if choices is None:
+        _adopt(latest)
+        return
+
+    def compute() -> None:
+        try:
+            # The page that shows this version reports its errors.
+            with suppress(UserError):
+                matrix_of(latest, *choices)
+                published(latest, *choices[:4])
+        finally:
+            # After `look_again`, this version may be outdated.
+            if _renewed.get(latest.folder) is thread:
+                _adopt(latest)
+
+    thread = threading.Thread(target=compute, name="renewing")
+    # Two visitors may come here at once: only the first one's thread is started.
+    if _renewed.setdefault(latest.folder, thread) is thread:
+        thread.start()
 
 
 def look_again(at: Source) -> None:
     """Let pages show at once what this server itself has written."""
+    _renewed.pop(at.folder, None)
     _adopted.pop(at.folder, None)
 
 
@@ -342,6 +385,8 @@ def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) 
     return provenance.attribution(store_of(at), _row, metric, ceiling=ceiling, among=among)
 
 
+MOST_COSTS = 100_000
+"""Maximum number of runs whose costs are cached."""
 PAIRS = 1_600_000
 """Maximum number of cached pairs of methods, at 48 bytes each."""
 
@@ -391,9 +436,28 @@ def _folded(at: Source, experiment: str | None) -> Folded:
 
     Across experiments seeds stay separate, because trainings with other options may have the same name there.
     """
-    ids, store = _ids(at, experiment), store_of(at)
-    costs, violations = queries.costs(store, ids), invariants.violations(store, ids)
-    return Folded.of(run_groups(at, experiment), costs, violations, experiment is not None)
+    groups = run_groups(at, experiment)
+    violations = invariants.violations(store_of(at), _ids(at, experiment))
+    return Folded.of(groups, _costs_of(at, groups), violations, experiment is not None)
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _costs_kept(folder: str) -> dict[tuple[Any, ...], Cost | None]:
+    """Cache the costs of finished runs of this store; they stay the same while other runs are written."""
+    return {}
+
+
+def _costs_of(at: Source, groups: Sequence[Sequence[RunRow]]) -> dict[str, Cost]:
+    """Return the costs of runs, by run id; those of finished runs are read once."""
+    kept = _costs_kept(at.folder)
+    keys = {run.run: (run.run, run.status, run.updated_at, run.done, run.origin) for runs in groups for run in runs}
+    unread = [run for run, key in keys.items() if key not in kept]
+    fresh = queries.costs(store_of(at), unread) if unread else {}
+    results = {run: fresh[run] if run in fresh else kept.get(key) for run, key in keys.items()}
+    if len(kept) > MOST_COSTS:
+        kept.clear()
+    kept.update((keys[run.run], results[run.run]) for runs in groups for run in runs if run.status == FINISHED)
+    return {run: cost for run, cost in results.items() if cost is not None}
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -493,6 +557,7 @@ def matrix_of(
         reference: Name of the method to compare with.
         correction: The family over which p-values are corrected.
     """
+    _last_board[at.folder] = experiment, setting, family, measure, datasets, filters, reference, correction
     left = _field(at, experiment, setting, family, measure, datasets, filters)
     figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
     board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)

@@ -33,7 +33,7 @@ from ragmeter.show.board_text import show_battles, show_boards
 from ragmeter.show.console import SafeConsole
 from results import store_folder
 from results.boards.board import Board, boards
-from results.boards.compare import Number, Setting, diff
+from results.boards.diff import Number, Setting, diff
 from results.boards.tables import CSV_COLUMNS, board_html, plus_minus, tidy, to_html
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import MANY, verdicts

@@ -13,7 +13,7 @@ from leaderboard.elements.nodes import el
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, permalink, show, show_running, tell, together
-from results.boards.compare import Diff, diff
+from results.boards.diff import Diff, diff
 from results.store import checkpoints
 from results.store.queries import RunRow, UserError, running
 from results.store.store import shortened

@@ -13,7 +13,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import explanation, scale_of
 from leaderboard.elements.marks import SIGNS, SOURCES, is_better
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, fold, plain_table, show_value
-from results.boards.compare import Apart, Diff, Number, Setting
+from results.boards.diff import Apart, Diff, Number, Setting
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
 from results.store.doubts import NOT_RESCORED, not_rescored

@@ -341,14 +341,14 @@ def compare_runs(
 ) -> None:
     """Compare two runs: settings, scores, and the questions on which they differ."""
     from ragmeter.show.run_text import show_compared
-    from results.boards import compare
+    from results.boards import diff
     from results.store import checkpoints
     from results.store.drift import refuse_drift
 
     store = common.store
     item, two = (checkpoints.find_run(store, text) for text in (first, second))
     with offering_score():
-        result = compare.diff(store, item, two, metrics=metric, questions=count, over_seeds=over_seeds)
+        result = diff.diff(store, item, two, metrics=metric, questions=count, over_seeds=over_seeds)
     if strict:
         refuse_drift(result.drift)
     common.emit(result.to_json(), lambda: show_compared(result, common.quiet, verbose=common.verbose))
@@ -365,7 +365,7 @@ def power(
     over_seeds: options.OverSeedsOption = False,
 ) -> None:
     """Estimate how many questions, seeds and repeats show a difference, from two pilot runs."""
-    from results.boards import compare
+    from results.boards import sample_size
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
     from results.store import checkpoints
@@ -375,7 +375,7 @@ def power(
     store = common.store
     runs = [checkpoints.find_run(store, name) for name in (first, second)]
     margin = parse_margin(effect, "--effect")
-    plans = compare.planned(store, runs[0], runs[1], metric or (), margin, power=probability, over_seeds=over_seeds)
+    plans = sample_size.planned(store, runs[0], runs[1], metric or (), margin, power=probability, over_seeds=over_seeds)
 
     def show() -> None:
         for plan in plans:

@@ -16,7 +16,7 @@ from ragmeter.show.board_text import show_board
 from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
 from results.boards.board import Board, Row
-from results.boards.compare import Apart, Diff, Number, Setting
+from results.boards.diff import Apart, Diff, Number, Setting
 from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
 from results.store import queries

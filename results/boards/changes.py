@@ -184,7 +184,7 @@ def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, 
     who = f"`{new['id']}`" if new["id"] == row else f"{role} `{new['id']}` of `{row}`"
     if old.get("version") != new.get("version"):
         yield f"the version of {who} changed", _to(old.get("version"), new.get("version"))
-    from results.boards.compare import differing
+    from results.boards.diff import differing
 
     options = [f"{item.key} {_to(item.first, item.second)}" for item in differing(old.get("config") or {}, new.get("config") or {})]
     if options:

@@ -167,7 +167,7 @@ class BoardVerdict:
         equal: Methods that were tested and are not significantly different from the best, the best value first.
         level: Those of `equal` that have the same value as the best.
         untested: Methods that could not be tested against it, for example with fewer than ten clusters.
-        behind: Methods that are significantly behind it.
+        worse: Methods that are significantly worse.
         left_out: Methods that are not ranked, with the reason; controls are not named.
         next: Comparison of the best method with the runner-up.
         reference: Comparison of the best method with the experiment's reference, corrected as in the table. None if the
@@ -178,7 +178,7 @@ class BoardVerdict:
     best: Entrant | None = None
     equal: tuple[str, ...] = ()
     untested: tuple[str, ...] = ()
-    behind: tuple[str, ...] = ()
+    worse: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     next: Against | None = None
     reference: Against | None = None
@@ -192,11 +192,11 @@ class BoardVerdict:
             return "tied"
         if self.untested:
             return "insufficient_data"
-        return "best" if self.behind else "single"
+        return "best" if self.worse else "single"
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; values are fractions, None means "no value"."""
-        known = {name: getattr(self, name) for name in ("equal", "level", "untested", "behind", "left_out")}
+        known = {name: getattr(self, name) for name in ("equal", "level", "untested", "worse", "left_out")}
         best = None if self.best is None else {name: getattr(self.best, name) for name in ("name", "value", "low", "high", "n", "failed")}
         pairs = {
             name: None if item is None else asdict(item) | {"significant": item.significant}

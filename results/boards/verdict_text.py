@@ -147,14 +147,14 @@ def _claim(verdict: BoardVerdict) -> list[Part]:
         return [Part("Only "), name, Part(f" is ranked on {on}: "), value, Part(f" ({_sampled(place)}); add a second method to compare.")]
     if verdict.outcome == "tied":
         apart = [name for name in verdict.equal if name not in verdict.level]
-        shares = f"share the {extreme} value" if apart or verdict.behind or verdict.untested else "have the same value"
+        shares = f"share the {extreme} value" if apart or verdict.worse or verdict.untested else "have the same value"
         has = shares if verdict.level else f"has the {extreme} value"
         parts = [Part(f"No single best method on {on}: "), *_names((best.name, *verdict.level)), Part(f" {has}, "), value]
         if apart:
             parts += [Part(f", and not significantly different from it {'are' if len(apart) > 1 else 'is'} "), *_names(apart)]
         parts += [Part("; insufficient data against "), *_names(verdict.untested)] if verdict.untested else []
         return [*parts, Part(".")]
-    if verdict.behind:
+    if verdict.worse:
         parts = [name, Part(f" is best on {on} among the methods tested: "), value]
     else:
         parts = [Part(f"Insufficient data for a best method on {on}: "), name, Part(f" has the {extreme} value, "), value]

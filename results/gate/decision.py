@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError, counted
-from results.boards.compare import settings_of
+from results.boards.diff import settings_of
 from results.boards.series import members_of, side_by_side
 from results.boards.sides import sides
 from results.boards.unread import range_of_metric

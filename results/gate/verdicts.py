@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from benchmarks.clusters import Sampled
-from results.boards.compare import Setting
+from results.boards.diff import Setting
 from results.gate.memory import Memory
 from results.statistics import spending
 from results.statistics.gate import GateDecision

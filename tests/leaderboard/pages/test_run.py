@@ -17,7 +17,7 @@ from leaderboard.elements import formats
 from leaderboard.pages import run as screen
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
-from results.boards.compare import diff
+from results.boards.diff import diff
 from results.store import queries
 from results.store.queries import Running, RunRow, UserError, running
 from results.store.store import FINISHED, RUNNING, Store

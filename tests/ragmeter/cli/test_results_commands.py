@@ -25,7 +25,7 @@ from ragmeter.api import run
 from ragmeter.cli import results
 from ragmeter.show import console
 from results.boards.board import boards
-from results.boards.compare import diff, differing
+from results.boards.diff import diff, differing
 from results.boards.published import figures, papers
 from results.statistics.intervals import differences_together
 from results.store import queries

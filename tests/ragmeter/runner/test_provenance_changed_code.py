@@ -18,7 +18,7 @@ from methods.training import TRAININGS
 from ragmeter import experiment, trainings
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.runner.provenance import checkout, forget_checkouts
-from results.boards import compare
+from results.boards import diff
 from results.boards.changes import Change, changes, files_changed, previous, since_last
 from results.boards.tables import labels
 from results.store import queries
@@ -67,7 +67,7 @@ def test_changed_code_is_run_again_and_reported(plugin: Plugin, run: Run, store:
     assert f"`acme` changed {since} (2 files: app.py, templates/ask.txt)" in " ".join(capsys.readouterr().err.split())
     second = queries.runs(store, "mine")[0]
     assert first.run != second.run
-    keys = [setting.key for setting in compare.settings_of(first, second)]
+    keys = [setting.key for setting in diff.settings_of(first, second)]
     assert keys[0] == "description.method.code"
     assert "provenance.code.method acme.files.acme/app.py" in keys
     assert run() == 0

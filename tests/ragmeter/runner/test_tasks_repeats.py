@@ -13,7 +13,7 @@ from methods.api import Services
 from ragmeter.api import run
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.judging import execute, judgings
-from results.boards import compare
+from results.boards import sample_size
 from results.boards.board import Board, boards
 from results.judging.battles import battle_boards
 from results.store import queries
@@ -154,7 +154,7 @@ def test_reference_with_fewer_repeats_is_compared_by_its_first_repeat(repeated: 
 
 def test_power_plan_uses_all_repeats_of_both_pilots(repeated: Repeated) -> None:
     rows = {row.method: row for row in queries.runs(repeated.store, "again")}
-    (plan,) = compare.planned(repeated.store, rows["steady"], rows["varies"], ["accuracy"], 0.2)
+    (plan,) = sample_size.planned(repeated.store, rows["steady"], rows["varies"], ["accuracy"], 0.2)
     cells = {row.run.method: row.cells for row in repeated.board.rows}
     difference = cells["steady (3 repeats)"][plan.metric].difference
     assert difference is not None

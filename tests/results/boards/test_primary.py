@@ -14,7 +14,7 @@ from benchmarks.schema import Question
 from methods.api import Prediction
 from ragmeter.experiment import load
 from results.boards.board import Board, boards
-from results.boards.compare import diff
+from results.boards.diff import diff
 from results.boards.primary import Primary
 from results.boards.tables import family_of_marks, plus_minus
 from results.statistics.difference import Range, Side, compared

@@ -12,7 +12,8 @@ from benchmarks.datasets import fold_of
 from benchmarks.read_questions import ReadQuestions, write_record
 from results.boards.board import Row, boards, positions
 from results.boards.budget import quality_budget
-from results.boards.compare import compare, diff
+from results.boards.compare import compare
+from results.boards.diff import diff
 from results.boards.systems import POSITIVE_CONTROL
 from results.boards.tables import READ_UNKNOWN, badge, remarks
 from results.formats.table_files import wide_latex

@@ -80,7 +80,7 @@ def test_clear_winner_is_best_and_its_lead_is_the_paired_difference() -> None:
     scores = {"low": answered(0.3), "high": answered(0.9), "middle": answered(0.5)}
     verdict = planted(scores, costs={"high": spent(tokens=300), "middle": spent(tokens=100)})
     assert (verdict.outcome, verdict.best and verdict.best.name) == ("best", "high")
-    assert (verdict.equal, verdict.untested, verdict.behind) == ((), (), ("middle", "low"))
+    assert (verdict.equal, verdict.untested, verdict.worse) == ((), (), ("middle", "low"))
     assert verdict.next is not None
     assert verdict.next.name == "middle"
     assert verdict.next.value == pytest.approx(difference(scores["high"], scores["middle"]).value)
@@ -93,7 +93,7 @@ def test_clear_winner_is_best_and_its_lead_is_the_paired_difference() -> None:
 def test_small_lead_is_tied_and_states_the_questions_that_would_show_it() -> None:
     verdict = planted({"a": answered(0.60), "b": answered(0.57, shift=7), "far": answered(0.1)})
     assert verdict.outcome == "tied"
-    assert (verdict.best and verdict.best.name, verdict.equal, verdict.behind) == ("a", ("b",), ("far",))
+    assert (verdict.best and verdict.best.name, verdict.equal, verdict.worse) == ("a", ("b",), ("far",))
     assert verdict.next is not None
     assert verdict.next.low <= 0 <= verdict.next.high
     assert verdict.next.needed is not None
@@ -146,7 +146,7 @@ def test_method_without_common_questions_is_untested_and_the_best_of_the_others_
     first[:100], second[100:] = answered(0.9, 100), answered(0.4, 100)
     verdict = planted({"a": first, "apart": second, "low": np.where(np.isnan(first), np.nan, answered(0.2))})
     assert verdict.outcome in ("insufficient_data", "tied")
-    assert "low" in verdict.behind
+    assert "low" in verdict.worse
     assert "apart" in (*verdict.untested, *verdict.equal)
 
 
@@ -158,7 +158,7 @@ def test_single_method_has_nothing_to_compare_with() -> None:
 def test_unranked_methods_are_left_out_with_their_reasons() -> None:
     reasons = {"leak": "contaminated: it was trained on data:test", "half": "running: 10 of 200 questions answered"}
     verdict = planted({"leak": answered(1.0), "a": answered(0.8), "half": answered(1.0), "b": answered(0.2)}, apart=reasons)
-    assert (verdict.best and verdict.best.name, verdict.behind, verdict.left_out) == ("a", ("b",), reasons)
+    assert (verdict.best and verdict.best.name, verdict.worse, verdict.left_out) == ("a", ("b",), reasons)
     nobody = planted({"leak": answered(1.0), "half": answered(0.5)}, apart=reasons)
     assert (nobody.outcome, nobody.best, nobody.left_out) == ("none", None, reasons)
 
@@ -251,7 +251,7 @@ def test_verdicts_of_a_store_agree_with_its_boards(tmp_path: Path, module_at: Ca
         values = {row.run.method: row.cells["em#v1"].estimate.value for row in able}
         assert verdict.best is not None
         assert verdict.best.value == max(values.values())
-        assert {verdict.best.name, *verdict.equal, *verdict.untested, *verdict.behind} == set(values)
+        assert {verdict.best.name, *verdict.equal, *verdict.untested, *verdict.worse} == set(values)
         assert {row.run.method for row in board.rows if row.cells["em#v1"].apart and not row.control} == set(verdict.left_out)
         assert verdict.reference is not None
         best = next(row.cells["em#v1"].difference for row in able if row.run.method == verdict.best.name)

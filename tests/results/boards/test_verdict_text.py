@@ -16,8 +16,8 @@ AHEAD = Against("bm25", 0.042, 0.023, 0.061, 0.001, 500, 500, cost=CostRatio("to
 LEVEL = Against("bm25", 0.004, -0.018, 0.026, 0.7, 500, 500, needed=Needed(4100, 4100))
 FEW = Against("bm25", 0.25, -0.5, 0.9, 1.0, 4, 4, "4 questions, fewer than 10")
 
-CLEAR = BoardVerdict(F1, BEST, behind=("bm25", "dense"), next=AHEAD)
-TIED = BoardVerdict(F1, BEST, equal=("bm25",), behind=("dense",), next=LEVEL)
+CLEAR = BoardVerdict(F1, BEST, worse=("bm25", "dense"), next=AHEAD)
+TIED = BoardVerdict(F1, BEST, equal=("bm25",), worse=("dense",), next=LEVEL)
 LITTLE = BoardVerdict(replace(F1, questions=4, clusters=4), BEST, untested=("bm25", "dense"), next=FEW)
 SINGLE = BoardVerdict(F1, BEST)
 NOBODY = BoardVerdict(F1, left_out={"leak": "contaminated: hotpotqa was trained on"})
@@ -38,7 +38,7 @@ NOBODY = BoardVerdict(F1, left_out={"leak": "contaminated: hotpotqa was trained 
         ),
         (LITTLE, ["Insufficient data", "gpr", "bm25 and dense", "4 questions, fewer than 10"], ["is best on", "takes"]),
         (
-            replace(LITTLE, behind=("far",)),
+            replace(LITTLE, worse=("far",)),
             ["gpr is best on f1 among the methods tested", "insufficient data against bm25"],
             ["Insufficient"],
         ),

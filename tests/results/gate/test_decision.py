@@ -18,7 +18,7 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
-from results.boards.compare import diff
+from results.boards.diff import diff
 from results.gate.decision import ask
 from results.gate.history import history, record
 from results.gate.many import decide_cells

@@ -228,8 +228,15 @@ class Corpus(Sequence[Passage]):
         return int(self._table.num_rows)
 
     def __iter__(self) -> Iterator[Passage]:
-        for batch in self._table.to_batches(max_chunksize=BATCH_ROWS):
-            yield from _passages(batch)
+        if self._folder is None:
+            for batch in self._table.to_batches(max_chunksize=BATCH_ROWS):
+                yield from _passages(batch)
+            return
+        # Read, not mapped: pages of the mapping would count as memory of the process, up to the size of the corpus.
+        for shard in range(read_card(self._folder)["shards"]):
+            with pa.OSFile(str(shard_path(self._folder, shard))) as file, pa.ipc.open_file(file) as batches:
+                for number in range(batches.num_record_batches):
+                    yield from _passages(batches.get_batch(number))
 
     def __getitem__(self, row):  # type: ignore[no-untyped-def]  # int or slice, as in Sequence
         if isinstance(row, slice):

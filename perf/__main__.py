@@ -5,7 +5,8 @@ too long does not stop the others. One with a figure that is worse than the comm
 regressed if the median is worse by more than the noise. Exit code 1 if a target is missed, a benchmark breaks or a figure
 regressed. The page is written from all records.
 
-`--quick` takes smaller sizes, repeats nothing and leaves out `LONG`. `--resume` continues a run that was interrupted.
+`LONG` benchmarks run only with `--long` or by name; their stored figures stay. `--quick` takes smaller sizes, repeats nothing and
+changes neither records nor page. `--resume` continues a run that was interrupted.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+from perf.measuring import MEASURED as FOLDER
 from perf.measuring import say
 from perf.page import PAGE, page
 from perf.table import MEASURED, ROOT, Figure, committed, figures, regressed, stored, table
@@ -26,15 +30,12 @@ from perf.table import MEASURED, ROOT, Figure, committed, figures, regressed, st
 NO_BENCHMARKS = frozenset({"table", "gpu_real"})
 """Commands of this folder that `make perf` does not run: this table, and what needs a GPU (`make gpu-real`)."""
 REPEATS = 2
-LIMIT_S = 900.0
+LIMIT_S = 300.0
+LONG_LIMIT_S = 3600.0
 QUICK_LIMIT_S = 60.0
 QUICK: dict[str, list[str]] = {
     "bradley_terry": ["--turns", "1"],
-    "chat": ["--calls", "200", "--rounds", "3"],
     "clara": ["--queries", "1"],
-    "clara_examples": ["--turns", "1"],
-    "contamination": ["--megabytes", "20"],
-    "contrastive": ["--turns", "1"],
     "encoders": ["--texts", "32", "--turns", "1", "--vectors", "20000"],
     "first_runs": ["--runs", "1"],
     "flow": ["--questions", "300"],
@@ -42,13 +43,12 @@ QUICK: dict[str, list[str]] = {
     "llm_reranking": ["--queries", "10"],
     "store": ["--millions", "1"],
     "triple_reading": ["--questions", "60"],
-    "triples": ["--triples", "1000"],
 }
 """Options with which a benchmark takes less time; the others have no size to choose."""
-LONG = frozenset({"backends", "beir", "corpus", "likelihood", "loaders", "verdicts"})
-"""Benchmarks that need their full sizes: `--quick` leaves them out, and their stored figures stay."""
+LONG = frozenset({"backends", "beir", "corpus", "flow", "leaderboard", "loaders", "verdicts"})
+"""Benchmarks of full sizes, several minutes to an hour each."""
 STATE = MEASURED / ".ended"
-"""Names of the benchmarks that ended well in this or an interrupted run; not committed."""
+"""Names of the benchmarks that ended well in this or an interrupted run; not committed, not written by `--quick`."""
 
 
 def benchmarks() -> list[str]:
@@ -79,47 +79,64 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run performance benchmarks by name."""
     parser = argparse.ArgumentParser(prog="python -m perf", description=__doc__)
     parser.add_argument("names", nargs="*", help="benchmarks (default: all)")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, without repetitions")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, without repetitions; changes no records")
+    parser.add_argument("--long", action="store_true", help=f"also run {', '.join(sorted(LONG))}")
     parser.add_argument("--resume", action="store_true", help="leave out benchmarks that ended in the run that was interrupted")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no benchmark after so many; --resume continues")
-    parser.add_argument("--limit", type=float, help=f"seconds per benchmark (default: {LIMIT_S:g}; with --quick {QUICK_LIMIT_S:g})")
+    parser.add_argument(
+        "--limit", type=float, help=f"seconds per benchmark (default: {LIMIT_S:g}; long {LONG_LIMIT_S:g}; with --quick {QUICK_LIMIT_S:g})"
+    )
     chosen = parser.parse_args(argv)
-    names = chosen.names or [name for name in benchmarks() if not (chosen.quick and name in LONG)]
+    if chosen.quick and (chosen.resume or chosen.long):
+        parser.error("--quick changes no records, so it has no --resume, and it leaves out what --long adds")
+    names = chosen.names or [name for name in benchmarks() if chosen.long or name not in LONG]
     if unknown := set(names) - set(benchmarks()):
         parser.error(f"unknown benchmarks: {', '.join(sorted(unknown))}; choose from {', '.join(benchmarks())}")
-    limit_s = chosen.limit or (QUICK_LIMIT_S if chosen.quick else LIMIT_S)
+    with ExitStack() as stack:
+        if chosen.quick:
+            # The processes of the benchmarks inherit it.
+            os.environ[FOLDER] = stack.enter_context(tempfile.TemporaryDirectory())
+            stack.callback(os.environ.pop, FOLDER)
+        return _run_all(names, chosen)
+
+
+def _run_all(names: Sequence[str], chosen: argparse.Namespace) -> int:
+    folder = Path(os.environ.get(FOLDER) or MEASURED)
     ended = STATE.read_text("utf-8").split() if chosen.resume and STATE.exists() else []
-    STATE.write_text("".join(f"{name}\n" for name in ended), "utf-8")
+    if not chosen.quick:
+        STATE.write_text("".join(f"{name}\n" for name in ended), "utf-8")
     before = figures(committed())
     failed: dict[str, str] = {}
     flags: dict[str, str] = {}
     began, left = time.monotonic(), []
     for name in names:
         if name in ended:
-            now = figures(stored())
+            now = figures(stored(folder))
             flags |= regressed({key: old for key, old in before.items() if key in now and now[key].benchmark == name}, [now])
             continue
         if time.monotonic() - began > 60 * chosen.minutes:
             left.append(name)
             continue
         options = QUICK.get(name, []) if chosen.quick else []
+        limit_s = chosen.limit or (QUICK_LIMIT_S if chosen.quick else LONG_LIMIT_S if name in LONG else LIMIT_S)
         why = _runs(name, options, limit_s)
         if why:
             failed[name] = why
-        rounds: list[dict[str, Figure]] = [figures(stored())]
+        rounds: list[dict[str, Figure]] = [figures(stored(folder))]
         own = {key: old for key, old in before.items() if key in rounds[0] and rounds[0][key].benchmark == name}
         for _ in range(REPEATS if not chosen.quick and regressed(own, rounds) else 0):
             _runs(name, options, limit_s)
-            rounds.append(figures(stored()))
+            rounds.append(figures(stored(folder)))
         flags |= regressed(own, rounds)
-        if not why:
+        if not why and not chosen.quick:
             with STATE.open("a", encoding="utf-8") as state:
                 state.write(f"{name}\n")
-    say("\n" + table(figures(stored()).values(), before, flags))
-    PAGE.write_text(page(stored()), "utf-8")
+    say("\n" + table(figures(stored(folder)).values(), before, flags))
+    if not chosen.quick:
+        PAGE.write_text(page(stored(folder)), "utf-8")
     if left:
-        say(f"\nnot begun in {chosen.minutes:g} minutes, --resume continues: {', '.join(left)}")
-    elif not failed:
+        say(f"\nnot begun in {chosen.minutes:g} minutes{'' if chosen.quick else ', --resume continues'}: {', '.join(left)}")
+    elif not failed and not chosen.quick:
         STATE.unlink()
     lines = [f"{name}: {why}" for name, why in failed.items()]
     say(f"\n{'missed or broken: ' + ', '.join(lines) if failed else 'every benchmark that ran met its targets'}; {len(flags)} regressions")

@@ -26,6 +26,8 @@ from typing import Any, TypeVar
 from ragmeter.runner.provenance import processor
 
 T = TypeVar("T")
+MEASURED = "RAGMETER_PERF_RECORDS"
+"""Environment variable: folder of records."""
 
 
 def parser(document: str | None) -> ArgumentParser:
@@ -190,11 +192,17 @@ def synchronizer(device: str) -> Callable[[], None]:
     return lambda: torch.cuda.synchronize(device)
 
 
-def record(name: str, value: Mapping[str, Any], folder: Path = Path(__file__).parent / "measured") -> Path:
-    """Write figures to `measured/NAME.json`, with command, commit, date and machine.
+def record(name: str, value: Mapping[str, Any], folder: Path | None = None) -> Path:
+    """Write figures to `NAME.json` in a folder, with command, commit, date and machine.
 
     Parts of a benchmark that were not measured this time are kept in the file.
+
+    Args:
+        name: Name of the record.
+        value: Figures by part.
+        folder: Folder of records; None: the one that the environment variable `MEASURED` names, else `measured`.
     """
+    folder = folder or Path(os.environ.get(MEASURED) or Path(__file__).parent / "measured")
     root = Path(__file__).parents[1]
     git = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     about = {
@@ -204,7 +212,7 @@ def record(name: str, value: Mapping[str, Any], folder: Path = Path(__file__).pa
         "hardware": f"{processor()}, {os.cpu_count()} CPUs",
         "python": platform.python_version(),
     }
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     known = json.loads(path.read_text("utf-8")) if path.exists() else {}
     known |= {part: {**about, **figures} for part, figures in value.items()}

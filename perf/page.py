@@ -23,11 +23,11 @@ This page shows what ragmeter measures about itself: how seconds grow with the d
 figure of every benchmark, also those that miss their target. `python -m perf.table --page` writes it from the records in
 `perf/measured`, so no figure is typed by hand. Run the command of a section to measure its figures again.
 
-`make perf` runs all benchmarks, prints the figures next to the stored ones, and exits with 1 if one is worse by more than
-its noise. `python -m perf --quick --minutes 15` takes smaller sizes and begins nothing after a quarter of an hour; `--resume`
-continues it. Ratios, exponents and memory carry over to other machines; seconds do not. A *times plain* of 2 means twice the
-seconds of the shortest program that does the same. *overlap@10* is the share of the first ten passages that both rankings
-have in common.
+`make perf` runs the benchmarks that take seconds or minutes, prints the figures next to the stored ones, and exits with 1 if one
+is worse by more than its noise. `python -m perf --long` adds those of full sizes, which take hours, and `--minutes 15` begins none
+after a quarter of an hour; `--resume` continues. `--quick` takes smaller sizes and changes no records. Ratios, exponents and
+memory carry over to other machines; seconds do not. A *times plain* of 2 means twice the seconds of the shortest program that
+does the same. *overlap@10* is the share of the first ten passages that both rankings have in common.
 
 ## Growth
 

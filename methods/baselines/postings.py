@@ -1,9 +1,10 @@
 """Build and read BM25 postings on disk: for each term, the passages that contain it and its contribution to their scores.
 
 A corpus is counted in runs of about `WORDS` words. Each run is written with sorted terms, so that the runs can be merged
-sequentially in blocks of `BLOCK` postings. Memory therefore depends on these two sizes and on the number of different
-terms, not on the number of passages. Complete runs are kept, so that an interrupted build resumes after the last one; the
-merge, about a tenth of the time, starts again.
+sequentially in blocks of `BLOCK` postings. No file of a run stays open, because a large corpus has more runs than a process
+may open files. Memory therefore depends on these two sizes and on the number of different terms (about 40 bytes each), not on
+the number of passages. Complete runs are kept, so that an interrupted build resumes after the last one; the merge, about a
+tenth of the time, starts again.
 
 The result is the folder that `bm25s.BM25.save` writes for the same corpus, with equal scores, and `bm25s.BM25.load` reads
 it. The terms are sorted in its vocabulary, one per line, so that they are found by bisection in the mapped file.
@@ -19,8 +20,7 @@ import os
 import shutil
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -39,6 +39,8 @@ AT_ONCE = 1024
 """Number of texts tokenized at once."""
 LINES = 65_536
 """Lines of the vocabulary joined before they are written."""
+BUFFERS = 64 << 20
+"""Bytes of terms, and of their columns, that the runs hold together while their terms are merged."""
 DATA, ROWS, STARTS = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
 VOCABULARY, PARAMETERS, ENDS = "vocab.index.json", "params.index.json", "vocab.ends.npy"
 _STATED = {"delta": 0.5, "method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
@@ -138,31 +140,53 @@ def build(
 
 
 class _Run:
-    """Memory-mapped counts of one run: term frequencies by sorted term and passage."""
+    """Counts of one run on disk: term frequencies by sorted term and passage.
+
+    A part is mapped only while it is used, because its pages count as memory of the process until then.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Number of passages of the run with each term; `rows` are these passages, from the run's first, `frequencies` the counts.
-        self.holders, self.lengths = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("holders", "lengths"))
         self.first = int(folder.name.removeprefix("run-"))
+        self.passages = len(self.part("lengths"))
         self.size = (folder / "rows").stat().st_size // 4
-        self.columns: Numbers = np.empty(0, np.int64)
         self.position = 0
 
-    def terms(self) -> Generator[str, None, None]:
-        with open(self.folder / "terms.txt", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
-            for line in file:
+    def part(self, name: str) -> NDArray:
+        """Map `holders`, the number of passages of the run with each term, `columns` of the terms, or `lengths` of the passages."""
+        return np.load(self.folder / f"{name}.npy", mmap_mode="r")
+
+    def terms(self, size: int) -> Iterator[bytes]:
+        """Yield the terms in UTF-8, reading about `size` bytes at once; their order is that of the strings."""
+        position = 0
+        while True:
+            with open(self.folder / "terms.txt", "rb") as file:
+                file.seek(position)
+                lines = file.readlines(size)
+                position = file.tell()
+            if not lines:
+                return
+            for line in lines:
                 yield line[:-1]
+
+    def add_columns(self, columns: array[int]) -> None:
+        """Append the columns of the next terms to the part `columns`, and empty the array."""
+        path = self.folder / "columns.npy"
+        with open(path, "ab") as file:
+            if not file.tell():
+                _write_header(file, np.int64, len(self.part("holders")))
+            columns.tofile(file)
+        del columns[:]
 
     def piece(self, start: int, end: int) -> tuple[Numbers, NDArray[np.int32], NDArray[np.int32]]:
         """Return columns, rows and frequencies of columns `start` to `end` (exclusive)."""
-        low, high = np.searchsorted(self.columns, (start, end))
-        holders = self.holders[low:high]
+        columns = self.part("columns")
+        low, high = np.searchsorted(columns, (start, end))
+        holders = self.part("holders")[low:high]
         size = int(holders.sum(dtype=np.int64))
-        # Read, not mapped: pages of a mapping count as memory of the process.
         rows, frequencies = (np.fromfile(self.folder / name, np.int32, size, offset=4 * self.position) for name in ("rows", "frequencies"))
         self.position += size
-        return np.repeat(self.columns[low:high], holders), rows, frequencies
+        return np.repeat(columns[low:high], holders), rows, frequencies
 
 
 def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], folder: Path, advance: Callable[[int], None]) -> list[_Run]:
@@ -173,7 +197,7 @@ def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], f
         path = folder / f"run-{first}"
         if path.exists():
             runs.append(_Run(path))
-            passed = len(runs[-1].lengths)
+            passed = runs[-1].passages
             next(islice(texts, passed - 1, passed), None)
         else:
             batch = list(islice(texts, AT_ONCE))
@@ -185,7 +209,7 @@ def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], f
             _count(chain([batch], iter(lambda: list(islice(texts, AT_ONCE)), [])), tokenize, partial)
             os.replace(partial, path)
             runs.append(_Run(path))
-        first += len(runs[-1].lengths)
+        first += runs[-1].passages
         advance(first)
 
 
@@ -226,27 +250,27 @@ def _count(batches: Iterator[list[str]], tokenize: Callable[[list[str]], Tokeniz
 
 def _merge(runs: Sequence[_Run], k1: float, b: float, folder: Path) -> None:
     """Merge runs into a folder in the format of `bm25s`."""
-    holders = _merge_terms(runs, folder)
-    starts = np.concatenate([[0], np.cumsum(holders)])
-    _save(folder / STARTS, starts)
-    passages = sum(len(run.lengths) for run in runs)
-    mean = sum(int(run.lengths.sum(dtype=np.int64)) for run in runs) / passages
-    counts, positions = np.unique(holders, return_inverse=True)
+    starts = _merge_terms(runs, folder)
+    terms = len(starts) - 1
+    passages = sum(run.passages for run in runs)
+    mean = sum(int(run.part("lengths").sum(dtype=np.int64)) for run in runs) / passages
+    counts = np.unique(np.diff(starts))
     # `math.log`, as in bm25s, because NumPy's logarithm may differ in the last bit.
-    idf = np.array([math.log(1 + (passages - n + 0.5) / (n + 0.5)) for n in counts.tolist()], np.float32)[positions]
+    idf = np.array([math.log(1 + (passages - n + 0.5) / (n + 0.5)) for n in counts.tolist()], np.float32)
 
     def scored(number: int, start: int, end: int) -> _Scored:
         run = runs[number]
         columns, rows, frequencies = run.piece(start, end)
-        damping = k1 * ((1 - b) + b * run.lengths[rows].astype(np.float64) / mean)
-        scores = idf[columns] * (frequencies / (damping + frequencies))
+        damping = k1 * ((1 - b) + b * run.part("lengths")[rows].astype(np.float64) / mean)
+        holders = starts[columns + 1] - starts[columns]
+        scores = idf[np.searchsorted(counts, holders)] * (frequencies / (damping + frequencies))
         return columns, rows + np.int32(run.first), scores.astype(np.float32)
 
     with open(folder / ROWS, "wb") as rows_out, open(folder / DATA, "wb") as scores_out:
         _write_header(rows_out, np.int32, int(starts[-1]))
         _write_header(scores_out, np.float32, int(starts[-1]))
         start = 0
-        while start < len(holders):
+        while start < terms:
             end = max(start + 1, int(np.searchsorted(starts, starts[start] + BLOCK, side="right")) - 1)
             pieces: Iterator[_Scored] = (scored(number, start, end) for number in range(len(runs)))
             if end - start > 1:
@@ -274,20 +298,22 @@ def _save(path: Path, values: NDArray) -> None:
 
 
 def _merge_terms(runs: Sequence[_Run], folder: Path) -> Numbers:
-    """Write the merged vocabulary, and assign columns to each run's terms.
+    """Write the merged vocabulary and each run's columns of its terms.
 
     Returns:
-        Number of passages with each term: shape (terms,).
+        Start of each column and the end of the last: shape (terms + 1,); also written.
     """
+    buffer = max(4096, BUFFERS // len(runs))
     numbers = [array("q") for _ in runs]
     ends = array("q", [0])
-    with open(folder / VOCABULARY, "wb") as file, ExitStack() as stack:
-        streams = [stack.enter_context(closing(run.terms())) for run in runs]
+    for run in runs:  # of a merge that was interrupted
+        (run.folder / "columns.npy").unlink(missing_ok=True)
+    with open(folder / VOCABULARY, "wb") as file:
         last, count, end = None, 0, 0
         lines: list[bytes] = []
-        for term, number in heapq.merge(*(_tagged(stream, number) for number, stream in enumerate(streams))):
+        for term, number in heapq.merge(*(_tagged(run.terms(buffer), number) for number, run in enumerate(runs))):
             if term != last:
-                line = f"{',' if count else '{'}\n{json.dumps(term)}: {count}".encode()
+                line = f"{',' if count else '{'}\n{json.dumps(term.decode('utf-8', 'surrogatepass'))}: {count}".encode()
                 end += len(line)
                 lines.append(line)
                 ends.append(end)
@@ -296,14 +322,19 @@ def _merge_terms(runs: Sequence[_Run], folder: Path) -> Numbers:
                     file.write(b"".join(lines))
                     lines.clear()
             numbers[number].append(count - 1)
+            if len(numbers[number]) * 8 >= buffer:
+                runs[number].add_columns(numbers[number])
         file.write(b"".join(lines) + b"}")
     _save(folder / ENDS, np.frombuffer(ends, np.int64))
-    holders = np.zeros(count, np.int64)
+    del ends
+    starts = np.zeros(count + 1, np.int64)
     for run, own in zip(runs, numbers, strict=True):
-        run.columns = np.frombuffer(own, np.int64)
-        holders[run.columns] += run.holders
-    return holders
+        run.add_columns(own)
+        starts[run.part("columns") + 1] += run.part("holders")
+    np.cumsum(starts, out=starts)
+    _save(folder / STARTS, starts)
+    return starts
 
 
-def _tagged(terms: Iterator[str], number: int) -> Iterator[tuple[str, int]]:
+def _tagged(terms: Iterator[bytes], number: int) -> Iterator[tuple[bytes, int]]:
     return ((term, number) for term in terms)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perf import __main__ as command
+from perf import measuring
 from perf.__main__ import LONG, QUICK, _runs, benchmarks
 from perf.corpus import fitted_at
 from perf.growth import exponent
-from perf.page import SIZES, page, steps
-from perf.table import figures, regressed, stored
+from perf.page import PAGE, SIZES, page, steps
+from perf.table import MEASURED, figures, regressed, stored
 
 ABOUT = {"command": "python -m perf.x", "commit": "c", "date": "d", "hardware": "h", "python": "p"}
 
@@ -60,6 +65,27 @@ def test_benchmark_that_fails_or_exceeds_its_limit_counts_as_failed() -> None:
     assert _runs("table", [], 0.01) == "over 0.01 s"
 
 
+@pytest.mark.parametrize(("options", "kept"), [(["--quick"], True), ([], False)])
+def test_quick_run_changes_neither_records_nor_page(
+    options: list[str], kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(name: str, *_: Any) -> str:
+        folder = Path(os.environ.get(measuring.MEASURED) or tmp_path / "measured")
+        measuring.record(name, {"part": {"value": 2.0, "unit": "x"}}, folder)
+        return ""
+
+    shutil.copytree(MEASURED, tmp_path / "measured")
+    paths = {"MEASURED": tmp_path / "measured", "PAGE": tmp_path / "speed.md", "STATE": tmp_path / ".ended"}
+    for name, path in paths.items():
+        monkeypatch.setattr(command, name, path)
+    monkeypatch.setattr(command, "_runs", measure)
+    assert command.main([*options, "overhead"]) == 0
+    assert ("overhead" not in stored(tmp_path / "measured")) == kept
+    assert (not paths["PAGE"].exists()) == kept
+    assert not paths["STATE"].exists()
+    assert measuring.MEASURED not in os.environ
+
+
 def test_fits_recover_the_exponents_and_lines_of_known_curves() -> None:
     assert exponent({10: 3 * 10**1.5, 20: 3 * 20**1.5, 40: 3 * 40**1.5}) == pytest.approx(1.5)
     assert fitted_at(1000, {1: {"MB": 5.0}, 2: {"MB": 7.0}, 3: {"MB": 9.0}}) == pytest.approx({"MB": 2003.0})
@@ -73,8 +99,6 @@ def test_benchmark_list_contains_only_measuring_modules() -> None:
 
 
 def test_page_equals_the_stored_figures() -> None:
-    from perf.page import PAGE
-
     records = stored()
     assert PAGE.read_text("utf-8") == page(records)
     for passages in SIZES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import sys
 import tempfile
 import threading
@@ -88,7 +87,8 @@ def in_group(function: Function, arguments: Sequence[Any], count: int, progress:
     Raises:
         Broke: A process was killed.
     """
-    shared = _shared("127.0.0.1", free_port("127.0.0.1"), count) | {"LOCAL_WORLD_SIZE": str(count)}
+    store = meeting_point("127.0.0.1")
+    shared = _shared("127.0.0.1", store.port, count) | {"LOCAL_WORLD_SIZE": str(count)}
     with ExitStack() as stack:
         quiet = stack.enter_context(tempfile.NamedTemporaryFile())
         reports = stack.enter_context(_shown(progress))
@@ -172,7 +172,7 @@ class Rank:
     """Ray actor that is one process of a group that trains together."""
 
     def place(self, mark: Path) -> tuple[str, int]:
-        """Return an address and a free port of this node, at which the processes of the group meet.
+        """Open the port of this node at which the processes of the group meet, and return its address.
 
         Raises:
             UserError: The node cannot access a file that the starting process wrote.
@@ -188,7 +188,8 @@ class Rank:
             )
 
         host = ray.util.get_node_ip_address()
-        return host, free_port(host)
+        self._store = meeting_point(host)
+        return host, self._store.port
 
     def call(self, environment: Mapping[str, str], function: Function, arguments: Sequence[Any]) -> Any:
         """Call the function as a process of the group."""
@@ -233,14 +234,16 @@ def _cause(errors: Sequence[BaseException], lost: type[BaseException]) -> BaseEx
 
 
 def _shared(host: str, port: int, count: int) -> dict[str, str]:
-    return {"WORLD_SIZE": str(count), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
+    # As torchrun states that the store runs already; else the first process would start one.
+    running = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    return {"WORLD_SIZE": str(count), "MASTER_ADDR": host, "MASTER_PORT": str(port), **running}
 
 
-def free_port(host: str) -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def meeting_point(host: str) -> Any:
+    """Start the `TCPStore` at which the processes of a group meet; it keeps its port until it is deleted."""
+    from torch.distributed import TCPStore
+
+    return TCPStore(host, 0, is_master=True, wait_for_workers=False)
 
 
 class _Reported:

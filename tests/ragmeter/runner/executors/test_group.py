@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from benchmarks.core.errors import Broke, UserError
 from methods.training import Progress, Silent
-from ragmeter.runner.executors.group import in_group, in_ray_group, ranks
+from ragmeter.runner.executors.group import in_group, in_ray_group, meeting_point, ranks
 from tests.support.errors import raises
 
 
@@ -41,6 +42,13 @@ def failing(how: str, progress: Progress) -> None:
     if how == "follows":
         raise RuntimeError("connection closed by peer")
     time.sleep(100)
+
+
+def test_meeting_points_hold_different_ports() -> None:
+    one, other = meeting_point("127.0.0.1"), meeting_point("127.0.0.1")
+    assert one.port != other.port
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", one.port))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from perf.measuring import Bench
 from tests.support.server import ChatRequest, OpenAIServer, Written
 

@@ -30,7 +30,7 @@ from methods.flow import IN_FLIGHT, one, trace
 from methods.models.bounded import between
 from methods.models.causal import Generation
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.formats import own_format
 from methods.models.llm import AskingConfig, LocalConfig, asks_released, llm_hash, open_llm
 from methods.models.weights import locate, weights_hash

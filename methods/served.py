@@ -20,8 +20,9 @@ from methods.api import Services, Usage
 from methods.flow import ordered, run, together
 from methods.models.causal import FALLBACK_LENGTH, CausalConfig, CausalModel, Generation, chat_text
 from methods.models.chat import ChatModel
+from methods.models.chat_config import ChatConfig
 from methods.models.decoding import Decoder
-from methods.models.endpoint import ChatConfig, Messages
+from methods.models.endpoint import Messages
 from methods.models.likelihood import Item, LabelScores, Likelihood, ScoringConfig, TextEncoder, label_scores
 from methods.models.llm import Choice, Conversations, LabelModel, check_llm, open_llm
 from methods.models.reply import Completion, Logprobs

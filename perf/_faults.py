@@ -23,7 +23,7 @@ from judges.judge import Item, JudgeCall, Pair
 from methods.api import ENDPOINTS, FAILED, Prediction, Services
 from methods.flow import in_flight, one
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.pipeline import Composition
 from methods.registry import Component
 from perf.measuring import record

@@ -28,6 +28,7 @@ from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus
 from benchmarks.datasets import QuestionIds, count_notes, fold_of, parse_fold
 from benchmarks.io import hub
+from benchmarks.own.choices import check_choices
 from benchmarks.own.chunks import Chunker, Kind
 from benchmarks.own.documents import DOCUMENTS, Document, converter_version, read_folder
 from benchmarks.own.fields import ROW, Fields, document_fields, question_fields
@@ -195,6 +196,8 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
         except BadRecord as error:
             loading.refuse(error)
     _check_gold(loading, where, "evidence" in fields.guessed)
+    if note := check_choices(fields, kept, where):
+        loading.notes.append(note)
     if config.fold is not None:
         questions, kept = _of_fold(questions, kept, loading)
     if "answers" in fields and not any(question.answers or question.evidence for question in questions):

@@ -21,7 +21,7 @@ from docs._site.markdown import code, codes, page, table
 from docs._site.prompts import prompts_page
 from judges.judge import JUDGES, JudgeEntry
 from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.llm import LocalConfig, ScriptedConfig
 from methods.registry import METHODS as REGISTERED
 from methods.registry import MethodEntry

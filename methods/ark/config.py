@@ -18,8 +18,8 @@ from methods.graphs.extraction import GraphConfig
 from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
 from methods.graphs.neighborhood import NeighborhoodConfig
 from methods.graphs.recorded import check_file
+from methods.models.chat_config import ChatConfig
 from methods.models.encoder import EncoderConfig
-from methods.models.endpoint import ChatConfig
 from methods.models.llm import LLMConfig, check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
 from methods.models.weights import check_models, check_remote_code

@@ -31,7 +31,7 @@ from methods.clara.prompts import ABSENT, NONE_YET, REPLIES, Prompts, Supplement
 from methods.clara.rows import Pair, ScpRow
 from methods.flow import stream
 from methods.models.chat import ChatModel
-from methods.models.endpoint import Counter as Counts
+from methods.models.counting import Counter as Counts
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
 from methods.models.structured import parse
 from methods.training import Progress, Silent

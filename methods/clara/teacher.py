@@ -27,7 +27,7 @@ from methods.clara.data import ranked_documents
 from methods.clara.prompts import READING, answer_from_text, background_of
 from methods.clara.rows import DOCUMENTS, InstructionRow
 from methods.models.chat import ChatModel
-from methods.models.endpoint import Estimate
+from methods.models.counting import Estimate
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
 from methods.models.rewriter import bare_text, refuses
 from methods.prompts import Messages

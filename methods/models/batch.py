@@ -24,10 +24,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.core.errors import Broke, counted, message_of
+from benchmarks.core.errors import Broke, UserError, counted, message_of
 from benchmarks.core.files import whole_text
 from methods.flow import trace, under_way
-from methods.models.endpoint import ChatConfig, Endpoint, Fault
+from methods.models.chat_config import ChatConfig
+from methods.models.endpoint import Endpoint, Fault
 from methods.models.limits import Address
 from methods.models.reply import Completion
 from methods.spending import LimitReached, current
@@ -433,7 +434,7 @@ class BatchEndpoint(Endpoint):
         reason = f"HTTP {status}: {reason}" if status else reason
         return Fault(reason, "fail", status=status if isinstance(status, int) else None, parameter=str(details.get("param") or ""))
 
-    async def error(self, fault: Fault) -> Broke:
+    async def error(self, fault: Fault) -> UserError:
         """Convert a permanent fault to an error for the user."""
         if not isinstance(fault, BatchFault):
             return await super().error(fault)

@@ -24,7 +24,9 @@ from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
 from methods.models.batch import MOST_REQUESTS, BatchEndpoint, marked_waiting
-from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages, token_ids, token_message
+from methods.models.chat_config import ChatConfig
+from methods.models.counting import Estimate
+from methods.models.endpoint import Backend, Endpoint, Fault, Messages, token_ids, token_message
 from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
 from methods.models.reply import Completion, Content, Logprobs, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.reply_cache import ResponseCache
 from methods.models.revision import Answer, Unreachable, fetch
 

@@ -37,7 +37,9 @@ from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
-from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenCounter
+from methods.models.chat_config import ChatConfig
+from methods.models.counting import Counter, TokenCounter
+from methods.models.endpoint import Fault, Messages
 from methods.models.limits import Address, limiters
 from methods.models.weights import SHIPPED, adapted, beginning_hash, check_adapter, is_encoder_decoder, locate, weights_hash
 

@@ -118,6 +118,11 @@ class Completion:
     logprobs: Logprobs | None = None
 
     @property
+    def broken(self) -> bool:
+        """Return whether a fault of the server ended the reply."""
+        return self.finish_reason.lower() in BROKEN
+
+    @property
     def counted(self) -> bool:
         """Return whether the endpoint reported token counts."""
         return self.prompt_tokens > 0 and (self.completion_tokens > 0 or not self.raw.strip())

@@ -1,7 +1,8 @@
 """Cache model replies on disk by request content, so that no call is paid for twice.
 
 The cache is one SQLite file in WAL mode that any number of processes can use. A reply is committed before its caller receives
-it, so that `kill -9` loses at most the calls in flight. Failed calls are never cached.
+it, so that `kill -9` loses at most the calls in flight. Failed calls are never cached. A reply that a fault of the server ended
+counts as missing: older versions cached such replies, and exports may contain them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole
-from methods.models.reply import Completion
+from methods.models.reply import BROKEN, Completion
 
 _PAUSE_S = 0.01
 
@@ -59,6 +60,8 @@ VERSION = 2
 BUSY_S = 60.0
 """Maximum seconds to wait for another writing process."""
 _LOOKUP = 500
+_WHOLE = f"lower(json_extract(reply, '$.finish_reason')) NOT IN ({', '.join(map(repr, sorted(BROKEN)))})"
+"""SQL condition for replies that no fault of the server ended."""
 _COLUMNS = "key, model, request, reply, created, call"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (
@@ -200,7 +203,7 @@ class ResponseCache:
         with self.opened() as connection:
             for start in range(0, len(wanted), _LOOKUP):
                 chunk = wanted[start : start + _LOOKUP]
-                query = f"SELECT call, key, reply, created FROM replies WHERE {condition} IN ({','.join('?' * len(chunk))})"
+                query = f"SELECT call, key, reply, created FROM replies WHERE {_WHOLE} AND {condition} IN ({','.join('?' * len(chunk))})"
                 rows = connection.execute(query, chunk).fetchall()
                 yield from ((call, Kept(key, json.loads(reply), created)) for call, key, reply, created in rows)
 
@@ -209,7 +212,8 @@ class ResponseCache:
         kept = Kept(call.key, dict(reply), time.time())
         with self.opened() as connection:
             done = connection.execute(
-                f"INSERT OR IGNORE INTO replies ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO replies ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) "
+                f"ON CONFLICT (key) DO UPDATE SET reply = excluded.reply, created = excluded.created WHERE NOT {_WHOLE}",
                 (call.key, call.model, storable(call.request), storable(_text(reply)), kept.created, call.unscoped),
             )
             if done.rowcount == 0:

@@ -25,7 +25,8 @@ from benchmarks.styles.rules import STYLES, Outcome
 from methods.api import Services
 from methods.flow import in_order, one
 from methods.models.chat import Reply
-from methods.models.endpoint import Estimate, Messages
+from methods.models.counting import Estimate
+from methods.models.endpoint import Messages
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
 from methods.models.structured import parse
 from methods.prompts import Prompt, read, shipped

@@ -9,7 +9,9 @@ from pydantic import Field
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services
 from methods.models.chat import Reply
-from methods.models.endpoint import PER_MESSAGE, ChatConfig, Estimate, Messages, TokenCounter
+from methods.models.chat_config import ChatConfig
+from methods.models.counting import PER_MESSAGE, Estimate, TokenCounter
+from methods.models.endpoint import Messages
 from methods.models.llm import llm_hash, open_llm
 from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, longest_prefix, reading_work
 from methods.registry import AskingMethodConfig, register

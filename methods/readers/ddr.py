@@ -13,7 +13,7 @@ from pydantic import Field
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.llm import LLM, asks_released, defaults, llm_hash, open_llm
 from methods.prompts import OURS, Messages, shipped
 from methods.readers.chat import CALL

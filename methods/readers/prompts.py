@@ -22,7 +22,7 @@ from benchmarks.core.fingerprint import content_hash
 from benchmarks.datasets.long_document import truncate_middle
 from benchmarks.schema import Passage
 from methods.api import FAILED, SUPPORT, Reading
-from methods.models.endpoint import PER_MESSAGE, TokenCounter
+from methods.models.counting import PER_MESSAGE, TokenCounter
 from methods.models.likelihood import Span
 from methods.models.weights import locate
 from methods.prompts import Prompt, parse, shipped

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted
 from methods.api import Services
-from methods.models.endpoint import Estimate
+from methods.models.counting import Estimate
 from methods.models.llm import smallest_concurrency
 from methods.spending import NO_LIMITS, LimitReached, Limits, spending
 from ragmeter.experiment import Experiment, place_of_data

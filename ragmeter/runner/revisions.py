@@ -18,7 +18,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name
 from methods.api import ENDPOINTS, UNKNOWN_REVISION, Prediction
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.llm import chats, with_chats
 from methods.models.revision import Probe, ask, parse_revision
 from methods.registry import Component

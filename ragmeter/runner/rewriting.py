@@ -17,7 +17,7 @@ from benchmarks.styles.rules import STYLES, RuleRewriter
 from judges.judge import JUDGES, Judge
 from judges.style import ContentValidator, EntityValidator, StyleValidator
 from methods.api import Services
-from methods.models.endpoint import Estimate
+from methods.models.counting import Estimate
 from methods.models.llm import LLMConfig
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
 from results.store.redaction import without_secrets

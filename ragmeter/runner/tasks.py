@@ -26,7 +26,7 @@ from judges.metric import Metric, QuestionGraphs, require_language
 from judges.metric import parse as parse_metric
 from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
-from methods.models.endpoint import Estimate
+from methods.models.counting import Estimate
 from methods.models.llm import endpoints
 from methods.work import filler
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from benchmarks.core.errors import nearest
 from judges.metric import METRICS
-from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
+from methods.api import ANSWERABLE, ENDPOINTS, FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
 from methods.record import RECORD, Malformed, read_record
 from results.offered import MIB, Limits
 from results.submission import Findings, shown
@@ -372,6 +372,9 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     )
     if not well_formed:
         raise wrong(f"notes.{TRIPLES}", "a list of [head, relation, tail]", triples)
+    endpoints = notes.get(ENDPOINTS, [])
+    if not isinstance(endpoints, list) or not all(isinstance(item, dict) for item in endpoints):
+        raise wrong(f"notes.{ENDPOINTS}", 'a list of objects {"asked": …, "model": …}', endpoints)
     return dict(notes)
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 

@@ -13,7 +13,7 @@ from benchmarks.schema import Passage, Query, Question
 from methods.api import FAILED, Context, Prediction, Services
 from methods.flow import each
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.pipeline import assemble
 from methods.readers.extract import short_answer
 from methods.registry import Component

@@ -28,7 +28,7 @@ from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.recomp import ModelOptions
 from methods.graphs.chunking import TIKTOKEN, spans_of
-from methods.models.endpoint import TokenCounter
+from methods.models.counting import TokenCounter
 from methods.models.likelihood import UNBOUNDED, batches
 from methods.models.weights import device_of, load_pretrained
 from methods.readers.prompts import longest_prefix

@@ -26,7 +26,7 @@ from benchmarks.text import sentences
 from methods.api import Services
 from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_lines
 from methods.baselines.compress.soft import MISTRAL, cut
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import load_pretrained, locate
 from methods.presets import laid_over, read_presets

@@ -22,7 +22,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import Services
 from methods.flow import Batcher, together
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.llm import LLM, LocalConfig, defaults
 from methods.models.nli import NliConfig, NliModel
 from methods.models.weights import has_chat_template

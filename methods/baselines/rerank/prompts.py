@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.schema import Passage
-from methods.models.endpoint import Counter
+from methods.models.counting import Counter
 from methods.prompts import Messages, Prompt, shipped
 from methods.readers.prompts import longest_prefix
 

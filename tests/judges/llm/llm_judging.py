@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.schema import Passage, Question
 from judges.judge import Item, Judge, JudgeCall, Pair
 from methods.api import Prediction, Services
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 
 PARIS = Question("1", "What is the capital of France?", ("Paris",), {"Paris": ("City of Light",)})
 

@@ -26,7 +26,7 @@ from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, he
 from methods.flow import each
 from methods.models.causal import Generation
 from methods.models.chat import Reply
-from methods.models.endpoint import TokenCounter
+from methods.models.counting import TokenCounter
 from methods.models.weights import adapted
 from methods.registry import Component
 from ragmeter.conformance import check_method

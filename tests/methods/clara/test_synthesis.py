@@ -23,7 +23,8 @@ from methods.clara.prompts import REPLIES, Answer, Judgment, Preserved, Question
 from methods.clara.rows import write_rows
 from methods.clara.synthesis import Document, Synthesis, SynthesisConfig, most_calls, of_rows, of_synthesis, outlook
 from methods.models.chat import ChatModel
-from methods.models.endpoint import Fault, TokenCounter
+from methods.models.counting import TokenCounter
+from methods.models.endpoint import Fault
 from methods.models.reply import Completion
 from methods.training.journal import Journal
 from ragmeter.scripted import NAME

@@ -17,7 +17,7 @@ from methods.graphs.claims import PROMPT, parse_claims
 from methods.graphs.extraction import FAILED, GraphConfig, LLMExtractor
 from methods.graphs.knowledge_graph import EntityRecord, GraphBuilder, KnowledgeGraph, Records
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 FINE = (

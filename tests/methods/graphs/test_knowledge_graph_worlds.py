@@ -22,7 +22,7 @@ from methods.graphs.knowledge_graph import KnowledgeGraph, clean_name
 from methods.graphs.neighborhood import LLMNamer, Neighborhood, NeighborhoodConfig
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models.chat import ChatModel, Reply
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from tests.support.errors import raises
 from tests.support.scripted import WorldTruth
 

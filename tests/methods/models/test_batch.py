@@ -17,7 +17,7 @@ from benchmarks.core.errors import Broke
 from methods.flow import ordered
 from methods.models import batch
 from methods.models.chat import ChatModel, Reply
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from tests.support.batches import Batches
 from tests.support.errors import raises
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from tests.support.virtual import FAULTS, LASTING, TIMEOUT_S, Weather, virtual
 
 CALLS, SLOTS, SHARE = 500, 32, 0.01

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from methods.api import Services
 from methods.models import secrets
-from methods.models.endpoint import PER_MESSAGE, Estimate, TokenCounter
+from methods.models.counting import PER_MESSAGE, Estimate, TokenCounter
 from methods.models.limits import LIMIT, Budget, UsageByRole, execution
 from methods.registry import Component
 from tests.support.errors import raises

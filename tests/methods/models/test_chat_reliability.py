@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from methods.models.chat import DOUBT, ChatModel
-from methods.models.endpoint import ChatConfig
-from methods.models.reply_cache import ResponseCache
+from methods.models.chat_config import ChatConfig
+from methods.models.reply_cache import ResponseCache, shared
 from tests.support.errors import raises
 from tests.support.faults import LASTING, PASSING, Faults
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
@@ -169,6 +169,26 @@ def test_second_run_makes_no_call_even_without_a_server(tmp_path: Path) -> None:
     ]
     with raises("endpoint-unreachable"):
         chat(url, cache=path, attempts=1).complete(prompts("say a", "say c"))
+
+
+def test_cached_reply_that_was_broken_off_is_requested_again(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    with OpenAIServer("m", say).running() as url:
+        (first,) = chat(url, cache=path).complete(prompts("say a"))
+        with shared(path).opened() as connection:
+            connection.execute("UPDATE replies SET reply = json_set(reply, '$.text', 'Answ', '$.finish_reason', 'abort')")
+        model = chat(url, cache=path)
+        assert model.estimate(prompts("say a")).calls == 1
+        (again,) = model.complete(prompts("say a"))
+        assert (again.text, again.cached) == (first.text, False)
+    assert [reply.cached for reply in chat(url, cache=path).complete(prompts("say a"))] == [True]
+
+
+@pytest.mark.parametrize("reason", ["length", "stop"])
+def test_cached_reply_keeps_its_finish_reason(tmp_path: Path, reason: str) -> None:
+    with OpenAIServer("m", lambda request: Written("Answ", 3, 1, reason)).running() as url:
+        replies = [chat(url, cache=tmp_path / "cache.sqlite").complete(prompts("say a"))[0] for _ in range(2)]
+    assert [(reply.cached, reply.finish_reason) for reply in replies] == [(False, reason), (True, reason)]
 
 
 def test_identical_concurrent_calls_are_sent_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from jsonschema import validate
 from pydantic import BaseModel
 
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.structured import parse
 from results.store.failures import kind_of
 from tests.support.errors import raises

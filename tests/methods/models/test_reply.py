@@ -17,7 +17,7 @@ from benchmarks.schema import Passage, Query
 from methods.api import FAILED, SUPPORT, Context, Services
 from methods.flow import each, stream, trace
 from methods.models.chat import ChatModel, Reply
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.reply import Completion, completion_of, read
 from methods.models.reply_cache import Call, shared
 from methods.models.thoughts import opening_of, split

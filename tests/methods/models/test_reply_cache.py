@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from methods.models.reply import BROKEN
 from methods.models.reply_cache import Call, Entry, Kept, ResponseCache, export_replies, import_replies, shared
 from tests.support.errors import raises
 
@@ -98,6 +99,17 @@ def test_first_stored_reply_is_kept(cache: ResponseCache) -> None:
     assert cache.put(call(), reply("first")).reply["text"] == "first"
     assert cache.put(call(), reply("second")).reply["text"] == "first"
     assert len(cache) == 1
+
+
+@pytest.mark.parametrize("reason", sorted(BROKEN | {"Error"}))
+def test_cached_reply_that_the_server_broke_off_counts_as_missing(cache: ResponseCache, reason: str) -> None:
+    """Versions before 372017f6 cached such replies as if they were complete."""
+    cache.put(call(), {**reply("hal"), "finish_reason": reason})
+    cache.put(call(scope="aaaaaaaa"), {**reply("hal"), "finish_reason": reason})
+    assert cache.find([call(), call(scope="aaaaaaaa")]) == {}
+    assert cache.put(call(), reply("whole")).reply["text"] == "whole"
+    assert cache.find([call()])[call().key].reply["text"] == "whole"
+    assert cache.put(call(), reply("third")).reply["text"] == "whole"
 
 
 def test_many_keys_are_looked_up_at_once(cache: ResponseCache) -> None:

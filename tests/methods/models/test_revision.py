@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from methods.models.chat import ChatModel
+from methods.models.chat_config import ChatConfig
 from methods.models.deployments import PAUSE_S, Deployment, identify
-from methods.models.endpoint import ChatConfig
 from methods.models.reply_cache import Call, ResponseCache
 from methods.models.revision import Probe, Revision, ask, found
 from tests.support import deployment

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from methods.models.chat import ChatModel, Reply
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.models.structured import Parsed, parse, strict_schema
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 

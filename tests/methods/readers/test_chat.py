@@ -19,7 +19,7 @@ from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Context, Services
 from methods.flow import each
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from methods.registry import Component
 from tests.support.errors import raises
 

@@ -22,7 +22,8 @@ from judges.judge import Judge
 from methods.api import Services
 from methods.baselines import postings
 from methods.models.causal import CausalConfig
-from methods.models.endpoint import CHARACTERS_PER_TOKEN, ChatConfig
+from methods.models.chat_config import ChatConfig
+from methods.models.counting import CHARACTERS_PER_TOKEN
 from methods.models.weights import MissingWeights, locate
 from methods.registry import Component
 from methods.work import CHARACTERS, Checkpoint, Lengths, Needs, Once, Sample, Use, Work, ask, encode, index, learn, steps, total, unknown

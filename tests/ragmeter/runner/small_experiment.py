@@ -7,7 +7,7 @@ from typing import Any
 
 from judges.judge import Judge
 from methods.api import Services
-from methods.models.endpoint import ChatConfig
+from methods.models.chat_config import ChatConfig
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.judging import execute, judgings
 from results.store import queries

@@ -160,7 +160,8 @@ def badge(text: str, kind: str = "", tip: str = "") -> Node:
 
 def named(name: Node | str, *marks: Node | None) -> Node:
     """Make the name of a method, followed by its labels."""
-    return el("span", el("span", name, cls="method"), *marks)
+    title = name if isinstance(name, str) else None
+    return el("span", el("span", name, cls="method", title=title), *marks)
 
 
 def aside(text: str) -> Node:
@@ -183,7 +184,7 @@ def button(text: str, key: str, action: Mapping[str, str | None], *, pressed: bo
     return el("button", text, cls="turn", key=key, pressed=None if pressed is None else str(pressed).lower(), action=action)
 
 
-def fold(title: str, small: str, *content: Node | None, key: str, opened: bool = False) -> Node:
+def fold(title: str, small: str, *content: Node | None, key: str, marks: Sequence[Node] = (), opened: bool = False) -> Node:
     """Make a frame whose content is hidden until a click on its title.
 
     Args:
@@ -191,9 +192,10 @@ def fold(title: str, small: str, *content: Node | None, key: str, opened: bool =
         small: Small text next to it; may be empty.
         content: The content.
         key: Key that is unique within the page.
+        marks: Labels behind the title.
         opened: Whether the content is shown at first.
     """
-    head = el("summary", el("span", title, cls="method"), aside(small) if small else None)
+    head = el("summary", el("span", title, cls="method"), aside(small) if small else None, *marks)
     return el("details", head, *content, cls="evidence", key=key, open=opened or None)
 
 

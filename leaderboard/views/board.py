@@ -150,7 +150,7 @@ class _Table:
 
     Attributes:
         board, focus, definitions: As in `draw_board`.
-        places: Rank by the focus metric and the range of ranks that the tests leave open (None if unknown), by run.
+        positions: Rank by the focus metric and the range of ranks that the tests leave open (None if unknown), by run.
         printed: Closest published figure, by run and metric.
         opens: Whether names and cells link to pages.
     """
@@ -158,7 +158,7 @@ class _Table:
     board: Board
     focus: str
     definitions: Definitions
-    places: Mapping[str, tuple[int, Band | None]] = field(default_factory=dict)
+    positions: Mapping[str, tuple[int, Band | None]] = field(default_factory=dict)
     printed: Mapping[tuple[str, str], Comparison] = field(default_factory=dict)
     opens: bool = False
 
@@ -203,7 +203,7 @@ class _Table:
         return heads
 
     def line(self, row: Row) -> Node:
-        rank, band = self.places.get(row.run.run, (None, None))
+        rank, band = self.positions.get(row.run.run, (None, None))
         cells = [_rank_cell(rank, band), self.name(row)]
         for metric in self.board.metrics:
             cells.append(self.value_cell(row, metric, band if metric == self.focus else None))

@@ -261,9 +261,9 @@ def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:
 
 def _call(call: Call, number: int, key: str) -> Node:
     took = f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens, {formats.duration(call.seconds)}"
-    notes = [*["reply from the cache"] * call.cached, *["failed"] * call.failed]
+    marks = [badge("cached", "", "The reply came from the response cache")] * call.cached + [badge("failed", "failed")] * call.failed
     messages = [("prompt", call.prompt), ("reply", call.reply)]
-    return fold(f"{number}. {call.name}", ", ".join((took, *notes)), dialog(messages), key=key)
+    return fold(f"{number}. {call.name}", took, dialog(messages), key=key, marks=marks)
 
 
 def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool, opened: bool) -> Node:

@@ -145,8 +145,8 @@ def test_pair_with_both_answers_disqualified_has_no_winner(battles: BattleBoard)
 def test_significant_win_is_marked_with_a_symbol_and_color(battles: BattleBoard, synthetic: ModuleType) -> None:
     table = battle_view.matrix(battles, "overall")
     order = battle_view.names(battles, "overall")
-    assert cells(table, "hybrid")[order.index(synthetic.HOSTILE_NAME)][0] == "▲ 100.0"
-    assert cells(table, "<script>")[order.index("hybrid")][0] == "▼ 0.0"
+    assert cells(table, "hybrid")[order.index(synthetic.HOSTILE_NAME)][:2] == ["▲", "100.0"]
+    assert cells(table, "<script>")[order.index("hybrid")][:2] == ["▼", "0.0"]
 
 
 def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBoard, synthetic: ModuleType) -> None:
@@ -156,7 +156,7 @@ def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBo
     # bm25 wins four questions and loses none: four equal coin flips have a probability of one in eight.
     table = battle_view.matrix(battles, "overall")
     assert cells(table, "dense")[order.index("bm25")][:2] == ["0.0", "[0.0, 36.9]"]
-    for p, mark in ((0.051, ""), (0.05, "▲ ")):
+    for p, mark in ((0.051, []), (0.05, ["▲"])):
         marked = replace(
             battles,
             pairings=tuple(
@@ -165,8 +165,8 @@ def test_marks_follow_the_corrected_tests_and_not_the_interval(battles: BattleBo
             ),
         )
         table = battle_view.matrix(marked, "overall")
-        assert cells(table, "hybrid")[order.index("bm25")][0] == f"{mark}62.5"
-        assert cells(table, "bm25")[order.index("hybrid")][0] == f"{mark and '▼ '}37.5"
+        assert cells(table, "hybrid")[order.index("bm25")][: len(mark) + 1] == [*mark, "62.5"]
+        assert cells(table, "bm25")[order.index("hybrid")][: len(mark) + 1] == [*(["▼"] if mark else []), "37.5"]
         (tip,) = [cell.tip for cell in table.find(tag="td") if cell.tip.startswith("6 won, 3 tied, 3 lost")]
         assert f"p = .{p:.3f} after correction".replace(".0.", ".") in tip
     sure = (

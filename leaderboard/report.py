@@ -13,14 +13,16 @@ import importlib.resources
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from leaderboard import server
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, board_label, higher_is_better, scale_of
-from leaderboard.elements.nodes import Node, Order, el, line_of_facts
+from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note
 from leaderboard.elements.pictures import STYLE, Picture, framed
+from leaderboard.elements.tables import Definitions
 from leaderboard.matrix.exports import Export, lines, still_matrix
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
@@ -39,7 +41,7 @@ from results.boards.verdict_of import verdicts
 from results.judging.battles import battle_boards
 from results.statistics.places import Band
 from results.store import queries
-from results.store.queries import UserError
+from results.store.queries import RunRow, UserError
 from results.store.store import Store
 
 FORMAT = "ragmeter-board"
@@ -64,35 +66,40 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         (`leaderboard.matrix.exports.CSV_COLUMNS`), and `overall`, per method its pooled difference from the reference, Borda
         count and means by task (`results.boards.matrix.Overall`). Values are fractions, null stands for "no value".
     """
-    result = still_matrix(store, experiment, experiment)
-    return document_of(boards(store, experiment), queries.definitions(store), experiment, now, result, verdicts(store, experiment))
+    return _document(_Results.read(store, experiment), now)
 
 
-def document_of(
-    results: list[Board],
-    definitions: dict[str, dict[str, Any]],
-    experiment: str,
-    now: datetime,
-    whole: Export | None,
-    known: Sequence[BoardVerdict],
-) -> dict[str, Any]:
-    """Build the JSON document (`board_document`) from boards that are computed already."""
-    shown = {metric for board in results for metric in board.metrics}
-    return dict(
-        plain(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "generated": now.isoformat(timespec="seconds"),
-                "experiment": experiment,
-                "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
-                "verdicts": [verdict.to_json() for verdict in known],
-                "boards": [board.to_json() for board in results],
-                "matrix": lines(whole) if whole is not None else [],
-                "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
-            }
-        )
-    )
+@dataclass(frozen=True)
+class _Results:
+    """All that a report and its JSON document show of an experiment."""
+
+    experiment: str
+    boards: list[Board]
+    definitions: dict[str, dict[str, Any]]
+    matrix: Export | None
+    verdicts: list[BoardVerdict]
+
+    @classmethod
+    def read(cls, store: Store, experiment: str) -> _Results:
+        whole = still_matrix(store, experiment, experiment)
+        return cls(experiment, boards(store, experiment), queries.definitions(store), whole, verdicts(store, experiment))
+
+
+def _document(results: _Results, now: datetime) -> dict[str, Any]:
+    shown = {metric for board in results.boards for metric in board.metrics}
+    whole = results.matrix
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "generated": now.isoformat(timespec="seconds"),
+        "experiment": results.experiment,
+        "metrics": {metric: known for metric, known in results.definitions.items() if metric in shown},
+        "verdicts": [verdict.to_json() for verdict in results.verdicts],
+        "boards": [board.to_json() for board in results.boards],
+        "matrix": lines(whole) if whole is not None else [],
+        "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
+    }
+    return dict(plain(document))
 
 
 def as_json(document: Any, *, indent: int | None = None) -> str:
@@ -101,9 +108,6 @@ def as_json(document: Any, *, indent: int | None = None) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-Definitions = Mapping[str, Mapping[str, Any]]
 
 
 def behind(store: Store, experiment: str, results: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
@@ -129,11 +133,13 @@ def _styles(store: Store, experiment: str, definitions: Definitions) -> Iterator
         # Nothing is asked both formally and in another style.
         return
     for table in tables:
-        better = higher_is_better(table.metric, definitions)
         title = f"What style costs: {formats.metric_label(table.metric)} on {table.base}"
-        yield el(
-            "div", el("h2", title), style.gaps(table, higher_is_better=better), el("p", style.gaps_note(table), cls="note"), cls="stack"
-        )
+        gaps = style.gaps(table, higher_is_better=higher_is_better(table.metric, definitions))
+        yield _part(title, gaps, note(style.gaps_note(table)))
+
+
+def _part(title: str, *nodes: Node | None) -> Node:
+    return el("div", el("h2", title), *nodes, cls="stack")
 
 
 def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Node]:
@@ -145,8 +151,7 @@ def _compression(board: Board, definitions: Definitions, card: Mapping[str, Any]
     curves, full = budget_curves(board, metric), read_in_full(board)
     if curves:
         table = budget.curve_table(curves, metric, scale_of(metric, definitions), full.run.method if full is not None else None)
-        title = f"What compression saves: {board_label([row.run for row in board.rows])}"
-        yield el("div", el("h2", title), table, cls="stack")
+        yield _part(f"What compression saves: {board_label([row.run for row in board.rows])}", table)
 
 
 def _battles(store: Store, experiment: str) -> Iterator[Node]:
@@ -155,20 +160,16 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
         if not criteria:
             continue
         first = criteria[0]
-        strengths = board.strengths.get(first)
-        title = f"Who wins against whom: {board.judge}, {first}, on {board.dataset}, setting {board.setting}"
-        placed = battles.controls(board, first)
-        yield el(
-            "div",
-            el("h2", title),
+        strengths, placed = board.strengths.get(first), battles.controls(board, first)
+        yield _part(
+            f"Who wins against whom: {board.judge}, {first}, on {board.dataset}, setting {board.setting}",
             el("h3", "Where it places the controls") if placed else None,
             placed,
             battles.rates(board, first),
             battles.basis_note(board, first),
-            el("p", battles.MATRIX_NOTE, cls="note"),
+            note(battles.MATRIX_NOTE),
             battles.strengths(strengths, board.controls) if strengths else None,
-            el("p", battles.STRENGTHS_NOTE, cls="note") if strengths else None,
-            cls="stack",
+            note(battles.STRENGTHS_NOTE) if strengths else None,
         )
 
 
@@ -190,24 +191,19 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     Returns:
         The HTML text, to be written as UTF-8.
     """
-    definitions, cards = queries.definitions(store), queries.datasets(store)
-    results = boards(store, experiment)
-    whole = still_matrix(store, experiment, experiment)
-    known = verdicts(store, experiment)
-    parts: list[Any] = [_head(experiment, results, now).to_json()]
-    parts += [] if (line := first_line(known)) is None else [line.to_json()]
+    results, cards = _Results.read(store, experiment), queries.datasets(store)
+    whole, definitions = results.matrix, results.definitions
+    parts: list[Node | dict[str, Any] | None] = [_head(results, now), first_line(results.verdicts)]
     if whole is not None and len(whole.shown.board.columns) > 1:
-        parts.append(el("h2", "Methods against benchmarks").to_json())
-        parts += [sortable_matrix(whole), legend(whole.shown).to_json()]
-        parts += [] if (table := overall(whole.shown)) is None else [table.to_json()]
-    for board in results:
+        parts += [el("h2", "Methods against benchmarks"), sortable_matrix(whole), legend(whole.shown), overall(whole.shown)]
+    for board in results.boards:
         parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
-    parts += [node.to_json() for node in behind(store, experiment, results, definitions, cards)]
+    parts += behind(store, experiment, results.boards, definitions, cards)
     data = {
         "title": f"{experiment} · ragmeter",
-        "parts": parts,
+        "parts": [part.to_json() if isinstance(part, Node) else part for part in parts if part is not None],
         "style": STYLE,
-        "board": document_of(results, definitions, experiment, now, whole, known),
+        "board": _document(results, now),
     }
     return page(data)
 
@@ -245,43 +241,49 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _head(experiment: str, results: Sequence[Board], now: datetime) -> Node:
-    runs = sum(len(board.rows) for board in results)
-    parts = [f"{len(results):,} board{'s' * (len(results) != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
-    return el("div", el("h1", experiment, cls="page"), line_of_facts(parts), cls="stack")
+def _head(results: _Results, now: datetime) -> Node:
+    number, runs = len(results.boards), sum(len(board.rows) for board in results.boards)
+    parts = [f"{number:,} board{'s' * (number != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
+    return el("div", el("h1", results.experiment, cls="page"), line_of_facts(parts), cls="stack")
 
 
-def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Any]:
+def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Node | dict[str, Any]]:
     """Yield the parts of a board: trees like those of pages, and one sortable table."""
     if not board.metrics:
         return
     focus = _focus(board, definitions, card)
     rows = board_table.ordered(board, focus, Order("rank", False), definitions)
     better = higher_is_better(focus, definitions)
-    yield _section_head(board).to_json()
+    yield _section_head(board)
     yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
     if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
-        yield el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals").to_json()
+        yield el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals")
         yield offered(drawing, f"{board.dataset} {focus}")
     for axis, cost in _AXES.items():
         points = quality_budget(board, focus, axis, higher_is_better=better, intervals=cost_intervals(store, board, axis))
         drawing = budget.pareto_chart(points, axis, focus, scale_of(focus, definitions))
         if drawing is not None and len({point.x for point in points if point.x == point.x}) > 1:
-            yield el("h3", f"Quality against {cost}").to_json()
+            yield el("h3", f"Quality against {cost}")
             yield offered(drawing, f"{board.dataset} {cost}")
-    yield from (node.to_json() for node in _informative(store, board, focus, definitions))
-    yield run.sources([row.run for row in board.rows]).to_json()
+    yield from _informative(store, board, focus, [row.run for row in rows], definitions)
+    yield run.sources([row.run for row in board.rows])
 
 
-def _informative(store: Store, board: Board, focus: str, definitions: Definitions) -> Iterator[Node]:
-    """Yield the questions with the largest difference between the best method and the reference, or the next best."""
-    order = Order("rank", False)
-    able = [row.run for row in board_table.ordered(board, focus, order, definitions) if focus in row.cells and not row.cells[focus].apart]
-    able = [item for item in able if item.kind != "control"]
-    other = next((item for item in able[1:] if item.method == board.reference), able[1] if len(able) > 1 else None)
-    if other is None:
+def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow], definitions: Definitions) -> Iterator[Node]:
+    """Yield the questions with the largest difference between the best method and the reference, or the next best.
+
+    Args:
+        store: The store to read.
+        board: The board.
+        focus: Id of the metric that ranks it.
+        runs: Its runs, best first.
+        definitions: Definitions of metrics by id.
+    """
+    scored = {row.run.run for row in board.rows if focus in row.cells and not row.cells[focus].apart and not row.control}
+    able = [run for run in runs if run.run in scored]
+    if len(able) < 2:
         return
-    pair = [able[0], other]
+    pair = [able[0], next((run for run in able[1:] if run.method == board.reference), able[1])]
     result = compare(store, pair, focus)
     positions = result.apart()
     if not positions:
@@ -318,7 +320,7 @@ def _section_head(board: Board) -> Node:
         text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
     title = board_label([row.run for row in board.rows])
     lines = (board_table.PLACES, text, *board_table.flag_notes(board), *health_text(board.health))
-    return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
+    return el("div", el("h2", title), *map(note, lines))
 
 
 def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node, Sequence[str]]]) -> dict[str, Any]:
@@ -334,7 +336,7 @@ def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node
         (positions of the rows). The divider row stays between methods and controls.
     """
     drawn = tree.to_json()
-    rows = _find_table(drawn)[2][2]
+    rows = drawn[2][0][2][2][2]  # of the body, which follows caption and head
     divided = [number for number, row in enumerate(rows) if row[1] == "divider"]
     position = dict(zip(keys, (number for number in range(len(rows)) if number not in divided), strict=True))
     turned = {}
@@ -346,6 +348,10 @@ def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node
     return {"tree": drawn, "rows": rows, "orders": turned}
 
 
+def _orders(columns: Sequence[str]) -> list[Order]:
+    return [Order(column, descending) for column in columns for descending in (False, True)]
+
+
 def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
     """Serialize the table of one board with all of its sort orders."""
 
@@ -353,7 +359,7 @@ def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Ma
         return [row.run.run for row in board_table.ordered(board, focus, order, definitions)]
 
     first = Order("rank", False)
-    orders = [Order(column, descending) for column in board_table.sort_columns(board) for descending in (False, True)]
+    orders = _orders(board_table.sort_columns(board))
     heads = ((order, board_table.heads_of(board, focus, order, definitions), keys(order)) for order in orders)
     return sortable(board_table.draw_board(board, focus, first, definitions, bands, papers=True), keys(first), heads)
 
@@ -365,12 +371,6 @@ def sortable_matrix(whole: Export) -> dict[str, Any]:
     def keys(order: Order) -> list[str]:
         return [row.key for row in ordered(board, order)]
 
-    orders = [Order(column, descending) for column in sort_columns(board) for descending in (False, True)]
+    orders = _orders(sort_columns(board))
     heads = ((order, heads_of(whole.shown, whole.visible, order), keys(order)) for order in orders)
     return sortable(whole.tree, keys(whole.order), heads)
-
-
-def _find_table(tree: list[Any]) -> list[Any]:
-    """Return caption, header and body of the table in a tree."""
-    children: list[Any] = tree[2][0][2]
-    return children

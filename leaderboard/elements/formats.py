@@ -162,6 +162,11 @@ def duration(seconds_spent: float) -> str:
     return f"{seconds_spent:.3g} s"
 
 
+def waited(seconds_spent: float) -> str:
+    """Format a time that is not counted, to follow a list of times; empty if there is none."""
+    return f"; not counted: {duration(seconds_spent)} of waiting for a slot" if seconds_spent else ""
+
+
 def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:
     """Format the 50th and 95th percentiles of the seconds per question as `p50–p95`; empty if unknown."""
     if cost is None or missing(cost.seconds_p50):

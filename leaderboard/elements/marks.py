@@ -7,7 +7,7 @@ from typing import Final
 
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node, badge, el
-from results.boards.systems import POSITIVE_CONTROL, POSITIVE_CONTROL_TIP
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import OURS, RunRow
 
@@ -19,6 +19,8 @@ SOURCES = {
     "submitted": ("submitted", "", "Predictions that were sent in; scored here, not run here"),
     "verified": ("verified", "", "Sent in, and confirmed by a run made here"),
 }
+STATES = {"running": "running", "failed": "failed", "incomplete": "failed"}
+"""Style of a run's status."""
 OUTCOMES = {"regressed": "failed", "inconclusive": "", "pass": "verified"}
 """Style of each outcome, worst first."""
 
@@ -60,6 +62,42 @@ def row_marks(runs: Collection[RunRow], *, reference: bool, metrics: Sequence[st
         marks += [badge(name, name, tip), *([badge(whose, "", tip)] if whose else [])]
     reasons = dict.fromkeys(not_rescored(run, metrics) for run in runs)
     return [*marks, *(badge(NOT_RESCORED, "failed", why) for why in reasons if why)]
+
+
+def status_badge(run: RunRow, *, progress: bool = False) -> Node | None:
+    """Make the label for a run's status, if wanted with its progress; None if the run finished."""
+    if run.status == "finished":
+        return None
+    text = f"{run.status} {run.done:,}/{run.questions:,}" if progress else run.status
+    partial = "Values are over the questions answered so far; not ranked yet" if progress else ""
+    return badge(text, STATES.get(run.status, ""), run.error or partial)
+
+
+def control_badge(control: bool) -> Node | None:
+    """Make the label for a control; None for other methods."""
+    return badge("control", "control", "Sees the gold; shown for scale, never ranked") if control else None
+
+
+def doubt_marks(run: RunRow, contaminated: Sequence[str], violations: Sequence[str] = ()) -> list[Node]:
+    """Make the labels that say why a run's values may be wrong.
+
+    Args:
+        run: The run.
+        contaminated: Training data that cover the test questions.
+        violations: Why its scores are inconsistent.
+    """
+    reasons = (
+        (CONTAMINATED, "", contaminated),
+        (IMPLAUSIBLE, "A maintainer decides: ", implausible(run)),
+        ("inconsistent", "These scores cannot be right: ", violations),
+    )
+    return [badge(name, "failed", tip + "; ".join(why)) for name, tip, why in reasons if why]
+
+
+def source_marks(run: RunRow) -> list[Node]:
+    """Make the labels of a run whose answers or scores come from elsewhere."""
+    marks = [badge(run.origin, run.origin)] if run.origin != OURS else []
+    return [*marks, *([badge(NOT_RESCORED, "failed", why)] if (why := not_rescored(run)) else [])]
 
 
 def outcome_badge(outcome: str, tip: str = "") -> Node:

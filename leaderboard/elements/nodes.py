@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -160,14 +160,48 @@ def badge(text: str, kind: str = "", tip: str = "") -> Node:
 
 def named(name: Node | str, *marks: Node | None) -> Node:
     """Make the name of a method, followed by its labels."""
-    return el("span", el("span", name, cls="method"), *marks)
+    title = name if isinstance(name, str) else None
+    return el("span", el("span", name, cls="method", title=title), *marks)
 
 
-def fold(title: str, rows: Sequence[tuple[str, Node | str]], key: str, *, opened: bool = False) -> Node:
-    """Make a closed table of names and values (`facts`) that a click on its title opens."""
-    count = f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}"
-    head = el("summary", el("span", title, cls="name"), el("span", count, cls="aside"))
-    return el("details", head, facts(rows), cls="evidence", key=key, open=opened)
+def aside(text: str) -> Node:
+    """Make small text next to a name."""
+    return el("span", text, cls="aside")
+
+
+def note(text: str) -> Node:
+    """Make a paragraph of small text that explains what is above it."""
+    return el("p", text, cls="note")
+
+
+def section(title: str, *parts: Node | None) -> Node:
+    """Make a part of a page: a heading and what is below it."""
+    return el("div", el("h2", title, cls="section"), *parts, cls="stack")
+
+
+def button(text: str, key: str, action: Mapping[str, str | None], *, pressed: bool | None = None) -> Node:
+    """Make a button that looks like a link; `pressed`: whether its choice is the current one."""
+    return el("button", text, cls="turn", key=key, pressed=None if pressed is None else str(pressed).lower(), action=action)
+
+
+def fold(title: str, small: str, *content: Node | None, key: str, marks: Sequence[Node] = (), opened: bool = False) -> Node:
+    """Make a frame whose content is hidden until a click on its title.
+
+    Args:
+        title: The title.
+        small: Small text next to it; may be empty.
+        content: The content.
+        key: Key that is unique within the page.
+        marks: Labels behind the title.
+        opened: Whether the content is shown at first.
+    """
+    head = el("summary", el("span", title, cls="method"), aside(small) if small else None, *marks)
+    return el("details", head, *content, cls="evidence", key=key, open=opened or None)
+
+
+def fold_facts(title: str, rows: Sequence[tuple[str, Node | str]], key: str, *, opened: bool = False) -> Node:
+    """Make a folded table of names and values (`facts`)."""
+    return fold(title, f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", facts(rows), key=key, opened=opened)
 
 
 def prose(text: str) -> tuple[Node | str, ...]:
@@ -193,65 +227,6 @@ def _from_list(row: list[Any]) -> Node:
     below = (child if isinstance(child, str) else _from_list(child) for child in children)
     attributes = more.pop("attributes", {})
     return el(tag, *below, cls=classes, **more, **attributes)
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Head of a table column.
-
-    Attributes:
-        name: Title of the column.
-        unit: Unit of its values.
-        tip: Explanation, shown on hover.
-        number: Whether its cells are numbers and right-aligned.
-        wide: Whether its cells hold sentences.
-    """
-
-    name: str
-    unit: str = ""
-    tip: str = ""
-    number: bool = False
-    wide: bool = False
-
-    @property
-    def cls(self) -> str:
-        """Return the style classes of the column's cells."""
-        return "number" if self.number else "wide" if self.wide else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Table cell with more than a text: small text beneath, hover text and style classes."""
-
-    text: str
-    below: str = ""
-    tip: str = ""
-    cls: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Table row: the node or text that names it, and its cells."""
-
-    name: Node | str
-    cells: Sequence[Cell | Node | str]
-    cls: str = ""
-
-
-def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key: str, label: str = "") -> Node:
-    """Build a simple table.
-
-    Args:
-        caption: Description for screen readers; not drawn.
-        heads: Column heads; the first one is for the rows' names.
-        lines: The rows, with one cell fewer than there are heads.
-        key: Key that is unique within the page and preserves the scroll position.
-        label: Accessible name of the table's region; empty uses the caption.
-
-    Raises:
-        ValueError: A row has too many or too few cells.
-    """
-    return grid(caption, list(map(_head, heads)), [_line(line, heads) for line in lines], key, "board answers", label)
 
 
 def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cls: str = "board", label: str = "") -> Node:
@@ -326,44 +301,9 @@ def sorter(
     )
 
 
-def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]], among: Collection[str] = ()) -> Head:
-    """Make the column head of a metric; `among` holds the metrics of all columns."""
-    name, details = formats.metric_name(metric, among)
-    direction = "" if formats.higher_is_better(metric, definitions) else "lower is better"
-    unit = " · ".join(filter(None, (details, formats.scale_of(metric, definitions).unit, direction)))
-    return Head(name, unit, formats.explanation(metric, definitions), True)
-
-
 def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
     """Join short facts into one line; empty ones are left out."""
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls=cls)
-
-
-def _head(head: Head) -> Node:
-    return el(
-        "th",
-        el("span", head.name, cls="name", tip=head.tip),
-        el("span", head.unit, cls="unit") if head.unit else None,
-        scope="col",
-        cls=head.cls,
-    )
-
-
-def _line(line: Line, heads: Sequence[Head]) -> Node:
-    spanned = [cell.attributes.get("colspan", 1) if isinstance(cell, Node) else 1 for cell in line.cells]
-    if sum(map(int, spanned)) != len(heads) - 1:
-        raise ValueError(f"{len(line.cells)} cells under {len(heads) - 1} heads")
-    cells = [_cell(cell, head) for cell, head in zip(line.cells, heads[1:], strict=False)]
-    return el("tr", el("th", line.name, scope="row", cls="stick"), *cells, cls=line.cls)
-
-
-def _cell(cell: Cell | Node | str, head: Head) -> Node:
-    if isinstance(cell, Node) and cell.tag == "td":
-        return cell
-    if not isinstance(cell, Cell):
-        return el("td", cell, cls=head.cls)
-    below = el("span", cell.below, cls="interval") if cell.below else None
-    return el("td", el("span", cell.text, cls="top"), below, cls=f"{head.cls} {cell.cls}".strip(), tip=cell.tip)
 
 
 def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:

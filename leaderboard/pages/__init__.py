@@ -5,6 +5,8 @@ Streamlit may show a string that stands alone in a file that it runs, so what a 
 
 from __future__ import annotations
 
+import importlib
+
 PAGES = (
     ("board", "Board", "leaderboard", ""),
     ("method", "Methods", "science", "methods"),
@@ -18,3 +20,8 @@ PAGES = (
     ("submit", "Submit", "upload", "submit"),
 )
 """File, title, icon and address of each page; the first is the start page."""
+
+
+def draw_page(file: str) -> None:
+    """Draw a page: Streamlit runs its file again for every change, but the module of the same name is loaded once."""
+    importlib.import_module(f"leaderboard.pages.{file}").render()

@@ -9,14 +9,15 @@ import streamlit as st
 
 from leaderboard import read, state
 from leaderboard.elements.formats import MAIN, higher_is_better
-from leaderboard.elements.nodes import Node, Order, el, line_of_facts
+from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note, section
 from leaderboard.elements.pictures import Picture, svg_file
-from leaderboard.pages import matrix
+from leaderboard.pages import draw_page, matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
 from leaderboard.views import verdict
 from leaderboard.widgets import (
     Chosen,
+    as_page,
     bar,
     choose,
     choose_papers,
@@ -36,7 +37,6 @@ from results.boards.health import health_text
 from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
 from results.boards.tables import render as render_boards
 from results.boards.verdict_text import Headline
-from results.store.queries import UserError
 
 QUESTIONS_PAGE = "question.py"
 # Parameters that change only what is below the choice of the benchmark.
@@ -45,11 +45,9 @@ MATRIX, BENCHMARK = "matrix", "benchmark"
 VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
 
 
-def render() -> None:
-    """Draw the page `board`: the results table of one benchmark, with intervals and exports."""
-    state.begin("board")
-    show(el("h1", "Leaderboard", cls="page"), "title")
-    at = read.source()
+@as_page("board", "Leaderboard")
+def render(at: Source) -> None:
+    """Draw the page `board`: all benchmarks, or the results table of one with intervals and exports."""
     if _view(at) == MATRIX:
         matrix.render(at)
     else:
@@ -58,10 +56,7 @@ def render() -> None:
 
 def _view(at: Source) -> str:
     """Return the view in the URL; with one benchmark, or without content, there is no choice."""
-    try:
-        groups = read.run_groups(at, experiment_of(at)) if at.stamp else []
-    except UserError:
-        groups = []
+    groups = read.run_groups(at, experiment_of(at))
     if not groups:
         return BENCHMARK
     usual = BENCHMARK if len(groups) == 1 or state.read("board") else MATRIX
@@ -105,7 +100,7 @@ def _below(chosen: Chosen) -> None:
         table = board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers)
         show(table, "board", state.act(("sort", "order"), matrix.PAGES))
         show(_legend(board, ranked=bool(bands)), "legend")
-        show(el("h2", f"{chosen.label(focus)} with 95 % intervals", cls="section"), "chart-title")
+        show(section(f"{chosen.label(focus)} with 95 % intervals"), "chart-title")
         draw(drawing, "chart")
     _links(board, drawing)
 
@@ -131,7 +126,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     lines = (*([board_table.PLACES] if ranked else []), text, *board_table.flag_notes(board), *health_text(board.health))
-    return el("div", *(el("p", line, cls="note") for line in lines))
+    return el("div", *map(note, lines))
 
 
 def _links(board: Board, drawing: Picture | None) -> None:
@@ -151,7 +146,4 @@ def _links(board: Board, drawing: Picture | None) -> None:
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; the modules that it imports are loaded once.
-    from leaderboard.pages import board as page
-
-    page.render()
+    draw_page("board")

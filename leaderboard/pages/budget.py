@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from leaderboard import read, state
-from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
-from leaderboard.elements.nodes import el, message
-from leaderboard.elements.pictures import plot
+from leaderboard.elements.nodes import button, el, message, section
+from leaderboard.elements.nodes import note as small
+from leaderboard.pages import draw_page
+from leaderboard.read import Source
 from leaderboard.views import budget
-from leaderboard.views.budget import CURVE_AXES
-from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show, tell
+from leaderboard.widgets import Chosen, as_page, bar, choose, draw, permalink, show, tell
 from results.boards.board import Board
 from results.boards.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
@@ -19,10 +19,9 @@ _OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
 """Choices that other experiments may not have."""
 
 
-def render() -> None:
+@as_page("budget", "Quality and budget")
+def render(at: Source) -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
-    state.begin("budget")
-    show(el("h1", "Quality and budget", cls="page"), "title")
     chosen = choose()
     if chosen is None:
         return
@@ -31,8 +30,9 @@ def render() -> None:
         metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
     with right:
-        axes: dict[str, Axis] = {name: name for name in budget.AXES}
-        axis = axes[state.select("Cost", "cost", list(axes), informative_axis(board), show=lambda name: budget.AXES[axes[name]])]
+        labels: dict[str, str] = dict(budget.AXES.items())
+        cost = state.select("Cost", "cost", list(labels), informative_axis(board), show=lambda name: labels[name])
+        axis = next(name for name in budget.AXES if name == cost)
     _front(chosen, board, metric, axis)
     _curves(chosen, board, metric)
     permalink()
@@ -46,54 +46,43 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     if not rows:
         tell("No run has a value", "Choose another metric.")
         return
-    show(el("h2", "What quality costs", cls="section"), "pareto-title")
-    show(budget.pareto_table(rows, axis, metric, scale), "pareto")
+    show(section("What quality costs", budget.pareto_table(rows, axis, metric, scale)), "pareto")
     draw(budget.pareto_chart(rows, axis, metric, scale), "pareto-chart", "ragmeter-cost")
     note = (
         "On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on the front: "
         "the 95 % intervals leave it open. Unfinished runs and controls are never on the front; controls are only in the table."
     )
-    show(el("p", note, cls="note"), "pareto-note")
+    show(small(note), "pareto-note")
 
 
 def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     show(el("h2", "What compression keeps", cls="section"), "compression-title")
-    full = read_in_full(board)
-    curves = budget_curves(board, metric)
-    if not curves and (others := read.reading_experiments(chosen.at)):
-        opened = [el("button", name, cls="turn", key=f"open-{name}", action={"experiment": name, **_OTHER}) for name in others[:_LISTED]]
-        show(
-            el("p", "No run here gives passages to a reader. Experiments that do: ", *opened), "others", state.act(("experiment", *_OTHER))
-        )
-        return
+    full, curves = read_in_full(board), budget_curves(board, metric)
     if not curves:
-        show(
-            message(
-                "No run here gives passages to a reader",
-                "To compare compression, run methods whose reader is a model at several ratios or budgets. Their names must differ "
-                "only in the number at the end, as in CLaRa 4x and CLaRa 16x.",
-                ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
-            ),
-            "compression-none",
-        )
+        _no_curves(chosen.at)
         return
-    able = [name for name in CURVE_AXES if any(getattr(point, name) > 0 for curve in curves for point in curve.points)]
-    axis = state.select("Over", "over", able, able[0], show=lambda name: CURVE_AXES[name])
+    axes = budget.CURVE_AXES
+    able = [name for name in axes if any(getattr(point, name) > 0 for curve in curves for point in curve.points)]
+    axis = state.select("Over", "over", able, able[0], show=lambda name: axes[name])
     scale = scale_of(metric, chosen.definitions)
-    points = budget.curve_points(curves, axis, scale)
-    chart = plot(
-        points,
-        CURVE_AXES[axis],
-        f"{formats.metric_name(metric)[0]}, {scale.unit}",
-        "Quality against delivered tokens, a curve for each method; the numbers are in the table",
-        logarithmic=budget.logarithmic([point.x for point in points]),
-    )
-    draw(chart, "compression-chart", "ragmeter-compression")
+    draw(budget.curve_chart(curves, axis, metric, scale), "compression-chart", "ragmeter-compression")
     show(budget.curve_table(curves, metric, scale, full.run.method if full else None), "compression")
 
 
-if __name__ == "__main__":
-    # Streamlit runs this file; the modules that it imports are loaded once.
-    from leaderboard.pages import budget as page
+def _no_curves(at: Source) -> None:
+    """Link to the experiments that compress, or explain how to run one."""
+    if others := read.reading_experiments(at):
+        opened = [button(name, f"open-{name}", {"experiment": name, **_OTHER}) for name in others[:_LISTED]]
+        text = "No run here gives passages to a reader. Experiments that do: "
+        show(el("p", text, *opened), "others", state.act(("experiment", *_OTHER)))
+        return
+    text = (
+        "To compare compression, run methods whose reader is a model at several ratios or budgets. Their names must differ "
+        "only in the number at the end, as in CLaRa 4x and CLaRa 16x."
+    )
+    commands = ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml")
+    show(message("No run here gives passages to a reader", text, commands), "compression-none")
 
-    page.render()
+
+if __name__ == "__main__":
+    draw_page("budget")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
-from leaderboard.elements.nodes import el, line_of_facts
+from leaderboard.elements.nodes import line_of_facts, note, section
+from leaderboard.pages import draw_page
+from leaderboard.read import Source
 from leaderboard.views import compare
-from leaderboard.widgets import Chosen, bar, choose, draw, permalink, run_labels, several, show, tell
+from leaderboard.widgets import Chosen, as_page, bar, choose, draw, permalink, run_labels, several, show, tell
 from results.boards.compare import Comparison
 from results.store.queries import RunRow
 
@@ -20,10 +24,9 @@ AT_FIRST = 3
 PAGE = 15
 
 
-def render() -> None:
+@as_page("compare", "Compare")
+def render(at: Source) -> None:
     """Draw the page `compare`: several runs on one metric, question by question."""
-    state.begin("compare")
-    show(el("h1", "Compare", cls="page"), "title")
     chosen = choose()
     if chosen is None:
         return
@@ -47,7 +50,7 @@ def render() -> None:
         )
         return
     for line in result.read:
-        show(el("p", line, cls="note"), f"read-{line}")
+        show(note(line), f"read-{line}")
     _scatter(result, shown)
     _kinds(result, shown, zeros=better and shown is formats.PERCENT)
     _show_differences(result, shown)
@@ -84,22 +87,17 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
         "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
         "shown, 5 %). Cells with insufficient data have no interval and no mark; point at one for the reason."
     )
-    show(
-        el(
-            "div",
-            el("h2", "Paired differences", cls="section"),
-            compare.pairs(result, shown, higher_is_better=better),
-            el("p", text if better else f"{text} For this metric, lower is better.", cls="note"),
-            compare.outcomes(),
-            compare.shares(result, higher_is_better=better),
-            cls="stack",
-        ),
-        "pairs",
+    parts = (
+        compare.pairs(result, shown, higher_is_better=better),
+        note(text if better else f"{text} For this metric, lower is better."),
+        compare.outcomes(),
+        compare.shares(result, higher_is_better=better),
     )
+    show(section("Paired differences", *parts), "pairs")
 
 
 def _scatter(result: Comparison, shown: Scale) -> None:
-    show(el("h2", "Question by question", cls="section"), "scatter-title")
+    show(section("Question by question"), "scatter-title")
     called = dict(zip((run.run for run in result.runs), compare.names(result), strict=True))
     left, right = st.columns(2)
     with left:
@@ -110,7 +108,7 @@ def _scatter(result: Comparison, shown: Scale) -> None:
     positions = list(called)
     drawn = compare.points(result, positions.index(x), positions.index(y), shown)
     if not drawn:
-        show(el("p", "These two have no scored question in common yet.", cls="note"), "scatter")
+        show(note("These two have no scored question in common yet."), "scatter")
         return
     sides = {side: sum(item.questions for item in drawn if item.side == side) for side in ("above", "on", "below")}
     parts = (
@@ -127,33 +125,26 @@ def _kinds(result: Comparison, shown: Scale, *, zeros: bool) -> None:
     parts = [(result.by_type, "Question type"), (result.by_evidence, "Gold passages")]
     tables = [compare.slices(result, slices, what, shown, zeros=zeros) for slices, what in parts if slices]
     if tables:
-        show(el("div", el("h2", "Where each fails", cls="section"), *tables, cls="stack"), "kinds")
+        show(section("Where each fails", *tables), "kinds")
 
 
 def _show_differences(result: Comparison, shown: Scale) -> None:
-    positions = result.apart()
-    title = el("h2", "Only where they differ", cls="section")
+    positions, title = result.apart(), "Only where they differ"
     if not positions:
-        same = el("p", "Their scores are equal on every question that at least two of them were scored on.", cls="note")
-        show(el("div", title, same, cls="stack"), "apart")
+        show(section(title, note("Their scores are equal on every question that at least two of them were scored on.")), "apart")
         return
     start = min(state.number("from"), len(positions) - 1) // PAGE * PAGE
     state.settle("from", str(start) if start else "")
     listed = positions[start : start + PAGE]
-    position = el(
-        "p",
-        f"{start + 1:,}–{start + len(listed):,} of {len(positions):,} questions, largest difference first; "
-        f"{len(result.questions):,} in all",
-        cls="note",
-    )
+    numbers = f"{start + 1:,}–{start + len(listed):,} of {len(positions):,} questions"
+    position = note(f"{numbers}, largest difference first; {len(result.questions):,} in all")
 
-    def opened(action: dict[str, str | None]) -> None:
+    def opened(action: Mapping[str, str | None]) -> None:
         if (question := action.get("open")) and question in {row.question for row in result.questions}:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric", "runs")}
             state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
 
-    tree = el("div", title, position, compare.draw_differences(result, listed, shown), cls="stack")
-    show(tree, "apart", opened)  # type: ignore[arg-type]
+    show(section(title, position, compare.draw_differences(result, listed, shown)), "apart", opened)
     with st.container(horizontal=True):
         st.button("Earlier", key="earlier", disabled=not start, on_click=_turn, args=(start - PAGE,))
         st.button("Later", key="later", disabled=start + PAGE >= len(positions), on_click=_turn, args=(start + PAGE,))
@@ -169,12 +160,8 @@ def _stages(chosen: Chosen, result: Comparison, metric: str, shown: Scale) -> No
         return
     parts = [read.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in result.runs]
     called = compare.names(result)
-    table, missing = compare.stages(parts, called, shown), compare.unattributed(parts, called)
-    show(el("div", el("h2", "Which stage loses it", cls="section"), table, missing, cls="stack"), "stages")
+    show(section("Which stage loses it", compare.stages(parts, called, shown), compare.unattributed(parts, called)), "stages")
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; the modules that it imports are loaded once.
-    from leaderboard.pages import compare as page
-
-    page.render()
+    draw_page("compare")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.elements.nodes import el
+from leaderboard.elements.nodes import section
+from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import dataset as dataset_view
 from leaderboard.widgets import as_page, permalink, show, tell, together
@@ -39,21 +40,12 @@ def render(at: Source) -> None:
 def _samples(at: Source, dataset: DatasetFacts) -> None:
     start = state.number("start") % max(1, dataset.questions)
     state.settle("start", str(start) if start else "")
-    with together("questions"):
-        show(el("h2", "Some of its questions", cls="section"), "samples-title")
-        rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
-        show(dataset_view.sampled(rows), "samples")
+    rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
+    show(section("Some of its questions", dataset_view.sampled(rows)), "samples")
     if dataset.questions > SAMPLES:
-        st.button(
-            "Others",
-            key="others",
-            on_click=lambda: state.write(start=str(start + 1)),
-            help="Show other questions from all parts of the dataset",
-        )
+        text = "Show other questions from all parts of the dataset"
+        st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)), help=text)
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; the modules that it imports are loaded once.
-    from leaderboard.pages import dataset as page
-
-    page.render()
+    draw_page("dataset")

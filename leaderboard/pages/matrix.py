@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leaderboard import read, state, widgets
 from leaderboard.elements.formats import ALL_RUNS, board_key
-from leaderboard.elements.nodes import Node, Order, el, line_of_facts
+from leaderboard.elements.nodes import Node, Order, button, el, line_of_facts, note
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
@@ -113,8 +113,7 @@ def _below(query: Request) -> None:
         if filters.active and all(row.control for row in board.rows):
             _explain_empty()
         elif not board.cells:
-            text = "None of these benchmarks was scored on the chosen metrics. Choose others above."
-            tell("No result of this kind", text)
+            tell("No result of this kind", "None of these benchmarks was scored on the chosen metrics. Choose others above.")
         else:
             _table(shown, part, order, papers=papers)
 
@@ -129,7 +128,7 @@ def _table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -> No
     if turning is not None:
         show(turning, "pager", state.act(ACTS))
     if papers and not shown.published:
-        show(el("p", "The stored papers report none of these metrics for these methods.", cls="note"), "no-papers")
+        show(note("The stored papers report none of these metrics for these methods."), "no-papers")
     if (below := overall(shown)) is not None:
         show(below, "overall")
     show(legend(shown), "legend")
@@ -190,5 +189,5 @@ def _summary(board: Matrix, left_out: int) -> Node:
 def _explain_empty() -> None:
     """Explain that the filters exclude all methods, and offer to clear them."""
     text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
-    clear = el("button", "clear the filters", cls="turn", key="clear", action=dict.fromkeys(widgets.FILTERS))
+    clear = button("clear the filters", "clear", dict.fromkeys(widgets.FILTERS))
     show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))

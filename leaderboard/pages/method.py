@@ -8,8 +8,9 @@ from leaderboard import read as source
 from leaderboard import state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, families, scale_of
-from leaderboard.elements.nodes import el
+from leaderboard.elements.nodes import fold, message, note, section
 from leaderboard.elements.pictures import plot
+from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission, timeline
@@ -63,27 +64,23 @@ def render(at: Source) -> None:
 
 
 def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[str, ...]) -> None:
-    show(el("h2", "Results on every board", cls="section"), "results-title")
+    title = "Results on every board"
     if not runs:
-        tell("It has not run yet", "Only checkpoints of it are registered.", ("ragmeter run EXPERIMENT.yaml",))
+        text = "Only checkpoints of it are registered."
+        show(section(title, message("It has not run yet", text, ("ragmeter run EXPERIMENT.yaml",))), "message")
         return
     result = _results(at, method, metrics)
     learned = source.method_cards(at), source.checkpoints_by_hash(at)
     contaminated = {run.run: contaminated_by(run, *learned) for run in runs}
-    show(history_view.results(result, metrics, source.definitions(at), contaminated), "results")
-    note = (
+    text = (
         "Brackets: 95 % interval. Cells with insufficient data have no interval and no mark; point at one for the reason. "
         "Rows are not comparable with each other: data, settings and components differ."
     )
-    show(el("p", note, cls="note"), "results-note")
-    spent = history_view.costs(result)
-    if spent is not None:
-        show(el("h2", "Time and tokens per question", cls="section"), "costs-title")
-        show(spent, "costs")
-    options = history_view.options(runs)
-    if options is not None:
-        title = el("summary", el("span", "Options of its runs, for all components", cls="name"))
-        show(el("details", title, options, cls="evidence", key="options-fold"), "options")
+    show(section(title, history_view.results(result, metrics, source.definitions(at), contaminated), note(text)), "results")
+    if (spent := history_view.costs(result)) is not None:
+        show(section("Time and tokens per question", spent), "costs")
+    if (options := history_view.options(runs)) is not None:
+        show(fold("Options of its runs, for all components", "", options, key="options-fold"), "options")
 
 
 def _made_with(at: Source, own: list[Checkpoint]) -> dict[str, list[RunRow]]:
@@ -106,7 +103,7 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
     if not metrics:
         return
     definitions = source.definitions(at)
-    show(el("h2", "Over time", cls="section"), "timeline-title")
+    show(section("Over time"), "timeline-title")
     left, right = st.columns(2)
     with left:
         name = state.select("Timeline of", "line", list(lines), next(iter(lines)))
@@ -122,22 +119,18 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
         axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
         label = "The metric over the method's runs and revisions; its values are in the table"
         draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
-    show(timeline.table(points, values, metric, definitions), "timeline")
+    show(timeline.timeline_table(points, values, metric, definitions), "timeline")
 
 
 def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
     if own:
-        with together("all-checkpoints"):
-            show(el("h2", "Checkpoints", cls="section"), "checkpoints-title")
-            show(history_view.checkpoints(own, used), "checkpoints")
+        show(section("Checkpoints", history_view.checkpoints(own, used)), "checkpoints")
         _show_curves(own)
     mine = {run.run for run in runs}
     decided = [decision for decision in source.decisions(at) if mine & {decision.baseline, decision.candidate}]
     if decided:
-        with together("decisions"):
-            show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
-            named = {run.run: run for group in source.run_groups(at, None) for run in group}
-            show(history_view.decisions(decided, named, source.definitions(at)), "gate")
+        named = {run.run: run for group in source.run_groups(at, None) for run in group}
+        show(section("Decisions of the gate", history_view.decisions(decided, named, source.definitions(at))), "gate")
 
 
 def _show_curves(own: list[Checkpoint]) -> None:
@@ -147,18 +140,15 @@ def _show_curves(own: list[Checkpoint]) -> None:
     if not read:
         return
     names = list(dict.fromkeys(figure for figures in read.values() for figure in figures))
-    show(el("h2", "Training curves", cls="section"), "curves-title")
+    show(section("Training curves"), "curves-title")
     first = next((name for name in _FIRST if name in names), names[0])
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
     draw(history_view.curve_chart(curves, figure), "curve-chart", "ragmeter-training")
     show(history_view.curve_ends(curves), "curves")
     if len(own) > _CURVES:
-        show(el("p", f"Of the {_CURVES} newest of {len(own):,} checkpoints.", cls="note"), "curves-note")
+        show(note(f"Of the {_CURVES} newest of {len(own):,} checkpoints."), "curves-note")
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
-    from leaderboard.pages import method as page
-
-    page.render()
+    draw_page("method")

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from leaderboard import read, state
 from leaderboard.elements.formats import MAIN, board_key
-from leaderboard.elements.nodes import el
+from leaderboard.elements.nodes import aside, el
+from leaderboard.pages import draw_page
+from leaderboard.read import Source
 from leaderboard.views import drill, judge, question
-from leaderboard.widgets import Chosen, bar, choose, permalink, run_labels, several, show, split, tell
+from leaderboard.widgets import Chosen, as_page, bar, choose, permalink, run_labels, several, show, split, tell
 from results.store.queries import QuestionRow, RunRow
 
 # Methods that can be chosen.
@@ -27,10 +29,9 @@ MOST_SQUARES = 24
 _OPENED = 2
 
 
-def render() -> None:
+@as_page("questions", "Questions")
+def render(at: Source) -> None:
     """Draw the page `question`: one question with the runs' answers and evidence."""
-    state.begin("questions")
-    show(el("h1", "Questions", cls="page"), "title")
     chosen = choose()
     if chosen is None:
         return
@@ -75,9 +76,8 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow])
         length = _one_of("Length", "length", list(drill.LENGTHS), drill.LENGTH_NAMES)
     worst = drill.worst_of(chosen.definitions.get(metric, {}))
     with second[3]:
-        failures = state.switch(
-            "Failures only", "failures", help="At least one method has the worst score, for example after a failed answer"
-        )
+        text = "At least one method has the worst score, for example after a failed answer"
+        failures = state.switch("Failures only", "failures", help=text)
         differ = state.switch("Only where they differ", "differ", help="Methods differ in their score (controls not counted)")
     columns = _scores(chosen, metric)
     judged = [run for run in runs if run.run in columns and (run.kind != "control" or not differ)]
@@ -141,21 +141,18 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
     index = f"{position + 1:,} of {len(results):,} questions{of_all and f' (filtered{of_all})'}"
     whose = f"the first {len(names)} of {len(scored):,} methods, " if len(names) < len(scored) else ""
     listed = f"{start + 1:,}–{start + len(page):,} listed; squares: {chosen.label(metric)} of {whose}"
-    show(el("p", el("strong", index), el("span", listed + ", ".join(names.values()), cls="aside"), cls="place"), "place")
-    show(
-        question.question_list(
-            [rows[number] for number in page],
-            rows[results[position]].question,
-            scores,
-            names,
-            metric,
-            chosen.definitions,
-            earlier=rows[results[start - PAGE]].question if start else None,
-            later=rows[results[start + PAGE]].question if start + PAGE < len(results) else None,
-        ),
-        "list",
-        state.act(("question",)),
+    show(el("p", el("strong", index), aside(listed + ", ".join(names.values())), cls="place"), "place")
+    listing = question.question_list(
+        [rows[number] for number in page],
+        rows[results[position]].question,
+        scores,
+        names,
+        metric,
+        chosen.definitions,
+        earlier=rows[results[start - PAGE]].question if start else None,
+        later=rows[results[start + PAGE]].question if start + PAGE < len(results) else None,
     )
+    show(listing, "list", state.act(("question",)))
 
 
 def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metric: str) -> None:
@@ -196,7 +193,4 @@ def _or_none(value: float) -> float | None:
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
-    from leaderboard.pages import question as page
-
-    page.render()
+    draw_page("question")

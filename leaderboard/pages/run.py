@@ -9,7 +9,8 @@ import streamlit as st
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import ALL_RUNS
-from leaderboard.elements.nodes import el
+from leaderboard.elements.nodes import el, note, section
+from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, permalink, show, show_running, tell, together
@@ -59,21 +60,17 @@ def render(at: Source) -> None:
     run = _list(at, every)
     if run is None:
         return
-    with together("origin"):
-        show(el("h2", f"Where the numbers of {run.method} come from", cls="section"), "made-title")
-        show(diff_view.made(run, read.index_cost(at, run.run)), "made")
-        used = diff_view.weights([checkpoint for checkpoint in read.known_checkpoints(at) if checkpoints.made_with(run, checkpoint.sha256)])
-        if used is not None:
-            show(used, "weights")
-        for number, fold in enumerate(diff_view.folds(run)):
-            show(fold, f"fold-{number}")
+    used = [checkpoint for checkpoint in read.known_checkpoints(at) if checkpoints.made_with(run, checkpoint.sha256)]
+    made = diff_view.made(run, read.index_cost(at, run.run))
+    title = f"Where the numbers of {run.method} come from"
+    show(section(title, made, diff_view.weights(used), *diff_view.folds(run)), "made")
     _differences(at, run, every)
     permalink()
 
 
 def _live(at: Source) -> None:
     """Show runs in progress; polls the store, and less often while nothing runs."""
-    show(el("h2", "Running now", cls="section"), "live-title")
+    show(section("Running now"), "live-title")
     active = bool(running(store_of(at)))
     st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at.folder, active)
 
@@ -83,22 +80,20 @@ def _look(folder: str, active: bool) -> None:
         count = show_running(folder, "live")
     except UserError as error:
         # A page that updates by itself needs no text that says it.
-        show(el("p", f"The progress of runs cannot be read now: {error.what}.", cls="note"), "live-none")
+        show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
         return
     if bool(count) != active:
         # The list below has changed, and it is time to look more often, or seldom.
         st.rerun(scope="app")
     if not count:
-        note = f"Nothing is running. Runs that you start appear here within {IDLE_S:g} s."
-        show(el("p", note, cls="note"), "live-none")
+        show(note(f"Nothing is running. Runs that you start appear here within {IDLE_S:g} s."), "live-none")
         return
-    note = f"Updates every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."
-    show(el("p", note, cls="note"), "live-note")
+    show(note(f"Updates every {EVERY_S:g} s. A run whose process was killed stays here until it is resumed."), "live-note")
 
 
 def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     """Draw the filters and the list; return the chosen run, None if no run matches."""
-    show(el("h2", "All runs", cls="section"), "list-title")
+    show(section("All runs"), "list-title")
     left, right = bar("filter", 2)
     names = [row.name for row in read.experiments(at)]
     with left:
@@ -139,54 +134,48 @@ def _turn(start: int, count: int) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         for name, to in (("Newer", start - PAGE), ("Older", start + PAGE)):
             st.button(name, key=name.lower(), disabled=not 0 <= to < count, on_click=lambda to=to: state.write(**{"from": str(to)}))
-    show(el("p", f"{start + 1:,}–{min(start + PAGE, count):,} of {count:,}", cls="note"), "place")
+    show(note(f"{start + 1:,}–{min(start + PAGE, count):,} of {count:,}"), "place")
 
 
 def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
-    show(el("h2", "Differences from another run", cls="section"), "diff-title")
+    show(section("Differences from another run"), "diff-title")
     near, query = _nearest(run, every), state.read("with")
     # Any run may be asked for by the address.
     others = {item.run: item for position, item in enumerate(near) if position < NEAREST or item.run == query}
-    labels = {
+    labels = {NONE: "choose a run"} | {
         name: f"{item.method} · {item.dataset} · {item.setting} · seed {item.seed} · {shortened(name)}" for name, item in others.items()
     }
-    second = state.select("Other run", "with", [NONE, *others], NONE, show=lambda name: labels.get(name, "choose a run"))
+    second = state.select("Other run", "with", list(labels), NONE, show=lambda name: labels.get(name, name))
     if second == NONE:
-        show(el("p", "You then see settings, numbers and answers of both side by side.", cls="note"), "diff-none")
+        show(note("You then see settings, numbers and answers of both side by side."), "diff-none")
         return
     result = _diff(at, run.run, second, (run, others[second]))
+    definitions = read.definitions(at)
     with together("differences"):
-        show(el("p", f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)}).", cls="note"), "diff-who")
+        show(note(f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)})."), "diff-who")
         show(diff_view.settings(result.settings), "settings")
-        definitions = read.definitions(at)
         if result.unpaired:
-            show(el("p", f"The numbers are not paired: {result.unpaired}.", cls="note"), "unpaired")
+            show(note(f"The numbers are not paired: {result.unpaired}."), "unpaired")
         for line in result.read:
-            show(el("p", line, cls="note"), f"read-{line}")
+            show(note(line), f"read-{line}")
         if result.numbers:
             show(diff_view.numbers(result, definitions), "numbers")
         if result.by is not None and result.questions:
             more = f", {len(result.questions)} of {result.apart:,}" if result.apart > len(result.questions) else ""
-            show(el("h3", f"Where they differ most on {formats.metric_label(result.by)}{more}"), "apart-title")
-            show(diff_view.questions(result, definitions), "apart")
+            title = f"Where they differ most on {formats.metric_label(result.by)}{more}"
+            show(section(title, diff_view.questions(result, definitions)), "apart")
         show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:
     """Return the other runs: first those of the same board, then those on the same data, then the rest."""
-    position = (run.dataset_fingerprint, run.setting, run.seed)
-    others = [item for item in every if item.run != run.run]
-    return sorted(
-        others,
-        key=lambda item: (
-            (item.dataset_fingerprint, item.setting, item.seed) != position,
-            item.dataset_fingerprint != run.dataset_fingerprint,
-        ),
-    )
+
+    def distance(item: RunRow) -> tuple[bool, bool]:
+        same_data = item.dataset_fingerprint == run.dataset_fingerprint
+        return not (same_data and (item.setting, item.seed) == (run.setting, run.seed)), not same_data
+
+    return sorted((item for item in every if item.run != run.run), key=distance)
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
-    from leaderboard.pages import run as page
-
-    page.render()
+    draw_page("run")

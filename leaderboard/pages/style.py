@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better
-from leaderboard.elements.nodes import el
-from leaderboard.elements.pictures import plot
+from leaderboard.elements.nodes import note, section
+from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import style
 from leaderboard.widgets import as_page, bar, draw, explain, permalink, show, tell
@@ -44,8 +44,7 @@ def render(at: Source) -> None:
     for over in OVER:
         _curves(read.style_curves(at, experiment, over), metric, over)
     if tables:
-        show(el("h2", "Sensitivity", cls="section"), "sensitivity-title")
-        show(style.sensitivity_note([table.base for table in tables], experiment), "sensitivity")
+        show(section("Sensitivity", style.sensitivity_note([table.base for table in tables], experiment)), "sensitivity")
     permalink()
 
 
@@ -60,27 +59,19 @@ def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:
 def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:
     for number, table in enumerate(tables):
         seed = f" · seed {table.seed}" if table.seed else ""
-        show(el("h2", f"Style gaps on {table.base} · {table.setting}{seed}", cls="section"), f"gap-title-{number}")
-        show(style.average(table), f"average-{number}")
+        show(section(f"Style gaps on {table.base} · {table.setting}{seed}", style.average(table)), f"average-{number}")
         draw(style.gap_chart(table), f"gap-chart-{number}", "ragmeter-style")
         show(style.gaps(table, higher_is_better=upwards), f"gaps-{number}")
-        show(el("p", style.gaps_note(table), cls="note"), f"gap-note-{number}")
+        show(note(style.gaps_note(table)), f"gap-note-{number}")
 
 
 def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:
-    shown = [table for table in tables if table.metric == metric]
-    if shown:
-        show(el("h2", OVER[over], cls="section"), f"curve-title-{over}")
-    for number, table in enumerate(shown):
-        show(el("p", table.title, cls="note"), f"curve-name-{over}-{number}")
-        label = f"{OVER[over]}, a curve for each method with 95 % intervals; the numbers are in the table"
-        chart = plot(style.curve_points(table), *style.curve_titles(table), label)
-        draw(chart, f"curve-chart-{over}-{number}", "ragmeter-style")
+    for number, table in enumerate(table for table in tables if table.metric == metric):
+        title = note(table.title)
+        show(title if number else section(OVER[over], title), f"curve-title-{over}-{number}")
+        draw(style.curve_chart(table, OVER[over]), f"curve-chart-{over}-{number}", "ragmeter-style")
         show(style.curve_table(table, f"curve-scroll-{over}-{number}"), f"curve-{over}-{number}")
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
-    from leaderboard.pages import style as page
-
-    page.render()
+    draw_page("style")

@@ -10,8 +10,9 @@ import streamlit as st
 
 from leaderboard import intake, read
 from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families
-from leaderboard.elements.nodes import el, message, prose
+from leaderboard.elements.nodes import el, message, note, prose, section
 from leaderboard.intake import Draft, Verdict
+from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import submission
 from leaderboard.widgets import as_page, explain, show, tell
@@ -59,8 +60,7 @@ def render(at: Source) -> None:
         _send(at)
     sent = _submissions(at)
     if sent:
-        show(el("h2", "Submissions", cls="section"), "sent-title")
-        show(submission.submissions_table(sent), "sent")
+        show(section("Submissions", submission.submissions_table(sent)), "sent")
     if intake.has_owner():
         _owner(at, sent)
 
@@ -88,7 +88,7 @@ def _send(at: Source) -> None:
     elif checked is not None:
         _result(at, checked)
     elif _CHANGED in st.session_state and uploads[0] is not None:
-        show(el("p", "The files have changed since the check: check them again.", cls="note"), "changed")
+        show(note("The files have changed since the check: check them again."), "changed")
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -213,8 +213,8 @@ def _result(at: Source, checked: _Checked) -> None:
     metric = _preview(at, checked.verdict)
     waits = intake.waits_for_approval()
     shown = "shown to everybody after the owner has accepted it" if waits else "shown to everybody, marked as submitted"
-    note = f"The submission is {shown}, with its card. It cannot be changed: for other predictions, use a new version in the card."
-    show(el("p", note, cls="note"), "store-note")
+    unchanged = "It cannot be changed: for other predictions, use a new version in the card."
+    show(note(f"The submission is {shown}, with its card. {unchanged}"), "store-note")
     if st.button("Send it for approval" if waits else "Store it on the board", key="store"):
         _store(at, checked, metric)
 
@@ -222,7 +222,7 @@ def _result(at: Source, checked: _Checked) -> None:
 def _preview(at: Source, verdict: Verdict) -> str | None:
     """Draw the board with the submission on it; return the metric of its rank, None if none was scored."""
     if not verdict.preview:
-        show(el("p", "No metric can be computed from it here, so there is no rank on the board to preview.", cls="note"), "preview-note")
+        show(note("No metric can be computed from it here, so there is no rank on the board to preview."), "preview-note")
         return None
     report = verdict.report
     rows = board_runs(
@@ -234,15 +234,14 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     shared = [metric for metric in verdict.preview if metric in scored]
     metrics = families(shared or list(verdict.preview), definitions, card.get("metrics", ()))[MAIN]
     there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])
-    show(el("h2", "Preview of the board", cls="section"), "preview-title")
     label = f"{report['method']}@{report['version']}"
     leaked = bool(report.get("contamination"))
-    show(submission.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked), "preview")
-    note = (
+    table = submission.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked)
+    text = (
         f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % interval. "
         "Cells with insufficient data have no interval and no mark; point at one for the reason."
     )
-    show(el("p", note, cls="note"), "preview-note")
+    show(section("Preview of the board", table, note(text)), "preview")
     return metrics[0]
 
 
@@ -285,7 +284,4 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
 
 
 if __name__ == "__main__":
-    # Streamlit runs this file; what it holds is imported once.
-    from leaderboard.pages import submit as page
-
-    page.render()
+    draw_page("submit")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, named, plain_table
+from leaderboard.elements.marks import control_badge, significance
+from leaderboard.elements.nodes import Node, badge, el, fold, named, note
 from leaderboard.elements.pictures import KINDS, METHOD, Picture, Point, forest
+from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table, value_cell
 from results.boards.board import BEST, WORTHLESS
 from results.judging import battles
 from results.judging.battles import BattleBoard, Pairing, Placed
@@ -29,13 +32,13 @@ CONTROLS_NOTE = (
     "more questions. Either too few were judged, or the judge does not see the difference, or there is none, for "
     "example between an empty answer and a method that never answers."
 )
-CONTROL_TIP = "Sees the gold; included to check the judge"
-_PLACED = (Head("Belongs", "relative to its rivals"), Head("Placed"), Head("Found", wide=True))
+_Placed = tuple[str, BattleBoard, Placed]
+"""Name of a board, the board, and a control on it."""
 
 
 def basis_note(board: BattleBoard, criterion: str) -> Node:
     """Explain whose preferences the stars of a table refer to: the judge's or people's."""
-    return el("p", f"Marks: {board.basis(criterion)}.", cls="note")
+    return note(f"Marks: {board.basis(criterion)}.")
 
 
 def criteria(board: BattleBoard) -> list[str]:
@@ -50,17 +53,6 @@ def names(board: BattleBoard, criterion: str) -> list[str]:
     return list(dict.fromkeys([*ranked, *met]))
 
 
-def matrix(board: BattleBoard, criterion: str) -> Node:
-    """Build the win-rate matrix: the share of questions that the row's method wins against the column's, a tie as half a win."""
-    order = names(board, criterion)
-    known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
-    heads = [Head("Wins of … against")] + [
-        Head(name, "control · × 100" if name in board.controls else "× 100", number=True) for name in order
-    ]
-    lines = [_line(name, [_pairing(name, other, known) for other in order], board.controls) for name in order]
-    return plain_table(f"Win rates by {criterion}", heads, lines, "matrix-scroll")
-
-
 def rates(board: BattleBoard, criterion: str) -> Node:
     """Build the win rates: a matrix, or a list if all methods were compared only with one."""
     rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
@@ -68,55 +60,49 @@ def rates(board: BattleBoard, criterion: str) -> Node:
     return rates_against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
 
 
+def matrix(board: BattleBoard, criterion: str) -> Node:
+    """Build the win-rate matrix: the share of questions that the row's method wins against the column's, a tie as half a win."""
+    order, known = names(board, criterion), _known(board, criterion)
+    columns = [_method_column("Wins of … against", board)] + [
+        NumberColumn(rival, partial(_pairing, rival, known), "control · × 100" if rival in board.controls else "× 100") for rival in order
+    ]
+    return table(f"Win rates by {criterion}", "matrix-scroll", order, columns, _row_class(board))
+
+
 def rates_against(board: BattleBoard, criterion: str, rival: str) -> Node:
     """Build the win rates of all methods against one, with wins, ties and losses."""
-    known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
-    heads = [
-        Head(f"Wins against {rival}"),
-        Head("Share", "× 100", "Share of judged questions that it won; a tie counts half", number=True),
-        Head("Won", "questions", number=True),
-        Head("Tied", "questions", number=True),
-        Head("Lost", "questions", number=True),
-        Head("Neither", "questions", "Both answers were disqualified", number=True),
-        Head("p", "Holm-corrected", "Test that both win equally often, corrected over all pairs of the table", number=True),
-        Head(
-            "Order decides",
-            "%",
-            "How often the two orders of the answers name different winners, if both name one; such a question is a tie",
-            number=True,
-        ),
+    known = _known(board, criterion)
+    sides = {name: side for name in names(board, criterion) if (side := _side(name, rival, known)) is not None}
+
+    def flips(name: str) -> str | None:
+        share = sides[name][0].rate.flips.rate
+        return None if math.isnan(share) else f"{100 * share:.0f}"
+
+    test = "Test that both win equally often, corrected over all pairs of the table"
+    order = "How often the two orders of the answers name different winners, if both name one; such a question is a tie"
+    columns = [
+        _method_column(f"Wins against {rival}", board),
+        NumberColumn("Share", partial(_pairing, rival, known), "× 100", "Share of judged questions that it won; a tie counts half"),
+        NumberColumn("Won", lambda name: sides[name][1], "questions"),
+        NumberColumn("Tied", lambda name: sides[name][0].rate.ties, "questions"),
+        NumberColumn("Lost", lambda name: sides[name][2], "questions"),
+        NumberColumn("Neither", lambda name: sides[name][0].rate.none, "questions", "Both answers were disqualified"),
+        NumberColumn("p", lambda name: formats.p_value(sides[name][0].corrected), "Holm-corrected", test),
+        NumberColumn("Order decides", flips, "%", order),
     ]
-    lines = []
-    for name in names(board, criterion):
-        side = _side(name, rival, known)
-        if side is None:
-            continue
-        item, won, lost = side
-        flips = f"{100 * item.rate.flips.rate:.0f}" if item.rate.flips.rate == item.rate.flips.rate else formats.NOTHING
-        lines.append(
-            _line(
-                name,
-                [
-                    _pairing(name, rival, known),
-                    f"{won:,}",
-                    f"{item.rate.ties:,}",
-                    f"{lost:,}",
-                    f"{item.rate.none:,}",
-                    formats.NOTHING if math.isnan(item.corrected) else formats.p_value(item.corrected),
-                    flips,
-                ],
-                board.controls,
-            )
-        )
-    return plain_table(f"Win rates against {rival} by {criterion}", heads, lines, "matrix-scroll")
+    return table(f"Win rates against {rival} by {criterion}", "matrix-scroll", sides, columns, _row_class(board))
 
 
-def _line(name: str, cells: Sequence[Cell | Node | str], controls: Collection[str]) -> Line:
-    return Line(_name_method(name, controls), cells, "control" if name in controls else "")
+def _known(board: BattleBoard, criterion: str) -> dict[tuple[str, str], Pairing]:
+    return {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
 
 
-def _name_method(name: str, controls: Collection[str]) -> Node:
-    return named(name, badge("control", "control", CONTROL_TIP) if name in controls else None)
+def _method_column(title: str, board: BattleBoard) -> Column[str]:
+    return Column(title, lambda name: named(name, control_badge(name in board.controls)))
+
+
+def _row_class(board: BattleBoard) -> Callable[[str], str]:
+    return lambda name: "control" if name in board.controls else ""
 
 
 def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
@@ -128,7 +114,7 @@ def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tu
     return None if item is None else (item, item.rate.losses, item.rate.wins)
 
 
-def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> Cell:
+def _pairing(other: str, known: Mapping[tuple[str, str], Pairing], name: str) -> Cell:
     if name == other:
         return Cell("·")
     side = _side(name, other, known)
@@ -144,7 +130,7 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     if item.corrected_by_people:
         value, low, high = item.share.value, item.share.low, item.share.high
         value, low, high = (1 - value, 1 - high, 1 - low) if swapped else (value, low, high)
-    decided = "" if item.won is None else "won" if item.won is not swapped else "lost"
+    better = None if item.won is None else item.won is not swapped
     counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
     counts += [f"corrected by {item.share.n:,} labels; the judge says {PERCENT.value(share.value)}"] if item.corrected_by_people else []
     counts += [f"{rate.none:,} with both disqualified"] if rate.none else []
@@ -154,23 +140,21 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
     counts += [f"{formats.p_value(item.corrected)} after correction"] if not math.isnan(item.corrected) else []
     counts += [share.insufficient_data] if share.insufficient_data else []
-    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[decided] + PERCENT.value(value)
-    return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), decided)
+    cls = "" if better is None else "won" if better else "lost"
+    return Cell(PERCENT.value(value), PERCENT.interval(low, high), "; ".join(counts), cls, mark=significance(better))
 
 
 def controls(board: BattleBoard, criterion: str) -> Node | None:
     """Build the table that checks the judge with the board's controls; None if no control was judged."""
-    results = battles.placed(board, criterion)
+    results = [("", board, item) for item in battles.placed(board, criterion)]
     others = battles.not_placed(board, criterion)
     if not results and not others:
         return None
-    heads = [Head("Control"), *_PLACED]
-    lines = [Line(_name_method(item.control, board.controls), _placed(item), "control") for item in results]
     return el(
         "div",
         *_against_the_judge(board, criterion),
-        plain_table(f"Controls by {criterion}", heads, lines, "controls-scroll") if results else None,
-        el("p", f"Not checked, because their expected place here is unknown: {', '.join(others)}.", cls="note") if others else None,
+        table(f"Controls by {criterion}", "controls-scroll", results, _placed_columns(), lambda _: "control") if results else None,
+        note(f"Not checked, because their expected place here is unknown: {', '.join(others)}.") if others else None,
         cls="stack",
     )
 
@@ -186,24 +170,21 @@ def controls_on_other_boards(boards: Sequence[tuple[str, BattleBoard]], criterio
     if not results:
         return None
     number = len({name for name, _, _ in results})
-    wrong = sum(bool(item.wrong) for _, _, item in results)
-    lines = [Line(name, [_name_method(item.control, board.controls), *_placed(item)], "control") for name, board, item in results]
-    return el(
-        "div",
-        *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),
-        el(
-            "details",
-            el(
-                "summary",
-                el("span", f"Controls on {number:,} other board{'s' * (number != 1)}", cls="name"),
-                el("span", f"{wrong:,} of {len(results):,} placed wrongly", cls="aside"),
-            ),
-            plain_table(f"Controls on other boards by {criterion}", [Head("Board"), Head("Control"), *_PLACED], lines, "others-scroll"),
-            cls="evidence",
-            key="other-boards",
-        ),
-        cls="stack",
-    )
+    wrong = f"{sum(bool(item.wrong) for _, _, item in results):,} of {len(results):,} placed wrongly"
+    name: Column[_Placed] = Column("Board", lambda row: row[0])
+    listed = table(f"Controls on other boards by {criterion}", "others-scroll", results, [name, *_placed_columns()], lambda _: "control")
+    warnings = [warning for name, board in boards for warning in _against_the_judge(board, criterion, name)]
+    title = f"Controls on {number:,} other board{'s' * (number != 1)}"
+    return el("div", *warnings, fold(title, wrong, listed, key="other-boards"), cls="stack")
+
+
+def _placed_columns() -> list[Column[_Placed]]:
+    return [
+        Column("Control", lambda row: named(row[2].control, control_badge(row[2].control in row[1].controls))),
+        Column("Belongs", lambda row: "above" if row[2].above else "below", "relative to its rivals"),
+        Column("Placed", lambda row: _verdict(row[2])),
+        WideColumn("Found", lambda row: Cell(_found(row[2]), "compared with this rival only" if row[2].rivals == 1 else "")),
+    ]
 
 
 def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> list[Node]:
@@ -215,11 +196,6 @@ def _against_the_judge(board: BattleBoard, criterion: str, name: str = "") -> li
         warning = f"⚑ {criterion} ranks {_called(winner, board)} significantly above {beaten}{on}"
         results.append(el("p", el("span", warning), badge("evidence against the judge", "failed")))
     return results
-
-
-def _placed(item: Placed) -> list[Cell | Node | str]:
-    alone = "compared with this rival only" if item.rivals == 1 else ""
-    return ["above" if item.above else "below", _verdict(item), Cell(_found(item), alone)]
 
 
 def _verdict(item: Placed) -> Node | str:
@@ -252,46 +228,31 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
         rows: (Method, strength) pairs.
         controls: Names of controls, which are marked.
     """
-    heads = [
-        Head("Method"),
-        Head("Elo", "[95 %]", "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met", number=True),
-        Head("Log-odds", "[95 %]", "Bradley–Terry strength, fitted to all battles at once", number=True),
-        Head(
-            "Rank",
-            "possible",
-            "From one more than the number of significantly stronger methods to the number of methods that are not significantly "
-            "weaker: tests of all pairs, Holm-corrected, 5 %",
-            number=True,
-        ),
-        Head("Battles", "scored", number=True),
-        Head("Questions", number=True),
+    points = "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met"
+    ranks = (
+        "From one more than the number of significantly stronger methods to the number of methods that are not significantly "
+        "weaker: tests of all pairs, Holm-corrected, 5 %"
+    )
+    fitted = "Bradley–Terry strength, fitted to all battles at once"
+    columns: list[Column[tuple[str, Strength]]] = [
+        Column("Method", lambda row: named(row[0], control_badge(row[0] in controls))),
+        NumberColumn("Elo", lambda row: _elo(row[1]), "[95 %]", points),
+        NumberColumn("Log-odds", lambda row: value_cell(row[1].logit, formats.PLAIN), "[95 %]", fitted),
+        NumberColumn("Rank", lambda row: row[1].positions, "possible", ranks),
+        NumberColumn("Battles", lambda row: row[1].battles, "scored"),
+        NumberColumn("Questions", lambda row: row[1].logit.n),
     ]
-    lines = [
-        _line(
-            name,
-            [
-                _elo(item),
-                Cell(
-                    formats.PLAIN.value(item.logit.value),
-                    formats.PLAIN.interval(item.logit.low, item.logit.high),
-                    item.logit.insufficient_data,
-                ),
-                item.positions,
-                f"{item.battles:,}",
-                f"{item.logit.n:,}",
-            ],
-            controls,
-        )
-        for name, item in rows
-    ]
-    return plain_table("Bradley–Terry strengths", heads, lines, "strengths-scroll")
+    return table("Bradley–Terry strengths", "strengths-scroll", rows, columns, lambda row: "control" if row[0] in controls else "")
 
 
 def _elo(item: Strength) -> Cell:
     value, low, high = item.elo
-    bounds = formats.NOTHING if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
     tip = "It won or lost every battle that links it to the rest, so the prior sets its distance" if item.separated else ""
-    return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), bounds, tip)
+    return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), _bounds(low, high) or formats.NOTHING, tip)
+
+
+def _bounds(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"[{low:,.0f}, {high:,.0f}]"
 
 
 def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Picture | None:
@@ -299,7 +260,7 @@ def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Picture | None:
     lines = []
     for name, item in rows:
         value, low, high = item.elo
-        shown = f"{value:,.0f}" + ("" if math.isnan(low) else f" [{low:,.0f}, {high:,.0f}]")
+        shown = f"{value:,.0f} {_bounds(low, high)}".strip()
         lines.append((name, [Point(METHOD, math.nan, value, low, high, name, shown)]))
     label = "Elo of each method with its 95 % interval; the numbers are in the table"
     return forest(lines, "Elo (1500: the mean)", label, reference=1500.0, looks=KINDS)

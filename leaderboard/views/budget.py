@@ -9,10 +9,10 @@ from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, named, plain_table
+from leaderboard.elements.nodes import Node, badge, named
 from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, POSSIBLE, Picture, Point, plot, point_of
-from results.boards.budget import Axis, BudgetCurve, UsageCost
-from results.statistics.core import Estimate
+from leaderboard.elements.tables import Cell, Column, NumberColumn, table, value_cell
+from results.boards.budget import Axis, BudgetCurve, BudgetPoint, UsageCost
 from results.store.queries import AS_STATED, OURS
 
 AXES: dict[Axis, str] = {
@@ -23,15 +23,9 @@ AXES: dict[Axis, str] = {
     "cost": "US$ per question",
     "parameters": "Parameters of all models",
 }
-UNITS: dict[Axis, str] = {
-    "tokens": "tokens / question",
-    "delivered": "tokens / question",
-    "memory": "tokens / question",
-    "seconds": "s / question",
-    "cost": "US$ / question",
-    "parameters": "all models",
-}
-COUNTED: dict[Axis, str] = {
+_UNITS: dict[Axis, str] = {"seconds": "s / question", "cost": "US$ / question", "parameters": "all models"}
+_TOKENS = "tokens / question"
+_COUNTED: dict[Axis, str] = {
     "tokens": "Prompt, completion and memory tokens",
     "delivered": "Prompt and memory tokens that the reader gets",
     "memory": "Soft tokens in place of text",
@@ -71,45 +65,33 @@ def write_cost(x: float, axis: str, *, milliseconds: bool = False) -> str:
     return f"{x:.3g}" if axis == RATIO else formats.count(x)
 
 
-def _value(value: Estimate, scale: Scale) -> Cell:
-    return Cell(scale.value(value.value), scale.interval(value.low, value.high), value.insufficient_data)
-
-
 def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:
     """Build the table of quality and cost, cheapest first, with the Pareto front marked."""
     milliseconds = axis == "seconds" and not any(row.x >= 1 for row in rows)
-    heads = [
-        Head("Method"),
-        Head("Cost", "ms / question" if milliseconds else UNITS[axis], COUNTED[axis], number=True),
-        Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
-        Head(
-            "Front",
-            tip="On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on "
-            "the front: the intervals leave it open",
-        ),
+    unit = "ms / question" if milliseconds else _UNITS.get(axis, _TOKENS)
+    front = (
+        "On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on "
+        "the front: the intervals leave it open"
+    )
+    columns: list[Column[UsageCost]] = [
+        Column("Method", _name_method),
+        NumberColumn("Cost", lambda row: _cost(row, axis, milliseconds=milliseconds), unit, _COUNTED[axis]),
+        _quality(metric, scale),
+        Column("Front", lambda row: badge(kind(row), "reference" if row.front else "") if row.front or row.possible else "", tip=front),
     ]
-    lines = [
-        Line(
-            _name_method(row),
-            [
-                _cost(row, axis, milliseconds=milliseconds),
-                _value(row.value, scale),
-                badge(kind(row), "reference" if row.front else "") if row.front or row.possible else "",
-            ],
-            "control" if row.row.control else "",
-        )
-        for row in rows
-    ]
-    return plain_table("Quality and cost", heads, lines, "pareto-scroll")
+    return table("Quality and cost", "pareto-scroll", rows, columns, lambda row: "control" if row.row.control else "")
+
+
+def _quality(metric: str, scale: Scale) -> Column[UsageCost | BudgetPoint]:
+    return NumberColumn(formats.metric_name(metric)[0], lambda row: value_cell(row.value, scale), f"{scale.unit} [95 %]")
 
 
 def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
     write = partial(write_cost, axis=axis, milliseconds=milliseconds)
-    text = write(item.x)
     declared = item.row.run.origin != OURS and not math.isnan(item.x)
     between = "" if math.isnan(item.low) else f"[{write(item.low)}, {write(item.high)}]"
     middle = formats.percentiles(item.row.cost, write) if axis == "seconds" else ""
-    return Cell(text, ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if declared else "")
+    return Cell(write(item.x), ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if declared else "")
 
 
 def _name_method(item: UsageCost) -> Node:
@@ -139,11 +121,16 @@ def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
 def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
     point = point_of(kind(item), item.x, item.value, scale, item.row.run.method)
-    return replace(point, shown=f"{point.shown} at {_shown_cost(item.x, axis)}", x_low=item.low, x_high=item.high)
+    cost = formats.duration(item.x) if axis == "seconds" else write_cost(item.x, axis)
+    return replace(point, shown=f"{point.shown} at {cost}", x_low=item.low, x_high=item.high)
 
 
-def _shown_cost(x: float, axis: Axis) -> str:
-    return formats.duration(x) if axis == "seconds" else write_cost(x, axis)
+def curve_chart(curves: Sequence[BudgetCurve], axis: str, metric: str, scale: Scale) -> Picture | None:
+    """Draw compression curves, one per method, over one of `CURVE_AXES`; None without points."""
+    points = curve_points(curves, axis, scale)
+    quality = f"{formats.metric_name(metric)[0]}, {scale.unit}"
+    label = "Quality against delivered tokens, a curve for each method; the numbers are in the table"
+    return plot(points, CURVE_AXES[axis], quality, label, logarithmic=logarithmic([point.x for point in points]))
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
@@ -170,24 +157,11 @@ def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: 
         full: Name of the uncompressed run that ratios are relative to.
     """
     relative = f"Relative to {full}, which is read in full" if full is not None else "No run is read in full"
-    heads = [
-        Head("Method"),
-        Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
-        Head("Delivered", "tokens / question", "Prompt and memory tokens that the reader gets", number=True),
-        Head("Memory", "tokens / question", "Soft tokens in place of text", number=True),
-        Head("Ratio", "times fewer", relative, number=True),
+    columns: list[Column[BudgetPoint]] = [
+        Column("Method", lambda point: named(point.row.run.method)),
+        _quality(metric, scale),
+        NumberColumn("Delivered", lambda point: write_cost(point.delivered, DELIVERED), _TOKENS, _COUNTED["delivered"]),
+        NumberColumn("Memory", lambda point: write_cost(point.memory, MEMORY), _TOKENS, _COUNTED["memory"]),
+        NumberColumn("Ratio", lambda point: write_cost(point.ratio, RATIO), "times fewer", relative),
     ]
-    lines = [
-        Line(
-            el("span", point.row.run.method, cls="method"),
-            [
-                _value(point.value, scale),
-                write_cost(point.delivered, DELIVERED),
-                write_cost(point.memory, MEMORY),
-                write_cost(point.ratio, RATIO),
-            ],
-        )
-        for curve in curves
-        for point in curve.points
-    ]
-    return plain_table("Compression", heads, lines, "compression-scroll")
+    return table("Compression", "compression-scroll", [point for curve in curves for point in curve.points], columns)

@@ -6,15 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
-from leaderboard.elements.marks import is_better, significance
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.marks import is_better, significance, status_badge
+from leaderboard.elements.nodes import Node, aside, button, el, named, note
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
-from results.boards.compare import Comparison, Slice
-from results.statistics.core import Difference, Estimate
+from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, value_cell
+from results.boards.compare import Comparison, Pair, Slice
+from results.statistics.core import Estimate
+from results.statistics.stages import StageLosses
 from results.store.provenance import Attribution
+from results.store.queries import RunRow
 
 _STAGES = {
     "retrieval": "Gained by adding the evidence that retrieval missed to the candidates",
@@ -32,49 +36,41 @@ def names(result: Comparison) -> list[str]:
 
 def values(result: Comparison, shown: Scale) -> Node:
     """Build the table of each run's value with its interval."""
-    lines = []
-    for run, name, item in zip(result.runs, names(result), result.estimates, strict=True):
-        state = (
-            None
-            if run.status == "finished"
-            else badge(
-                f"{run.status} {run.done:,}/{run.questions:,}", run.status if run.status in ("running", "failed", "incomplete") else ""
-            )
-        )
-        notes = f"{item.unscorable:,} unscorable" if item.unscorable else ""
-        lines.append(Line(el("span", el("span", name, cls="method"), state), [value_cell(item, shown), Cell(f"{item.n:,}", notes)]))
-    heads = [Head("Run"), Head("Value", f"{shown.unit}, 95 % interval", number=True), Head("Questions", "scored", number=True)]
-    return plain_table("Values of the runs compared", heads, lines, "values-scroll")
+    columns: list[Column[tuple[RunRow, str, Estimate]]] = [
+        Column("Run", lambda row: named(row[1], status_badge(row[0], progress=True))),
+        NumberColumn("Value", lambda row: value_cell(row[2], shown), f"{shown.unit}, 95 % interval"),
+        NumberColumn(
+            "Questions", lambda row: Cell(f"{row[2].n:,}", f"{row[2].unscorable:,} unscorable" if row[2].unscorable else ""), "scored"
+        ),
+    ]
+    return table("Values of the runs compared", "values-scroll", zip(result.runs, names(result), result.estimates, strict=True), columns)
 
 
 def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
     """Build the table of all pairs: difference, interval, corrected p-value, and questions won, tied and lost."""
     called = names(result)
-    lines = []
-    for pair in result.pairs:
-        item = pair.difference
-        won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
-        name = el("span", el("span", called[pair.first], cls="method"), el("span", f"against {called[pair.second]}", cls="aside"))
-        cells: list[Cell | Node | str] = [
-            difference_cell(item, shown, pair.p_holm, higher_is_better=higher_is_better),
-            Cell(formats.p_value(pair.p_holm), f"{formats.p_value(item.p)} alone"),
-            *(Cell(f"{count:,}", f"{count / item.n:.0%}") for count in (won, item.ties, lost)),
-        ]
-        lines.append(Line(name, cells))
-    heads = [
-        Head("Pair"),
-        Head(
-            "Difference",
-            shown.difference_unit,
-            number=True,
-            tip="First minus second on the questions that both have a value on, with its 95 % interval",
+
+    def difference(pair: Pair) -> Cell:
+        mark = significance(is_better(pair.difference.value, pair.p_holm, higher_is_better=higher_is_better))
+        return difference_cell(pair.difference, shown, mark=mark)
+
+    def count(outcome: str, pair: Pair) -> Cell:
+        number = _outcomes(pair, higher_is_better=higher_is_better)[outcome]
+        return Cell(f"{number:,}", f"{number / pair.difference.n:.0%}")
+
+    what = "First minus second on the questions that both have a value on, with its 95 % interval"
+    test = "Sign-flip permutation test, corrected over all pairs shown"
+    columns: list[Column[Pair]] = [
+        Column("Pair", lambda pair: named(called[pair.first], aside(f"against {called[pair.second]}"))),
+        NumberColumn("Difference", difference, shown.difference_unit, what),
+        NumberColumn(
+            "p", lambda pair: Cell(formats.p_value(pair.p_holm), f"{formats.p_value(pair.difference.p)} alone"), "Holm-corrected", test
         ),
-        Head("p", "Holm-corrected", number=True, tip="Sign-flip permutation test, corrected over all pairs shown"),
-        Head("Better", "questions", number=True, tip="The first scores better"),
-        Head("Equal", "questions", number=True),
-        Head("Worse", "questions", number=True, tip="The first scores worse"),
+        NumberColumn("Better", partial(count, "won"), "questions", "The first scores better"),
+        NumberColumn("Equal", partial(count, "tied"), "questions"),
+        NumberColumn("Worse", partial(count, "lost"), "questions", "The first scores worse"),
     ]
-    return plain_table("Paired differences", heads, lines, "pairs-scroll")
+    return table("Paired differences", "pairs-scroll", result.pairs, columns)
 
 
 def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
@@ -87,16 +83,17 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
         shown: The metric's scale.
         zeros: Whether to show how many questions have a score of zero.
     """
-    lines = []
-    for part in parts:
-        cells = [
-            value_cell(item, shown, f"{zero:,} of {part.questions:,} at zero" if zeros else "")
-            for item, zero in zip(part.estimates, part.zeros, strict=True)
-        ]
-        name = part.name or "no type given"
-        lines.append(Line(el("span", name, cls="method"), [f"{part.questions:,}", *cells]))
-    heads = [Head(what), Head("Questions", number=True), *(Head(name, shown.unit, number=True) for name in names(result))]
-    return plain_table(f"Values by {what.lower()}", heads, lines, f"by-{what.lower().replace(' ', '-')}-scroll")
+
+    def value(run: int, part: Slice) -> Cell:
+        small = f"{part.zeros[run]:,} of {part.questions:,} at zero" if zeros else ""
+        return value_cell(part.estimates[run], shown, note=small)
+
+    columns: list[Column[Slice]] = [
+        Column(what, lambda part: named(part.name or "no type given")),
+        NumberColumn("Questions", lambda part: part.questions),
+        *(NumberColumn(name, partial(value, run), shown.unit) for run, name in enumerate(names(result))),
+    ]
+    return table(f"Values by {what.lower()}", f"by-{what.lower().replace(' ', '-')}-scroll", parts, columns)
 
 
 def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
@@ -107,43 +104,48 @@ def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale)
         positions: Positions of the questions to list.
         shown: The metric's scale.
     """
-    lines = []
-    for position in positions:
+
+    def question(position: int) -> Node:
         row = result.questions[position]
-        opener = el("button", row.text, cls="turn", action={"open": row.question}, key=f"open-{position}")
         gold = " · ".join(dict.fromkeys(row.answers)) or "none"
-        name = el("span", opener, el("span", f"gold: {gold}", cls="aside"))
-        lines.append(Line(name, [shown.value(float(value)) for value in result.values[:, position]]))
-    heads = [Head("Question", "opens its page", wide=True), *(Head(name, shown.unit, number=True) for name in names(result))]
-    return plain_table("Questions on which the runs differ", heads, lines, "apart-scroll")
+        return el("span", button(row.text, f"open-{position}", {"open": row.question}), aside(f"gold: {gold}"))
+
+    def value(run: int, position: int) -> str:
+        return shown.value(float(result.values[run, position]))
+
+    columns: list[Column[int]] = [
+        WideColumn("Question", question, "opens its page"),
+        *(NumberColumn(name, partial(value, run), shown.unit) for run, name in enumerate(names(result))),
+    ]
+    return table("Questions on which the runs differ", "apart-scroll", positions, columns)
 
 
 def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
     """Build the table of losses by pipeline stage, one line per run; None if no run has all needed runs."""
-    known = [(name, item, item.losses) for name, item in zip(called, results, strict=True) if item.losses is not None]
+    known = [(name, item.questions, item.losses) for name, item in zip(called, results, strict=True) if item.losses is not None]
     if not known:
         return None
-    compressed = any(losses.compression for _, _, losses in known)
-    columns = [stage for stage in _STAGES if stage != "compression" or compressed]
-    lines = []
-    for name, item, losses in known:
-        shares = losses.shares
-        cells = [value_cell(losses.normal, shown)]
-        for stage in columns:
-            part = getattr(losses, stage)
-            share = shares.get(stage)
-            note = "" if formats.missing(share) else f"{share:.0%} of the loss"
-            cells.append(loss_cell(part, shown, note))
-        cells.append(loss_cell(losses.evidence_gain, shown, ""))
-        lines.append(Line(el("span", name, cls="method"), [*cells, f"{item.questions:,}"]))
-    heads = [
-        Head("Run"),
-        Head("As it is", shown.unit, number=True),
-        *(Head(f"Lost in {stage}", shown.difference_unit, number=True, tip=_STAGES[stage]) for stage in columns),
-        Head("Gained by evidence", shown.difference_unit, number=True, tip="The run as it is minus closed book"),
-        Head("Questions", number=True, tip="Scored in all of the settings"),
+
+    def lost(stage: str, row: tuple[str, int, StageLosses]) -> Cell:
+        share = row[2].shares.get(stage)
+        small = "" if formats.missing(share) else f"{share:.0%} of the loss"
+        return difference_cell(getattr(row[2], stage), shown, note=small)
+
+    unit = shown.difference_unit
+    columns: list[Column[tuple[str, int, StageLosses]]] = [
+        Column("Run", lambda row: named(row[0])),
+        NumberColumn("As it is", lambda row: value_cell(row[2].normal, shown), shown.unit),
+        *(
+            NumberColumn(f"Lost in {stage}", partial(lost, stage), unit, tip)
+            for stage, tip in _STAGES.items()
+            if stage != "compression" or any(losses.compression for _, _, losses in known)
+        ),
+        NumberColumn(
+            "Gained by evidence", lambda row: difference_cell(row[2].evidence_gain, shown), unit, "The run as it is minus closed book"
+        ),
+        NumberColumn("Questions", lambda row: row[1], tip="Scored in all of the settings"),
     ]
-    return plain_table("Losses by stage", heads, lines, "stages-scroll")
+    return table("Losses by stage", "stages-scroll", known, columns)
 
 
 def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node | None:
@@ -158,8 +160,7 @@ def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node 
     if not lines:
         return None
     text = "Add these settings to those of the experiment and run it again; finished runs are not repeated."
-    steps = el("p", text, cls="note") if any(item.missing for item in results) else None
-    return el("section", el("ul", *lines), steps, cls="note")
+    return el("section", el("ul", *lines), note(text) if any(item.missing for item in results) else None, cls="note")
 
 
 def outcomes() -> Node:
@@ -169,48 +170,6 @@ def outcomes() -> Node:
     return el("p", *parts, cls="facts note")
 
 
-def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
-    """Make a cell with a value and its interval beneath."""
-    if formats.missing(item.value):
-        return el("td", formats.NOTHING, cls="number")
-    bracket = el("span", shown.interval(item.low, item.high), cls="interval")
-    return el(
-        "td",
-        el("span", shown.value(item.value), cls="value"),
-        bracket,
-        el("span", note, cls="interval") if note else None,
-        cls="number",
-        tip=item.insufficient_data,
-    )
-
-
-def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> Node:
-    """Make a cell with a signed loss; negative if the oracle for the stage does worse."""
-    if item is None or formats.missing(item.value):
-        return el("td", formats.NOTHING, cls="number")
-    return el(
-        "td",
-        el("span", shown.difference(item.value), cls="value"),
-        el("span", shown.differences(item.low, item.high), cls="interval"),
-        el("span", note, cls="interval") if note else None,
-        cls="number",
-        tip=item.insufficient_data,
-    )
-
-
-def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_better: bool) -> Node:
-    """Make a cell with a difference and its interval; ▲ or ▼ marks a significant one."""
-    mark = significance(is_better(item.value, p_holm, higher_is_better=higher_is_better))
-    return el(
-        "td",
-        el("span", mark, el("span", shown.difference(item.value), cls="value"), cls="top"),
-        el("span", shown.differences(item.low, item.high), cls="interval"),
-        cls="number",
-        tip=item.insufficient_data,
-    )
-
-
-OUTCOMES = ("won", "tied", "lost")
 _STATED = {"won": "first better", "tied": "equal", "lost": "second better"}
 _ROOM = 0.04
 """Minimum share of a bar with room for its count."""
@@ -241,25 +200,26 @@ def shares(result: Comparison, *, higher_is_better: bool) -> Node:
     """Draw one bar per pair of runs: the shares of questions on which the first is better, equal, or worse."""
     called, lines = names(result), []
     for pair in result.pairs:
-        item = pair.difference
-        won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
         parts = []
-        for outcome, count in zip(OUTCOMES, (won, item.ties, lost), strict=True):
-            share = count / item.n
-            tip = f"{_STATED[outcome]}: {count:,} of {item.n:,} questions in common"
+        for outcome, count in _outcomes(pair, higher_is_better=higher_is_better).items():
+            share = count / pair.difference.n
+            tip = f"{_STATED[outcome]}: {count:,} of {pair.difference.n:,} questions in common"
             parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=tip))
-        lines.append(
-            el(
-                "div",
-                el("span", f"{called[pair.first]} / {called[pair.second]}", cls="bar-name"),
-                el("span", *parts, cls="bar"),
-                cls="bar-line",
-            )
-        )
+        lines.append(_bar(f"{called[pair.first]} / {called[pair.second]}", parts, "bar"))
     marks = [el("span", f"{percent}%", numbers={"at": percent / 100}) for percent in (0, 25, 50, 75, 100)]
-    axis = el("div", el("span", "share of questions", cls="bar-name"), el("span", *marks, cls="bar-axis"), cls="bar-line")
     alt = "Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in the table above"
-    return el("div", *lines, axis, cls="bars", role="img", label=alt)
+    return el("div", *lines, _bar("share of questions", marks, "bar-axis"), cls="bars", role="img", label=alt)
+
+
+def _bar(name: str, parts: Sequence[Node], cls: str) -> Node:
+    return el("div", el("span", name, cls="bar-name"), el("span", *parts, cls=cls), cls="bar-line")
+
+
+def _outcomes(pair: Pair, *, higher_is_better: bool) -> dict[str, int]:
+    """Return on how many questions the first run is better, equal and worse, by the keys of `_STATED`."""
+    item = pair.difference
+    won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
+    return {"won": won, "tied": item.ties, "lost": lost}
 
 
 def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Picture | None:

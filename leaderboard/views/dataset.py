@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, link, plain_table, prose
+from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, link, named, note, prose, section
+from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table
 from results.store.provenance import Contaminated, DatasetFacts, Sample
 
 _HUB = "https://huggingface.co/datasets/"
@@ -25,35 +27,24 @@ def dataset_key(dataset: DatasetFacts) -> str:
 
 def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
     """Build the list of all datasets; a click on a name selects the one shown below."""
-    heads = [
-        Head("Dataset", tip="Choose one to see its card, its findings and some of its questions"),
-        Head("Task", wide=True),
-        Head("Questions", "asked", "Questions stored; fewer than the dataset has if runs were limited", number=True),
-        Head("Passages", "stored", "Passages in the corpus", number=True),
-        Head("License"),
-        Head("Runs", "of methods", number=True),
+
+    def name(dataset: DatasetFacts) -> Node:
+        key = dataset_key(dataset)
+        return button(dataset.name, f"pick-{dataset.fingerprint}", {"dataset": key, "start": None}, pressed=key == chosen)
+
+    def runs(dataset: DatasetFacts) -> Cell:
+        return Cell(f"{dataset.runs:,}", f"{dataset.methods:,} methods", cls="contaminated" if dataset.contaminated else "")
+
+    stored = "Questions stored; fewer than the dataset has if runs were limited"
+    columns: list[Column[DatasetFacts]] = [
+        Column("Dataset", name, tip="Choose one to see its card, its findings and some of its questions"),
+        WideColumn("Task", lambda dataset: str(dataset.card.get("task", ""))),
+        NumberColumn("Questions", lambda dataset: dataset.questions, "asked", stored),
+        NumberColumn("Passages", lambda dataset: dataset.passages, "stored", "Passages in the corpus"),
+        Column("License", lambda dataset: str(dataset.card.get("license", ""))),
+        NumberColumn("Runs", runs, "of methods"),
     ]
-    lines = [
-        Line(
-            el(
-                "button",
-                dataset.name,
-                cls="turn",
-                key=f"pick-{dataset.fingerprint}",
-                pressed=str(dataset_key(dataset) == chosen).lower(),
-                action={"dataset": dataset_key(dataset), "start": None},
-            ),
-            [
-                str(dataset.card.get("task", "")),
-                f"{dataset.questions:,}",
-                f"{dataset.passages:,}",
-                str(dataset.card.get("license", "")),
-                Cell(f"{dataset.runs:,}", f"{dataset.methods:,} methods", cls="contaminated" if dataset.contaminated else ""),
-            ],
-        )
-        for dataset in datasets
-    ]
-    return plain_table("Datasets in this store", heads, lines, "datasets-scroll")
+    return table("Datasets in this store", "datasets-scroll", datasets, columns)
 
 
 def card(dataset: DatasetFacts) -> Node:
@@ -73,17 +64,13 @@ def card(dataset: DatasetFacts) -> Node:
         ("About it", el("span", *prose(str(card["notes"]))) if card.get("notes") else ""),
         ("When it was read", el("ul", *(el("li", *prose(note)) for note in dataset.notes)) if dataset.notes else ""),
     ]
+    cited = el("p", str(card.get("citation", "")), cls="text")
     return el(
         "section",
         el("h2", str(card.get("title") or dataset.name)),
         el("p", *prose(str(card.get("description", "")))),
         facts(rows),
-        el(
-            "details",
-            el("summary", "How to cite it"),
-            el("p", str(card.get("citation", "")), cls="text"),
-            key=f"cite-{dataset.fingerprint}",
-        ),
+        el("details", el("summary", "How to cite it"), cited, key=f"cite-{dataset.fingerprint}"),
         cls="stack",
     )
 
@@ -104,14 +91,12 @@ def _splits(splits: Mapping[str, int | None]) -> str:
 
 def _questions(dataset: DatasetFacts) -> str:
     parts = [
-        f"{dataset.questions:,} of {dataset.words:.1f} words on average" if dataset.words == dataset.words else f"{dataset.questions:,}"
+        f"{dataset.questions:,}" + ("" if math.isnan(dataset.words) else f" of {dataset.words:.1f} words on average"),
+        f"{dataset.with_evidence:,} with gold evidence",
+        f"{dataset.without_gold:,} without a gold answer" if dataset.without_gold else "",
+        f"over {dataset.documents:,} documents" if dataset.documents else "",
     ]
-    parts.append(f"{dataset.with_evidence:,} with gold evidence")
-    if dataset.without_gold:
-        parts.append(f"{dataset.without_gold:,} without a gold answer")
-    if dataset.documents:
-        parts.append(f"over {dataset.documents:,} documents")
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))
 
 
 def _joined(parts: Any) -> str:
@@ -120,25 +105,18 @@ def _joined(parts: Any) -> str:
 
 def contamination(dataset: DatasetFacts) -> Node:
     """Build the list of methods that declare the dataset as training data, and the command that searches training files."""
-    heading = el("h2", "Contamination", cls="section")
+    result = el("p", "No stored submission declares training data that cover these questions.")
+    text = "This check does not cover methods run here, or training data that was not declared."
     if dataset.contaminated:
-        result: Node = el("ul", *map(_contaminated, dataset.contaminated))
+        result = el("ul", *map(_contaminated, dataset.contaminated))
         text = "These submissions declare training data that cover these questions; their scores carry a badge."
-    else:
-        result = el("p", "No stored submission declares training data that cover these questions.")
-        text = "This check does not cover methods run here, or training data that was not declared."
-    command = f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}"
-    look = el("p", el("span", "To look for the questions in training files: ", cls="aside"), el("span", command, cls="command"))
-    return el("section", heading, result, el("p", text, cls="note"), look, cls="stack")
+    command = el("span", f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}", cls="command")
+    return section("Contamination", result, note(text), el("p", aside("To look for the questions in training files: "), command))
 
 
 def _contaminated(result: Contaminated) -> Node:
-    return el(
-        "li",
-        el("span", result.method, cls="method"),
-        badge("contaminated", "failed"),
-        el("ul", *(el("li", reason) for reason in result.reasons)),
-    )
+    reasons = el("ul", *(el("li", reason) for reason in result.reasons))
+    return el("li", named(result.method, badge("contaminated", "failed")), reasons)
 
 
 def sampled(samples: Sequence[Sample]) -> Node:
@@ -150,20 +128,14 @@ def _sample(sample: Sample) -> Node:
     row = sample.question
     about = [row.type, f"document {row.document_id}" if row.document_id else "", row.question]
     golds = [el("span", gold, cls="gold-answer") for gold in dict.fromkeys(row.answers) if gold]
-    evidence = [_passage(identifier, sample) for identifier in row.evidence]
+    evidence = el("div", *(_passage(identifier, sample) for identifier in row.evidence), cls="stack")
+    title = el("summary", f"{len(row.evidence)} gold passage{'s' * (len(row.evidence) != 1)}")
     return el(
         "div",
         el("p", " · ".join(part for part in about if part), cls="kicker"),
         el("p", el("strong", row.text)),
-        el("div", el("span", "Gold", cls="kicker"), *golds, cls="gold") if golds else el("p", "no gold answer", cls="note"),
-        el(
-            "details",
-            el("summary", f"{len(evidence)} gold passage{'s' * (len(evidence) != 1)}"),
-            el("div", *evidence, cls="stack"),
-            key=f"gold-{row.question}",
-        )
-        if evidence
-        else None,
+        el("div", el("span", "Gold", cls="kicker"), *golds, cls="gold") if golds else note("no gold answer"),
+        el("details", title, evidence, key=f"gold-{row.question}") if row.evidence else None,
         cls="sample",
     )
 
@@ -171,6 +143,6 @@ def _sample(sample: Sample) -> Node:
 def _passage(identifier: str, sample: Sample) -> Node:
     passage = sample.passages.get(identifier)
     if passage is None:
-        return el("p", f"{identifier}: not among the stored passages", cls="note")
+        return note(f"{identifier}: not among the stored passages")
     text = passage.text if len(passage.text) <= _LONGEST else passage.text[:_LONGEST] + " …"
     return el("div", el("strong", passage.title) if passage.title else None, el("p", text))

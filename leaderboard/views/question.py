@@ -7,13 +7,15 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, metric_head, plain_table
+from leaderboard.elements.marks import control_badge
+from leaderboard.elements.nodes import Node, aside, badge, el, fold, named
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
+from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
+from leaderboard.views.judge import dialog, reader
 from results.boards.tables import minus
 from results.store import records
 from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
 
-Definitions = Mapping[str, Mapping[str, Any]]
 _BEGINNING = 80
 """Number of characters that replace a missing title of a passage."""
 
@@ -28,12 +30,12 @@ def question(row: QuestionRow) -> Node:
             "div",
             badge(row.type, "", "Question type") if row.type else None,
             el("span", row.question, cls="aside", title="The dataset's id of this question"),
-            el("span", f"document {row.document_id}", cls="aside") if row.document_id else None,
+            aside(f"document {row.document_id}") if row.document_id else None,
             cls="meta",
         ),
         *(el("p", el("strong", f"{turn.role}: "), turn.text, cls="aside") for turn in row.turns),
         el("h2", row.text, cls="question"),
-        el("div", el("span", "Gold answer", cls="kicker"), *answers or [el("span", "none", cls="aside")], cls="gold"),
+        el("div", el("span", "Gold answer", cls="kicker"), *answers or [aside("none")], cls="gold"),
         el("p", "Also accepted: " + " · ".join(others), cls="aside") if others else None,
     )
 
@@ -58,33 +60,53 @@ def answer_table(
         definitions: Metric definitions by id.
         depth: Number of ranks that were read.
     """
-    heads = [Head("Method"), Head("Answer", wide=True), *(metric_head(metric, definitions, metrics) for metric in metrics)]
-    if row.evidence:
-        titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
-        tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."
-        heads.append(Head("Gold at rank", tip=tip, number=True))
-    heads += [
-        Head("Time", tip="Wall time by stage, without waiting for a slot", number=True),
-        Head("Tokens", tip="Prompt, completion and memory tokens", number=True),
-    ]
     by_run = {answer.run: answer for answer in answers}
-    lines = [_answer_line(row, run, by_run.get(run.run), metrics, definitions) for run in runs]
-    return plain_table("Answers and scores", heads, lines, "answers-scroll", label="Answers table")
+    titles = "; ".join(passages[e].title or passages[e].text[:_BEGINNING] if e in passages else e for e in row.evidence)
+    ranks = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."
+    gold: list[Column[RunRow]] = [Column("Gold at rank", lambda run: _ranks(row, by_run.get(run.run)), tip=ranks, cls="number")]
+
+    def score(metric: str, run: RunRow) -> Cell | Node | None:
+        return _score(by_run[run.run], metric, definitions) if run.run in by_run else None
+
+    columns: list[Column[RunRow]] = [
+        Column("Method", lambda run: named(run.method, control_badge(run.kind == "control"))),
+        WideColumn("Answer", lambda run: _answer_text(by_run.get(run.run))),
+        *metric_columns(metrics, definitions, score, metrics),
+        *(gold if row.evidence else []),
+        NumberColumn("Time", lambda run: _time(by_run.get(run.run)), tip="Wall time by stage, without waiting for a slot"),
+        NumberColumn("Tokens", lambda run: _tokens(by_run.get(run.run), run), tip="Prompt, completion and memory tokens"),
+    ]
+    control = "control"
+    return table("Answers and scores", "answers-scroll", runs, columns, lambda run: control if run.kind == control else "", "Answers table")
 
 
-def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions) -> Line:
-    control = badge("control", "control", "Sees the gold; never ranked") if run.kind == "control" else None
-    name = el("span", el("span", run.method, cls="method", title=run.method), control)
+def _answer_text(answer: AnswerRow | None) -> Node | str:
     if answer is None:
-        return Line(name, [el("td", "not answered yet", colspan=str(len(metrics) + 3 + bool(row.evidence)), cls="aside")])
-    cells: list[Cell | Node | str] = [_answer_text(answer), *(_score(answer, metric, definitions) for metric in metrics)]
-    if row.evidence:
-        ranks = [_rank(answer, identifier) for identifier in row.evidence]
-        shown = ", ".join(str(rank or formats.NOTHING) for rank in ranks) if answer.evidence else formats.NOTHING
-        cells.append(Cell(shown, cls="full" if all(ranks) else ""))
-    spent = sum(answer.stages.values())
+        return aside("not answered yet")
+    if answer.failed is not None:
+        return el("td", badge("failed", "failed", "Counts as zero"), aside(answer.failed), cls="wide")
+    return answer.answer or aside("empty answer")
+
+
+def _ranks(row: QuestionRow, answer: AnswerRow | None) -> Cell | None:
+    """Make the cell with the first rank of each gold passage in an answer's evidence."""
+    if answer is None or not answer.evidence:
+        return None
+    first = {item.id: item.rank for item in reversed(answer.evidence)}
+    ranks = [first.get(identifier) for identifier in row.evidence]
+    return Cell(", ".join(str(rank or formats.NOTHING) for rank in ranks), cls="full" if all(ranks) else "")
+
+
+def _time(answer: AnswerRow | None) -> Cell | None:
+    if answer is None or not answer.stages:
+        return None
     stages = ", ".join(f"{stage} {formats.duration(seconds)}" for stage, seconds in answer.stages.items())
-    stages += f"; not counted: {formats.duration(answer.waited_s)} of waiting for a slot" if answer.waited_s else ""
+    return Cell(formats.duration(sum(answer.stages.values())), tip=stages + formats.waited(answer.waited_s))
+
+
+def _tokens(answer: AnswerRow | None, run: RunRow) -> Cell | None:
+    if answer is None:
+        return None
     total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
     # A submission need not say what it took.
     tokens = formats.count(total) if total or run.origin == OURS else formats.NOTHING
@@ -94,25 +116,12 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
         f"completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
         f"tokens; {answer.model_calls:,} model calls; US$ {dollars}"
     )
-    cells.append(Cell(formats.duration(spent) if answer.stages else formats.NOTHING, tip=stages))
-    cells.append(Cell(tokens, tip=parts if total or answer.model_calls else ""))
-    return Line(name, cells, "control" if run.kind == "control" else "")
+    return Cell(tokens, tip=parts if total or answer.model_calls else "")
 
 
-def _rank(answer: AnswerRow, passage: str) -> int | None:
-    """Return the first rank of a passage in an answer's evidence."""
-    return next((item.rank for item in answer.evidence if item.id == passage), None)
-
-
-def _answer_text(answer: AnswerRow) -> Node | str:
-    if answer.failed is not None:
-        return el("td", badge("failed", "failed", "Counts as zero"), el("span", answer.failed, cls="aside"), cls="wide")
-    return answer.answer or el("span", "empty answer", cls="aside")
-
-
-def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Cell | Node | str:
+def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Cell | Node | None:
     if metric not in answer.scores:
-        return formats.NOTHING
+        return None
     value, reason = answer.scores[metric], answer.unscored.get(metric)
     if reason is not None:
         return el("span", "not scored", cls="aside", tip=f"The judge gave no value: {reason}")
@@ -139,13 +148,7 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
         )
         for number, passage in enumerate(passages.values())
     ]
-    return el(
-        "details",
-        el("summary", f"Read the gold passages ({len(shown)})"),
-        el("ol", *shown, cls="passages"),
-        cls="evidence",
-        key=f"gold-{row.question}",
-    )
+    return fold(f"Read the gold passages ({len(shown)})", "", el("ol", *shown, cls="passages"), key=f"gold-{row.question}")
 
 
 def marks(row: QuestionRow) -> Node | None:
@@ -166,14 +169,13 @@ def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage
         opened: Whether the list is unfolded initially.
     """
     golds = records.informative_golds(row.golds)
-    result = sum(item.gold for item in answer.evidence)
-    wanted = len(row.evidence)
-    texts = [_looked_through(row, item, golds) for item in answer.evidence]
+    result, wanted = sum(item.gold for item in answer.evidence), len(row.evidence)
+    texts = [passage_text(item.text, item.sentences, golds, gold_sentences(row, item.id) if item.gold else ()) for item in answer.evidence]
     holding = [text.holds_answer or bool(records.positions(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
     tally = f"{result} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
     if golds:
         tally += f"; an answer in {sum(holding):,}"
-    summary = el("summary", el("span", answer.method, cls="method"), el("span", tally if answer.evidence else "no evidence", cls="aside"))
+    tally = tally if answer.evidence else "no evidence"
     first = holding.index(True) if not wanted and any(holding) else None
     items = []
     for number, (item, text, holds) in enumerate(zip(answer.evidence, texts, holding, strict=True)):
@@ -181,9 +183,7 @@ def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage
         if ends := cutoffs.get(item.rank):
             items.append(el("li", f"rank {item.rank}: {ends}", cls="cutoff"))
     items += _missed(row, answer, passages, golds)
-    return el(
-        "details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened, key=f"evidence-{answer.run}-{row.question}"
-    )
+    return fold(answer.method, tally, el("ol", *items, cls="passages"), key=f"evidence-{answer.run}-{row.question}", opened=opened)
 
 
 def _missed(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], golds: tuple[str, ...]) -> Iterator[Node]:
@@ -213,17 +213,10 @@ def returned(answer: AnswerRow, question: str) -> Node:
     tally = [f"{name}: {len(record[name]):,}" for name in ("contexts", "statements", "searches") if name in record]
     tally += [f"confidence: {record['confidence']:.3g}"] if "confidence" in record else []
     shown = [_context(item, f"{answer.run}-{question}-{number}", number) for number, item in enumerate(contexts, 1)]
-    cited = [
-        el("li", item["text"], el("span", f" cites {', '.join(map(str, item['cites'])) or 'nothing'}", cls="aside")) for item in statements
-    ]
-    made = [el("li", item["query"], el("span", f" found {len(item['found'])}, used {len(item['used'])}", cls="aside")) for item in searches]
-    return el(
-        "details",
-        el("summary", el("span", answer.method, cls="method"), el("span", ", ".join(tally), cls="aside")),
-        *(el("ol", *items, cls="passages") for items in (shown, cited, made) if items),
-        cls="evidence",
-        key=f"returned-{answer.run}-{question}",
-    )
+    cited = [el("li", item["text"], aside(f" cites {', '.join(map(str, item['cites'])) or 'nothing'}")) for item in statements]
+    made = [el("li", item["query"], aside(f" found {len(item['found'])}, used {len(item['used'])}")) for item in searches]
+    lists = (el("ol", *items, cls="passages") for items in (shown, cited, made) if items)
+    return fold(answer.method, ", ".join(tally), *lists, key=f"returned-{answer.run}-{question}")
 
 
 def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
@@ -247,21 +240,12 @@ def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
         answers: Answers to one question.
         opened: Id of the run whose calls are currently shown.
     """
-    buttons = [
-        el(
-            "button",
-            "close" if answer.run == opened else f"read {answer.calls_kept:,}",
-            cls="turn",
-            pressed=str(answer.run == opened).lower(),
-            key=f"calls-{answer.run}",
-            action={"calls": None if answer.run == opened else answer.run},
-        )
+    facts = [
+        el("span", answer.method, reader("calls", answer.run, opened, f"calls-{answer.run}", f"read {answer.calls_kept:,}"), cls="fact")
         for answer in answers
         if answer.calls_kept
     ]
-    names = [answer.method for answer in answers if answer.calls_kept]
-    facts = [el("span", name, button, cls="fact") for name, button in zip(names, buttons, strict=True)]
-    return el("p", el("span", "Calls of models:", cls="aside"), *facts, cls="facts") if facts else None
+    return el("p", aside("Calls of models:"), *facts, cls="facts") if facts else None
 
 
 def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:
@@ -278,19 +262,8 @@ def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:
 def _call(call: Call, number: int, key: str) -> Node:
     took = f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens, {formats.duration(call.seconds)}"
     marks = [badge("cached", "", "The reply came from the response cache")] * call.cached + [badge("failed", "failed")] * call.failed
-    texts = (part for name in ("prompt", "reply") for part in (el("dt", name), el("dd", getattr(call, name))))
-    return el(
-        "details",
-        el("summary", el("span", f"{number}. {call.name}", cls="method"), el("span", took, cls="aside"), *marks),
-        el("dl", *texts, cls="conversation"),
-        cls="evidence",
-        key=key,
-    )
-
-
-def _looked_through(row: QuestionRow, item: EvidenceRow, golds: tuple[str, ...]) -> PassageText:
-    """Draw an item's text with its supporting sentences and the answers marked."""
-    return passage_text(item.text, item.sentences, golds, gold_sentences(row, item.id) if item.gold else ())
+    messages = [("prompt", call.prompt), ("reply", call.reply)]
+    return fold(f"{number}. {call.name}", took, dialog(messages), key=key, marks=marks)
 
 
 def _item(row: QuestionRow, run: str, item: EvidenceRow, text: PassageText, golds: tuple[str, ...], *, holds: bool, opened: bool) -> Node:

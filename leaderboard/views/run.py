@@ -10,26 +10,28 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import explanation, scale_of
-from leaderboard.elements.marks import SIGNS, SOURCES, is_better
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, fold, plain_table, show_value
+from leaderboard.elements.formats import Scale, explanation, scale_of
+from leaderboard.elements.marks import SOURCES, is_better, significance, source_marks, status_badge
+from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
+from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
 from results.boards.diff import Apart, Diff, Number, Setting
-from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
-from results.store.doubts import NOT_RESCORED, not_rescored
-from results.store.queries import AnswerRow, IndexCost, Running, RunRow
+from results.store.doubts import not_rescored
+from results.store.queries import NO_EXPERIMENT, AnswerRow, IndexCost, Running, RunRow
 
-Definitions = Mapping[str, Mapping[str, Any]]
 _ANSWER = 300
 
 
 def settings(results: Sequence[Setting]) -> Node:
     """Build the table of settings in which two runs differ."""
     if not results:
-        return el("p", "Both runs have the same data, settings, versions and machine.", cls="note")
-    lines = [Line(item.key, [_side(item.first, item.in_first), _side(item.second, item.in_second)]) for item in results]
-    heads = [Head("Setting"), Head("First", wide=True), Head("Second", wide=True)]
-    return plain_table("How the two were made", heads, lines, "settings-scroll")
+        return note("Both runs have the same data, settings, versions and machine.")
+    columns: list[Column[Setting]] = [
+        Column("Setting", lambda item: item.key),
+        WideColumn("First", lambda item: _side(item.first, item.in_first)),
+        WideColumn("Second", lambda item: _side(item.second, item.in_second)),
+    ]
+    return table("How the two were made", "settings-scroll", results, columns)
 
 
 def _side(value: Any, there: bool) -> Cell | str:
@@ -38,73 +40,49 @@ def _side(value: Any, there: bool) -> Cell | str:
 
 def numbers(result: Diff, definitions: Definitions) -> Node:
     """Build the table of both runs' scores, with the paired difference if they have the same questions."""
-    heads = [
-        Head("Metric"),
-        Head("First", "95 % interval", number=True),
-        Head("Second", "95 % interval", number=True),
-        Head(
-            "Difference",
-            "second minus first",
-            "Paired, on the questions with a value for both; 95 % interval. ▲ better, ▼ worse at 5 %",
-            True,
-        ),
-        Head("p", "Holm-corrected", "Sign-flip permutation test, corrected over the metrics shown", True),
-        Head("Higher", "questions", number=True),
-        Head("Equal", "questions", number=True),
-        Head("Lower", "questions", number=True),
+
+    def scale(item: Number) -> Scale:
+        return scale_of(item.metric, definitions)
+
+    def name(item: Number) -> Node:
+        unit = el("span", scale(item).unit, cls="unit")
+        return el("span", formats.metric_label(item.metric), unit, tip=explanation(item.metric, definitions))
+
+    def difference(item: Number) -> Cell | None:
+        if item.difference is None:
+            return None
+        mark = significance(is_better(item.difference.value, item.p_holm, higher_is_better=item.higher_is_better))
+        return difference_cell(item.difference, scale(item), mark=mark)
+
+    paired = "Paired, on the questions with a value for both; 95 % interval. ▲ better, ▼ worse at 5 %"
+    test = "Sign-flip permutation test, corrected over the metrics shown"
+    columns: list[Column[Number]] = [
+        Column("Metric", name),
+        NumberColumn("First", lambda item: value_cell(item.first, scale(item)), "95 % interval"),
+        NumberColumn("Second", lambda item: value_cell(item.second, scale(item)), "95 % interval"),
+        NumberColumn("Difference", difference, "second minus first", paired),
+        NumberColumn("p", lambda item: formats.p_value(item.p_holm), "Holm-corrected", test),
+        NumberColumn("Higher", lambda item: item.difference.wins if item.difference else None, "questions"),
+        NumberColumn("Equal", lambda item: item.difference.ties if item.difference else None, "questions"),
+        NumberColumn("Lower", lambda item: item.difference.losses if item.difference else None, "questions"),
     ]
-    lines = [_number(number, definitions) for number in result.numbers]
-    return plain_table("Both runs on each metric", heads, lines, "numbers-scroll")
-
-
-def _number(item: Number, definitions: Definitions) -> Line:
-    scale = scale_of(item.metric, definitions)
-    name = el("span", formats.metric_label(item.metric), el("span", scale.unit, cls="unit"), tip=explanation(item.metric, definitions))
-    apart = item.difference
-    if apart is None:
-        rest: list[Cell | Node | str] = [formats.NOTHING] * 5
-    else:
-        mark = SIGNS[is_better(apart.value, item.p_holm, higher_is_better=item.higher_is_better)]
-        rest = [
-            Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high), apart.insufficient_data),
-            formats.p_value(item.p_holm),
-            f"{apart.wins:,}",
-            f"{apart.ties:,}",
-            f"{apart.losses:,}",
-        ]
-    return Line(name, [_estimate(item.first, scale), _estimate(item.second, scale), *rest])
-
-
-def _estimate(item: Estimate | None, scale: formats.Scale) -> Cell | str:
-    if item is None or formats.missing(item.value):
-        return formats.NOTHING
-    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.insufficient_data)
+    return table("Both runs on each metric", "numbers-scroll", result.numbers, columns)
 
 
 def questions(result: Diff, definitions: Definitions) -> Node:
     """Build the list of questions on which two runs differ most, with both answers."""
     scale = scale_of(result.by or "", definitions)
-    heads = [
-        Head("Question"),
-        Head("First", scale.unit, number=True),
-        Head("said", wide=True),
-        Head("Second", scale.unit, number=True),
-        Head("said", wide=True),
+    columns: list[Column[Apart]] = [
+        Column("Question", lambda item: el("span", item.question.text, aside(f"gold: {' · '.join(item.question.golds) or 'none'}"))),
+        NumberColumn("First", lambda item: scale.value(item.first_value), scale.unit),
+        WideColumn("said", lambda item: _said(item.first)),
+        NumberColumn("Second", lambda item: scale.value(item.second_value), scale.unit),
+        WideColumn("said", lambda item: _said(item.second)),
     ]
-    return plain_table(
-        "Where they differ most", heads, [_difference_line(question, scale) for question in result.questions], "apart-scroll"
-    )
+    return table("Where they differ most", "apart-scroll", result.questions, columns)
 
 
-def _difference_line(item: Apart, scale: formats.Scale) -> Line:
-    gold = f"gold: {' · '.join(item.question.golds) or 'none'}"
-    return Line(
-        el("span", item.question.text, el("span", gold, cls="aside")),
-        [scale.value(item.first_value), _message(item.first), scale.value(item.second_value), _message(item.second)],
-    )
-
-
-def _message(item: AnswerRow) -> str:
+def _said(item: AnswerRow) -> str:
     text = f"failed: {item.failed}" if item.failed else item.answer or "(none)"
     return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
 
@@ -186,46 +164,36 @@ def _rate(run: Running, looks: deque[tuple[datetime, int]]) -> float | None:
 
 QUIET_S = 60.0
 """Seconds without an answer after which a page checks the run's process."""
-_KINDS = {"running": "running", "failed": "failed", "incomplete": "failed"}
-
-
-def status(run: RunRow) -> Node | None:
-    """Make the label for a run's status; None if it simply finished."""
-    return None if run.status == "finished" else badge(run.status, _KINDS.get(run.status, ""), run.error or "")
 
 
 def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
     """Build the table of running runs: questions done and failed, speed, cost and remaining time."""
-    heads = [
-        Head("Run"),
-        Head("Answered", "questions"),
-        Head("Failed", "questions", number=True),
-        Head("Speed", "questions / s", "Over the last two minutes that this page was open", True),
-        Head("Cost", "US$ so far", number=True),
-        Head("Remaining", "at this speed", number=True),
-        Head("Began", "UTC"),
+
+    def left(run: Running) -> str | None:
+        seconds = speeds[run.run].remaining_s
+        return None if seconds is None else formats.span(seconds)
+
+    def began(run: Running) -> Cell:
+        again = f"first started {run.started_at:%Y-%m-%d %H:%M}" if run.resumed else ""
+        return Cell(f"{run.resumed_at:%Y-%m-%d %H:%M}", again)
+
+    window = "Over the last two minutes that this page was open"
+    columns: list[Column[Running]] = [
+        Column("Run", lambda run: named(run.method, aside(f"{run.experiment} · {run.dataset} · {run.setting} · seed {run.seed}"))),
+        Column("Answered", _progress, "questions"),
+        NumberColumn("Failed", lambda run: run.failed or None, "questions"),
+        NumberColumn("Speed", lambda run: _speed(speeds[run.run]), "questions / s", window),
+        NumberColumn("Cost", lambda run: f"{run.dollars:.4g}" if run.dollars > 0 else None, "US$ so far"),
+        NumberColumn("Remaining", left, "at this speed"),
+        Column("Began", began, "UTC"),
     ]
-    return plain_table("Runs that go on", heads, [_live(run, speeds[run.run]) for run in runs], "live-scroll")
+    return table("Runs that go on", "live-scroll", runs, columns)
 
 
-def _live(run: Running, speed: Speed) -> Line:
+def _progress(run: Running) -> Node:
     share = run.done / run.questions if run.questions else 0.0
     bar = el("span", cls="whisker", numbers={"low": 0.0, "high": share}, role="img", label=f"{share:.0%} answered")
-    where = f"{run.experiment} · {run.dataset} · {run.setting} · seed {run.seed}"
-    name = el("span", el("span", run.method, cls="method"), el("span", where, cls="aside"))
-    answered = el("span", el("span", f"{run.done:,} of {run.questions:,}", cls="top"), el("span", f"{share:.0%}", cls="interval"), bar)
-    again = f"first started {run.started_at:%Y-%m-%d %H:%M}" if run.resumed else ""
-    return Line(
-        name,
-        [
-            answered,
-            f"{run.failed:,}" if run.failed else formats.NOTHING,
-            _speed(speed),
-            f"{run.dollars:.4g}" if run.dollars > 0 else formats.NOTHING,
-            formats.NOTHING if speed.remaining_s is None else formats.span(speed.remaining_s),
-            Cell(f"{run.resumed_at:%Y-%m-%d %H:%M}", again),
-        ],
-    )
+    return el("span", el("span", f"{run.done:,} of {run.questions:,}", cls="top"), el("span", f"{share:.0%}", cls="interval"), bar)
 
 
 def _speed(speed: Speed) -> Cell:
@@ -241,128 +209,72 @@ def listing(runs: Sequence[RunRow], chosen: str) -> Node:
         runs: The runs to list.
         chosen: Id of the run that is shown below.
     """
-    heads = [
-        Head("Run", "fingerprint"),
-        Head("Experiment"),
-        Head("Dataset", "setting · seed"),
-        Head("State"),
-        Head("Answered", "questions", number=True),
-        Head("Failed", "questions", number=True),
-        Head("Started", "UTC"),
-        Head("Ended", "UTC"),
+
+    def name(run: RunRow) -> Node:
+        return el("span", button(run.method, f"open-{run.run}", {"run": run.run}, pressed=run.run == chosen), aside(run.short))
+
+    columns: list[Column[RunRow]] = [
+        Column("Run", name, "fingerprint"),
+        Column("Experiment", lambda run: run.experiment),
+        Column("Dataset", lambda run: Cell(run.dataset, f"{run.setting} · {run.seed}"), "setting · seed"),
+        Column("State", lambda run: el("span", status_badge(run) or "finished", *source_marks(run))),
+        NumberColumn("Answered", lambda run: f"{run.done:,} of {run.questions:,}", "questions"),
+        NumberColumn("Failed", lambda run: run.failed or None, "questions"),
+        Column("Started", lambda run: run.started_at, "UTC"),
+        Column("Ended", lambda run: None if run.status == "running" else run.updated_at, "UTC"),
     ]
-    return plain_table("Runs", heads, [_listed(run, number, chosen) for number, run in enumerate(runs)], "runs-scroll")
-
-
-def _listed(run: RunRow, number: int, chosen: str) -> Line:
-    name = el(
-        "span",
-        el(
-            "button",
-            run.method,
-            cls="turn",
-            action={"run": run.run},
-            key=f"open-{number}",
-            pressed="true" if run.run == chosen else "false",
-        ),
-        el("span", run.short, cls="aside"),
-    )
-    marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
-    marks += [badge(NOT_RESCORED, "failed", theirs)] if (theirs := not_rescored(run)) else []
-    state = el("span", status(run) or "finished", *marks)
-    run_command = formats.NOTHING if run.status == "running" else _moment(run.updated_at)
-    return Line(
-        name,
-        [
-            run.experiment,
-            Cell(run.dataset, f"{run.setting} · {run.seed}"),
-            state,
-            f"{run.done:,} of {run.questions:,}",
-            f"{run.failed:,}" if run.failed else formats.NOTHING,
-            _moment(run.started_at),
-            run_command,
-        ],
-    )
-
-
-def _moment(when: datetime) -> Cell:
-    return Cell(f"{when:%Y-%m-%d}", f"{when:%H:%M}")
+    return table("Runs", "runs-scroll", runs, columns)
 
 
 def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
     """Build the table of a run's facts: identity, data, status and indexing cost."""
-    prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; not included in the figures per question")]
+    ended = f", ended {run.updated_at:%Y-%m-%d %H:%M:%S} UTC" if run.status != "running" else ""
+    same = "Hash of questions, gold and corpus; runs share a board only if it is equal"
     return facts(
         [
             ("Run", run.run if run.execution == 1 else f"{run.run} (execution {run.execution} of this fingerprint)"),
-            ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != "-" else run.method),
+            ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != NO_EXPERIMENT else run.method),
             ("Method", f"{run.method_id} ({run.kind})"),
             ("Origin", "; ".join(filter(None, [SOURCES[run.origin][2], not_rescored(run)]))),
             ("Dataset", run.dataset),
-            (
-                "Dataset fingerprint",
-                el("span", run.dataset_fingerprint, tip="Hash of questions, gold and corpus; runs share a board only if it is equal"),
-            ),
+            ("Dataset fingerprint", el("span", run.dataset_fingerprint, tip=same)),
             ("Setting", run.setting),
             ("Seed", str(run.seed)),
             ("Answered", f"{run.done:,} of {run.questions:,} questions" + (f", {run.failed:,} failed" if run.failed else "")),
             ("State", run.status + (f": {run.error}" if run.error else "")),
-            (
-                "Time",
-                f"started {run.started_at:%Y-%m-%d %H:%M:%S} UTC"
-                + (f", ended {run.updated_at:%Y-%m-%d %H:%M:%S} UTC" if run.status != "running" else ""),
-            ),
-            *prepared,
+            ("Time", f"started {run.started_at:%Y-%m-%d %H:%M:%S} UTC{ended}"),
+            ("Indexing", f"{indexing.in_words()}; not included in the figures per question" if indexing is not None else ""),
         ]
     )
 
 
 def weights(used: Sequence[Checkpoint]) -> Node | None:
     """Build the table of registered checkpoints that a run uses; None if it uses none."""
-    if not used:
-        return None
-    heads = [Head("Checkpoint", "SHA-256"), Head("Method"), Head("Stage"), Head("Registered", "UTC")]
-    lines = [
-        Line(
-            el("span", item.sha256[:16], cls="method"),
-            [item.method, item.stage, f"{item.added_at:%Y-%m-%d %H:%M}" if item.added_at else formats.NOTHING],
-        )
-        for item in used
+    columns: list[Column[Checkpoint]] = [
+        Column("Checkpoint", lambda item: named(item.sha256[:16]), "SHA-256"),
+        Column("Method", lambda item: item.method),
+        Column("Stage", lambda item: item.stage),
+        Column("Registered", lambda item: item.added_at, "UTC"),
     ]
-    return plain_table("Checkpoints", heads, lines, "weights-scroll")
+    return table("Checkpoints", "weights-scroll", used, columns) if used else None
 
 
 def folds(run: RunRow) -> list[Node]:
     """Build the folds with a run's provenance; empty parts are left out."""
     parts = [
-        ("Settings of the method, of all its parts", run.description, True),
-        ("Data, parts and metrics", run.provenance, False),
-        ("Machine, versions and code", run.environment, False),
-        ("Card of the submission", run.card or {}, False),
+        ("Settings of the method, of all its parts", run.description),
+        ("Data, parts and metrics", run.provenance),
+        ("Machine, versions and code", run.environment),
+        ("Card of the submission", run.card or {}),
     ]
     return [
-        fold(title, [(key, show_value(inner)) for key, inner in flat(value)], f"fold-{number}", opened=opened)
-        for number, (title, value, opened) in enumerate(parts)
+        fold_facts(title, [(key, show_value(inner)) for key, inner in flat(value)], f"fold-{number}", opened=number == 0)
+        for number, (title, value) in enumerate(parts)
         if value
     ]
 
 
 def sources(runs: Sequence[RunRow]) -> Node:
     """Build the provenance of several runs, one fold per run, for the report."""
-    title = el(
-        "summary",
-        el("span", "Where the numbers come from", cls="name"),
-        el("span", "settings, data, versions and machine of each run", cls="aside"),
-    )
-    inner = [
-        el(
-            "details",
-            el("summary", el("span", run.method, cls="name"), el("span", run.short, cls="aside")),
-            made(run),
-            *folds(run),
-            cls="evidence",
-            key=f"source-{run.run}",
-        )
-        for run in runs
-    ]
-    return el("details", title, *inner, cls="evidence", key="sources")
+    each = [fold(run.method, run.short, made(run), *folds(run), key=f"source-{run.run}") for run in runs]
+    return fold("Where the numbers come from", "settings, data, versions and machine of each run", *each, key="sources")

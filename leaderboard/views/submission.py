@@ -9,28 +9,26 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
-from leaderboard.elements.marks import row_marks
+from leaderboard.elements.marks import control_badge, row_marks, status_badge
 from leaderboard.elements.nodes import (
-    Cell,
-    Head,
-    Line,
     Node,
+    aside,
     badge,
     el,
     facts,
     flat,
-    fold,
+    fold_facts,
     is_web_address,
     line_of_facts,
     link,
-    metric_head,
     named,
-    plain_table,
+    note,
     prose,
+    section,
     show_value,
 )
+from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
 from leaderboard.intake import UPLOAD_MIB
-from leaderboard.views.board import FINISHED
 from leaderboard.views.method import paper
 from results.boards.board import Board, Row
 from results.offered import LIMITS
@@ -40,7 +38,8 @@ from results.submission.storing import to_json
 
 _METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
 """Fields of a card's `method` that are shown in words."""
-_SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}
+_TONES = {"error": "failed", "warning": "reference", "note": ""}
+"""Style of a finding, by its severity."""
 _NOT_STATED = "not stated"
 
 
@@ -65,23 +64,22 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
     paragraphs = [part for part in str(about.get("description") or "").split("\n\n") if part.strip()]
     trained = [_training(item) for item in sent.get("training_data") or () if isinstance(item, Mapping)]
     url = str(about.get("url") or "")
+    rows: list[tuple[str, Node | str]] = [
+        ("Name", f"{name or method}, version {version}" if version else name or method),
+        ("Sent in by", ", ".join(map(str, about.get("authors") or ())) or _NOT_STATED),
+        ("Contact", str(sent.get("contact") or "")),
+        ("URL", link(url, url) if is_web_address(url) else url),
+        ("Paper", paper(str(about.get("paper") or "")) or "none given"),
+        ("Parameters", _size(about)),
+        ("License", str(about.get("license") or "")),
+        ("Trained on", el("ul", *trained) if trained else "none declared"),
+        ("Found by the check", _findings(runs)),
+    ]
     return el(
         "section",
-        el("p", "Submitted; its description is the submitter's and was not verified.", cls="note"),
+        note("Submitted; its description is the submitter's and was not verified."),
         *(el("p", *prose(part)) for part in paragraphs),
-        facts(
-            [
-                ("Name", f"{name or method}, version {version}" if version else name or method),
-                ("Sent in by", ", ".join(map(str, about.get("authors") or ())) or _NOT_STATED),
-                ("Contact", str(sent.get("contact") or "")),
-                ("URL", link(url, url) if is_web_address(url) else url),
-                ("Paper", paper(str(about.get("paper") or "")) or "none given"),
-                ("Parameters", _size(about)),
-                ("License", str(about.get("license") or "")),
-                ("Trained on", el("ul", *trained) if trained else "none declared"),
-                ("Found by the check", _findings(runs)),
-            ]
-        ),
+        facts(rows),
         *(_rest(run, len(runs) > 1) for run in runs),
         cls="stack",
     )
@@ -113,7 +111,7 @@ def _training(item: Mapping[str, Any]) -> Node:
         str(item.get("note") or ""),
     ]
     remarks = "; ".join(filter(None, more))
-    return el("li", link(name, url) if is_web_address(url) else name, el("span", f" {remarks}", cls="aside") if remarks else None)
+    return el("li", link(name, url) if is_web_address(url) else name, aside(f" {remarks}") if remarks else None)
 
 
 def _findings(runs: Sequence[RunRow]) -> Node | str:
@@ -131,14 +129,9 @@ def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
     severity, count = str(item.get("severity") or ""), item.get("count") or 0
     details = [str(position.get("detail") or "") for position in item.get("places") or () if isinstance(position, Mapping)]
     remarks = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
-    details_text = "; ".join(filter(None, remarks))
-    return el(
-        "li",
-        el("span", str(item.get("what") or "")),
-        badge(severity, _SEVERITIES.get(severity, "")) if severity else None,
-        el("span", f" {details_text}", cls="aside") if details_text else None,
-        tip=str(item.get("try") or ""),
-    )
+    more = "; ".join(filter(None, remarks))
+    label = badge(severity, _TONES.get(severity, "")) if severity else None
+    return el("li", el("span", str(item.get("what") or "")), label, aside(f" {more}") if more else None, tip=str(item.get("try") or ""))
 
 
 def _rest(run: RunRow, several: bool) -> Node | None:
@@ -154,13 +147,11 @@ def _rest(run: RunRow, several: bool) -> Node | None:
     if not rows:
         return None
     title = f"All else that was sent for {run.dataset} · {run.setting}" if several else "All else that was sent"
-    return fold(title, rows, f"sent-{run.run}")
+    return fold_facts(title, rows, f"sent-{run.run}")
 
 
-Definitions = Mapping[str, Mapping[str, Any]]
 Worth = Mapping[str, Mapping[str, Any]]
 """Result of `results.submission.storing` per metric id."""
-_FINDING_TONES = {"error": "failed", "warning": "reference", "note": ""}
 
 
 def how(*, held: bool = False) -> Node:
@@ -174,12 +165,8 @@ def how(*, held: bool = False) -> Node:
         *([waits] if held else []),
     )
     commands = ("ragmeter submit check predictions.jsonl --card card.yaml", "ragmeter submit bundle RUN -o FILE.zip")
-    return el(
-        "section",
-        *(el("p", step, cls="note") for step in steps),
-        el("ul", *(el("li", el("span", command, cls="command")) for command in commands)),
-        cls="message",
-    )
+    listed = el("ul", *(el("li", el("span", command, cls="command")) for command in commands))
+    return el("section", *map(note, steps), listed, cls="message")
 
 
 _MOST = 100
@@ -190,34 +177,22 @@ _STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "wit
 
 def submissions_table(items: Sequence[Submitted]) -> Node:
     """Build the list of submissions with status and reason, newest first."""
-    heads = [
-        Head("Method"),
-        Head("Benchmark", "setting · seed", wide=True),
-        Head("Status"),
-        Head("Reason", wide=True),
-        Head("Since", "UTC"),
+    columns: list[Column[Submitted]] = [
+        Column("Method", lambda item: el("span", item.run.method, cls="method", title=item.run.method)),
+        WideColumn("Benchmark", lambda item: Cell(item.run.dataset, f"{item.run.setting} · {item.run.seed}"), "setting · seed"),
+        Column("Status", lambda item: badge(item.status, _STATUS.get(item.status, ""))),
+        WideColumn("Reason", lambda item: item.reason or None),
+        Column("Since", lambda item: item.decided_at, "UTC"),
     ]
-    lines = [
-        Line(
-            el("span", item.run.method, cls="method", title=item.run.method),
-            [
-                Cell(item.run.dataset, f"{item.run.setting} · {item.run.seed}"),
-                badge(item.status, _STATUS.get(item.status, "")),
-                item.reason or formats.NOTHING,
-                f"{item.decided_at:%Y-%m-%d %H:%M}",
-            ],
-        )
-        for item in items[:_MOST]
-    ]
-    table = plain_table("Submissions to this board", heads, lines, "sent-scroll")
-    left = len(items) - len(lines)
-    return el("div", table, el("p", f"and {left:,} older ones", cls="note") if left > 0 else None, cls="stack")
+    listed = table("Submissions to this board", "sent-scroll", items[:_MOST], columns)
+    left = len(items) - _MOST
+    return el("div", listed, note(f"and {left:,} older ones") if left > 0 else None, cls="stack")
 
 
 def verdict(report: Mapping[str, Any]) -> Node:
     """Build the result of checking a submission, and whether it may be stored."""
     kinds = [finding["severity"] for finding in report["findings"]]
-    counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _FINDING_TONES]
+    counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _TONES]
     facts = (
         f"{report['method']}@{report['version']}",
         f"{report['dataset']}, {report['setting']}",
@@ -225,39 +200,26 @@ def verdict(report: Mapping[str, Any]) -> Node:
         ", ".join(counts),
     )
     verdict = "No errors" if report["ok"] else "It cannot be stored: fix the errors and send it again"
-    return el("section", el("h2", verdict, cls="section"), line_of_facts(facts), cls="stack")
+    return section(verdict, line_of_facts(facts))
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
     """Build the list of findings with their places in the file; None if there are none."""
     if not report["findings"]:
         return None
-    heads = [
-        Head("Kind"),
-        Head("What", wide=True),
-        Head("Where", "file:line", wide=True),
-        Head("Times", number=True),
-        Head("What to do", wide=True),
+    columns: list[Column[Mapping[str, Any]]] = [
+        Column("Kind", lambda item: badge(item["severity"], _TONES[item["severity"]])),
+        WideColumn("What", lambda item: el("span", item["what"], aside(item["code"]))),
+        WideColumn("Where", lambda item: _positions(item, report["file"]), "file:line"),
+        NumberColumn("Times", lambda item: int(item["count"])),
+        WideColumn("What to do", lambda item: item["try"] or None),
     ]
-    lines = []
-    for item in report["findings"]:
-        lines.append(
-            Line(
-                badge(item["severity"], _FINDING_TONES[item["severity"]]),
-                [
-                    el("span", item["what"], el("span", item["code"], cls="aside")),
-                    _positions(item, report["file"]),
-                    f"{item['count']:,}",
-                    item["try"] or formats.NOTHING,
-                ],
-            )
-        )
-    return plain_table("What the check found", heads, lines, "findings-scroll")
+    return table("What the check found", "findings-scroll", report["findings"], columns)
 
 
-def _positions(finding: Mapping[str, Any], file: str) -> Node | str:
+def _positions(finding: Mapping[str, Any], file: str) -> Node | None:
     if not finding["places"]:
-        return formats.NOTHING
+        return None
     rows = []
     for position in finding["places"]:
         at = f"{file}:{position['line']}" if position["line"] is not None else ""
@@ -279,51 +241,45 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
     """
     first = metrics[0]
     sign = -1 if higher_is_better(first, definitions) else 1
-    rows = [_mine(name, worth, metrics, definitions, contaminated), *(_theirs(row, metrics, definitions) for row in board.rows)]
-    ranked = sorted((row for row in rows if row.key is not None), key=lambda row: sign * (row.key or 0.0))
-    lines = []
-    for row in (*ranked, *(row for row in rows if row.key is None)):
-        better = [other for other in ranked if row.key is not None and sign * (other.key or 0.0) < sign * row.key]
-        position = formats.NOTHING if row.key is None else str(1 + len(better))
-        lines.append(Line(row.name, [position, *row.cells]))
-    heads = [
-        Head("Method"),
-        Head("#", tip=f"Rank by {formats.metric_label(first, metrics)}: only finished runs, no controls", number=True),
-        *(metric_head(metric, definitions, metrics) for metric in metrics),
+    entries = [_mine(name, worth, first, contaminated), *(_theirs(row, first, metrics) for row in board.rows)]
+    keys = sorted(sign * entry.key for entry in entries if entry.key is not None)
+
+    def rank(entry: _Entry) -> int | None:
+        return None if entry.key is None else 1 + keys.index(sign * entry.key)
+
+    def value(metric: str, entry: _Entry) -> Cell | None:
+        item, scale = entry.worth.get(metric), scale_of(metric, definitions)
+        if item is None or item["value"] is None:
+            return None
+        return Cell(scale.value(item["value"]), scale.interval(item["low"], item["high"]), item["insufficient_data"])
+
+    tip = f"Rank by {formats.metric_label(first, metrics)}: only finished runs, no controls"
+    columns: list[Column[_Entry]] = [
+        Column("Method", lambda entry: entry.name),
+        NumberColumn("#", rank, tip=tip),
+        *metric_columns(metrics, definitions, value, metrics),
     ]
-    return plain_table("Preview of the board with the submission", heads, lines, "preview-scroll")
+    rows = sorted(entries, key=lambda entry: rank(entry) or len(entries) + 1)
+    return table("Preview of the board with the submission", "preview-scroll", rows, columns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A line before it is ranked; `key` is the ranking value, None without a rank."""
+    """A line of the preview; `key` is the ranking value, None without a rank."""
 
     name: Node
     key: float | None
-    cells: list[Cell | Node | str]
+    worth: Worth
 
 
-def _mine(name: str, worth: Worth, metrics: Sequence[str], definitions: Definitions, contaminated: bool) -> _Entry:
-    marks = [badge("preview", "running", "Not stored yet")]
-    if contaminated:
-        marks.append(badge("contaminated", "failed", "Its training data cover these questions; not ranked"))
-    cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
-    return _Entry(named(name, *marks), None if contaminated else worth.get(metrics[0], {}).get("value"), cells)
+def _mine(name: str, worth: Worth, first: str, contaminated: bool) -> _Entry:
+    leaked = badge("contaminated", "failed", "Its training data cover these questions; not ranked") if contaminated else None
+    marks = (badge("preview", "running", "Not stored yet"), leaked)
+    return _Entry(named(name, *marks), None if contaminated else worth.get(first, {}).get("value"), worth)
 
 
-def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entry:
-    marks = [badge("control", "control")] if row.control else []
-    marks += row_marks([row.run], reference=False, metrics=metrics)
-    if row.run.status != FINISHED:
-        marks.append(badge(row.run.status, "running" if row.run.status == "running" else "failed"))
+def _theirs(row: Row, first: str, metrics: Sequence[str]) -> _Entry:
+    marks = (control_badge(row.control), *row_marks([row.run], reference=False, metrics=metrics), status_badge(row.run))
     worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
-    cells = [_cell(worth.get(metric), scale_of(metric, definitions)) for metric in metrics]
-    first = row.cells.get(metrics[0])
-    key = worth[metrics[0]]["value"] if first is not None and not first.apart and row.run.may_win else None
-    return _Entry(named(row.run.method, *marks), key, cells)
-
-
-def _cell(worth: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | Node | str:
-    if worth is None or worth["value"] is None:
-        return formats.NOTHING
-    return Cell(scale.value(worth["value"]), scale.interval(worth["low"], worth["high"]), worth["insufficient_data"])
+    ranked = row.run.may_win and first in row.cells and not row.cells[first].apart
+    return _Entry(named(row.run.method, *marks), worth[first]["value"] if ranked else None, worth)

@@ -7,20 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import scale_of
+from leaderboard.elements.formats import Scale, scale_of
 from leaderboard.elements.marks import outcome_badge
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.nodes import Node, aside, badge, el
 from leaderboard.elements.pictures import Point as ChartPoint
 from leaderboard.elements.pictures import point_of
+from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, value_cell
 from results.gate.timeline import Point, outcome_of
 from results.statistics.core import Estimate
 
-Definitions = Mapping[str, Mapping[str, Any]]
 Values = Mapping[str, Mapping[str, Estimate]]
-"""Decisions by run and metric."""
+"""Values by run and metric."""
 
 
-def table(points: Sequence[Point], values: Values, metric: str, definitions: Definitions) -> Node:
+def timeline_table(points: Sequence[Point], values: Values, metric: str, definitions: Definitions) -> Node:
     """Build the table of a timeline: one line per run, with value, tags and gate decisions.
 
     Args:
@@ -30,61 +30,56 @@ def table(points: Sequence[Point], values: Values, metric: str, definitions: Def
         definitions: Definitions of metrics by id.
     """
     scale = scale_of(metric, definitions)
-    lines = []
-    for point in points:
-        value = values.get(point.run.run, {}).get(metric)
-        marks = [badge(f"tag {name}", "", "The tag points to this run or to its checkpoint") for name in point.tags]
-        marks += [
-            badge(f"anchor of {name}", "reference", "Losses of later candidates are measured from this run") for name in point.anchors
-        ]
-        if point.changed_data:
-            marks.append(badge("other questions", "failed", "Questions or gold differ from the run before: values are not comparable"))
-        if point.run.status != "finished":
-            marks.append(badge(point.run.status, "failed"))
+
+    def change(point: Point) -> Cell | None:
         decided = outcome_of(point.decided, metric)
-        lines.append(
-            Line(
-                el("span", f"{point.number}  {point.revision}", cls="method", title=point.revision),
-                [
-                    f"{point.run.started_at:%Y-%m-%d %H:%M}",
-                    el("span", point.run.method, el("span", f"{point.run.short} · seed {point.run.seed}", cls="aside"), *marks),
-                    formats.NOTHING if value is None else Cell(scale.value(value.value), scale.interval(value.low, value.high)),
-                    _gate(point, metric),
-                    formats.NOTHING
-                    if decided is None
-                    else Cell(scale.difference(decided.value), scale.differences(decided.low, decided.high)),
-                    _since_anchor(decided.details.get("anchor"), scale) if decided else formats.NOTHING,
-                ],
-            )
-        )
-    heads = [
-        Head("Revision", "oldest first"),
-        Head("Started", "UTC"),
-        Head("Run", wide=True),
-        Head(formats.metric_name(metric)[0], f"{scale.unit} [95 %]", number=True),
-        Head("Gate", tip="The newest decision about this run as candidate"),
-        Head("Change", "points, interval", "Candidate minus baseline on this metric, as the gate measured it", True),
-        Head("Since the anchor", "points, interval", "Candidate minus the pinned run of the baseline", True),
+        return Cell(scale.difference(decided.value), scale.differences(decided.low, decided.high)) if decided else None
+
+    def since_anchor(point: Point) -> Cell | None:
+        decided = outcome_of(point.decided, metric)
+        return anchor_cell(decided.details, scale) if decided else None
+
+    columns: list[Column[Point]] = [
+        Column(
+            "Revision", lambda point: el("span", f"{point.number}  {point.revision}", cls="method", title=point.revision), "oldest first"
+        ),
+        Column("Started", lambda point: point.run.started_at, "UTC"),
+        WideColumn("Run", _run),
+        NumberColumn(
+            formats.metric_name(metric)[0],
+            lambda point: value_cell(values.get(point.run.run, {}).get(metric), scale),
+            f"{scale.unit} [95 %]",
+        ),
+        Column("Gate", lambda point: _gate(point, metric), tip="The newest decision about this run as candidate"),
+        NumberColumn("Change", change, "points, interval", "Candidate minus baseline on this metric, as the gate measured it"),
+        NumberColumn("Since the anchor", since_anchor, "points, interval", "Candidate minus the pinned run of the baseline"),
     ]
-    return plain_table("The method over its runs and revisions", heads, lines, "timeline")
+    return table("The method over its runs and revisions", "timeline", points, columns)
 
 
-def _gate(point: Point, metric: str) -> Node | str:
+def _run(point: Point) -> Node:
+    marks = [badge(f"tag {name}", "", "The tag points to this run or to its checkpoint") for name in point.tags]
+    marks += [badge(f"anchor of {name}", "reference", "Losses of later candidates are measured from this run") for name in point.anchors]
+    if point.changed_data:
+        marks.append(badge("other questions", "failed", "Questions or gold differ from the run before: values are not comparable"))
+    if point.run.status != "finished":
+        marks.append(badge(point.run.status, "failed"))
+    return el("span", point.run.method, aside(f"{point.run.short} · seed {point.run.seed}"), *marks)
+
+
+def _gate(point: Point, metric: str) -> Node | None:
     """Return the outcome on the metric; if the gate used only other metrics, their outcome with the metric's name."""
     decided = outcome_of(point.decided, metric)
     shown = [decided] if decided else [*{item.metric: item for item in reversed(point.decided)}.values()]
-    if not shown:
-        return formats.NOTHING
-    return el(
-        "span",
-        *(outcome_badge(item.outcome, f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC") for item in shown),
-    )
+    tips = (f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC" for item in shown)
+    return el("span", *(outcome_badge(item.outcome, tip) for item, tip in zip(shown, tips, strict=True))) if shown else None
 
 
-def _since_anchor(since: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | str:
-    if since is None:
-        return formats.NOTHING
-    change = since["difference"]
+def anchor_cell(details: Mapping[str, Any], scale: Scale) -> Cell | None:
+    """Make a cell with the difference from the anchor in a gate decision's details; None if there was no anchor."""
+    if details.get("anchor") is None:
+        return None
+    change = details["anchor"]["difference"]
     return Cell(scale.difference(change["value"]), scale.differences(change["low"], change["high"]))
 
 

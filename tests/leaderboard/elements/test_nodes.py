@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, from_json, is_web_address, link, message, metric_head, prose, show_value
+from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, from_json, is_web_address, link, message, prose, show_value
+from leaderboard.elements.tables import metric_head
 
 
 @given(some.text())
@@ -130,5 +131,5 @@ def test_values_are_shown_as_text_and_folders_by_their_last_components(value: ob
 def test_heads_of_metrics_mark_those_where_lower_is_better() -> None:
     known = {"definition": "Planted.", "source": "made up"}
     definitions = {"nll#v1": known | {"higher_is_better": False}, "em#v1": known | {"higher_is_better": True}}
-    marked = {metric: metric_head(metric, definitions, [*definitions]).unit for metric in definitions}
+    marked = {metric: metric_head(metric, definitions, [*definitions])[1] for metric in definitions}
     assert ["lower is better" in unit for unit in marked.values()] == [True, False]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leaderboard.elements.nodes import TAGS, Head, Line, plain_table
+from leaderboard.elements.nodes import TAGS
 from leaderboard.views import dataset
 from results.store import queries
 from results.store.provenance import Contaminated, DatasetFacts, dataset_facts, samples
@@ -107,11 +107,6 @@ def test_names_of_contaminated_submissions_are_text_leaves() -> None:
     shown = dataset.contamination(make_facts(contaminated=(Contaminated("r", hostile, (hostile,)),)))
     assert list(shown.texts()).count(hostile) == 2
     assert {node.tag for node in shown.find()} <= TAGS
-
-
-def test_table_refuses_a_row_of_another_length() -> None:
-    with pytest.raises(ValueError, match="1 cells under 2 heads"):
-        plain_table("t", [Head("a"), Head("b"), Head("c")], [Line("x", ["1"])], "k")
 
 
 def test_page_shows_card_and_samples(app: Start, filled: Path) -> None:

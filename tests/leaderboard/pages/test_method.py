@@ -278,7 +278,7 @@ def test_extra_card_fields_are_folded_without_loss_or_repetition(sent: Path) -> 
         "submission.card_digest": "ab" * 8,
         "training_data[0].question_ids": '["q1", "q2"]',
     }
-    assert "All else that was sent for madeup:test · corpus" in [words(next(node.find(cls="name"))) for node in older.find(tag="details")]
+    assert "All else that was sent for madeup:test · corpus" in [words(next(node.find(cls="method"))) for node in older.find(tag="details")]
     assert len(list(older.find(tag="details"))) == 2
 
 

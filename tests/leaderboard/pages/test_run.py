@@ -188,7 +188,7 @@ def test_run_in_the_url_shows_its_provenance(app: Start, filled: Path, synthetic
     response = words(page.part("made"))
     for part in (run.run, run.dataset, run.dataset_fingerprint, run.setting, "40 of 40 questions", "Run here"):
         assert part in response
-    assert "machine none" in words(page.part("fold-1"))
+    assert "machine none" in words(page.part("made"))
 
 
 def test_run_list_opens_at_the_page_of_the_url_run(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:

@@ -62,7 +62,7 @@ def test_timeline_table_and_chart_agree(aged: Path) -> None:
     store = Store(aged)
     points, definitions = found(store), queries.definitions(store)
     values = values_of(store, points)
-    table = timeline.table(points, values, F1, definitions)
+    table = timeline.timeline_table(points, values, F1, definitions)
     drawn = timeline.chart_points(points, values, F1, definitions, "x")
     text = words(table)
     assert len(drawn) == len(points) == 2
@@ -80,7 +80,7 @@ def test_run_without_the_metric_has_a_row_but_no_point(aged: Path) -> None:
     store = Store(aged)
     points, definitions = found(store), queries.definitions(store)
     assert timeline.chart_points(points, {}, F1, definitions, "x") == []
-    assert all(point.revision in words(timeline.table(points, {}, F1, definitions)) for point in points)
+    assert all(point.revision in words(timeline.timeline_table(points, {}, F1, definitions)) for point in points)
 
 
 def test_changed_questions_are_marked_and_start_a_new_curve(aged: Path) -> None:
@@ -88,7 +88,7 @@ def test_changed_questions_are_marked_and_start_a_new_curve(aged: Path) -> None:
     first, second = found(store)
     points = [first, replace(second, changed_data=True)]
     definitions, values = queries.definitions(store), values_of(store, points)
-    assert "other questions" in words(timeline.table(points, values, F1, definitions))
+    assert "other questions" in words(timeline.timeline_table(points, values, F1, definitions))
     assert len({item.series for item in timeline.chart_points(points, values, F1, definitions, "x")}) == 2
 
 

@@ -17,8 +17,8 @@ def test_run_text_starts_with_scores_and_shows_json_only_with_verbose(store: Sto
     with out.capture() as text:
         show_run(run, board(store, [run]), {}, {}, verbose=verbose)
     lines = text.get().splitlines()
-    assert lines[1].startswith("method")
-    assert lines[2].startswith("bm25")
+    assert lines[1].split() == ["metric", "bm25"]
+    assert lines[2].split()[:2] == ["em", "↑"]
     assert any(line.split()[:2] == ["run", run.run] for line in lines)
     assert any("{" in line for line in lines) == verbose
     assert (len(lines) < 20) != verbose

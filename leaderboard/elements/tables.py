@@ -1,0 +1,169 @@
+"""Tables of page elements: each column says how it shows a row, and cells with intervals look the same on every page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import Scale
+from leaderboard.elements.nodes import Node, el, grid
+from results.statistics.core import Difference, Estimate
+
+Row = TypeVar("Row", contravariant=True)
+Definitions = Mapping[str, Mapping[str, Any]]
+"""Definitions of metrics by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Table cell with more than a text.
+
+    Attributes:
+        text: The text.
+        below: Small text beneath it.
+        tip: Hover text.
+        cls: Style classes.
+        note: Second line of small text.
+        mark: Symbol before the text.
+    """
+
+    text: str
+    below: str = ""
+    tip: str = ""
+    cls: str = ""
+    note: str = ""
+    mark: Node | None = None
+
+
+Value = Node | Cell | str | int | datetime | None
+"""Content of a cell: numbers get thousands separators, times are shown to the minute, None is shown as "–"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """Column of a table.
+
+    Attributes:
+        name: Its title.
+        of: Returns a row's cell.
+        unit: Unit of its values.
+        tip: Explanation, shown on hover.
+        cls: Style class of its cells.
+    """
+
+    name: str
+    of: Callable[[Row], Value]
+    unit: str = ""
+    tip: str = ""
+    cls: str = ""
+
+    def head(self) -> Node:
+        """Build the column's head."""
+        unit = el("span", self.unit, cls="unit") if self.unit else None
+        return el("th", el("span", self.name, cls="name", tip=self.tip), unit, scope="col", cls=self.cls)
+
+    def cell(self, row: Row) -> Node:
+        """Build a row's cell."""
+        value = self.of(row)
+        if isinstance(value, Node) and value.tag == "td":
+            return value
+        if not isinstance(value, Cell):
+            return el("td", value if isinstance(value, Node) else text_of(value), cls=self.cls)
+        small = (el("span", line, cls="interval") for line in (value.below, value.note) if line)
+        cls = f"{self.cls} {value.cls}".strip()
+        return el("td", el("span", value.mark, value.text, cls="top"), *small, cls=cls, tip=value.tip)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberColumn(Column[Row]):
+    """Column of numbers, which are right-aligned."""
+
+    cls: str = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class WideColumn(Column[Row]):
+    """Column of sentences."""
+
+    cls: str = "wide"
+
+
+def text_of(value: str | int | datetime | None) -> str:
+    """Format a plain value of a cell."""
+    if value is None:
+        return formats.NOTHING
+    return value if isinstance(value, str) else f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else f"{value:,}"
+
+
+def table(
+    caption: str, key: str, rows: Iterable[Row], columns: Sequence[Column[Row]], cls: Callable[[Row], str] = lambda row: "", label: str = ""
+) -> Node:
+    """Build a table.
+
+    Args:
+        caption: Description for screen readers; not drawn.
+        key: Key that is unique within the page and preserves the scroll position.
+        rows: The rows.
+        columns: The columns; the first one names the rows.
+        cls: Returns a row's style class.
+        label: Accessible name of the table's region; empty uses the caption.
+    """
+    first, *others = columns
+    body = [el("tr", _name(first.of(row)), *(column.cell(row) for column in others), cls=cls(row)) for row in rows]
+    return grid(caption, [column.head() for column in columns], body, key, "board answers", label)
+
+
+def _name(value: Value) -> Node:
+    if isinstance(value, Cell):
+        raise TypeError("the cell that names a row is a text or a node")
+    return el("th", value if isinstance(value, Node) else text_of(value), scope="row", cls="stick")
+
+
+def metric_columns(
+    metrics: Sequence[str], definitions: Definitions, of: Callable[[str, Row], Value], among: Collection[str] = ()
+) -> list[Column[Row]]:
+    """Make a column per metric.
+
+    Args:
+        metrics: Ids of the metrics.
+        definitions: Definitions of metrics by id.
+        of: Returns the cell of a metric and a row.
+        among: Ids that the names must distinguish; empty: the names contain versions.
+    """
+    heads = [metric_head(metric, definitions, among) for metric in metrics]
+    return [Column(name, partial(of, metric), unit, tip, "number") for metric, (name, unit, tip) in zip(metrics, heads, strict=True)]
+
+
+def metric_head(metric: str, definitions: Definitions, among: Collection[str] = ()) -> tuple[str, str, str]:
+    """Return name, unit and explanation of a metric's column; `among` is as for `metric_columns`."""
+    name, details = formats.metric_name(metric, among)
+    direction = "" if formats.higher_is_better(metric, definitions) else "lower is better"
+    unit = " · ".join(filter(None, (details, formats.scale_of(metric, definitions).unit, direction)))
+    return name, unit, formats.explanation(metric, definitions)
+
+
+def value_cell(item: Estimate | None, scale: Scale, *, note: str = "", tip: str = "") -> Cell:
+    """Make a cell with a value and its interval beneath; a dash without a value.
+
+    Args:
+        item: The value; None or NaN if there is none.
+        scale: Number format of the metric.
+        note: Second line of small text.
+        tip: Hover text, before the reason for a missing interval.
+    """
+    if item is None or formats.missing(item.value):
+        return Cell(formats.NOTHING, tip=tip)
+    tips = "; ".join(filter(None, (tip, item.insufficient_data)))
+    return Cell(scale.value(item.value), scale.interval(item.low, item.high), tips, note=note)
+
+
+def difference_cell(item: Difference | Estimate | None, scale: Scale, *, mark: Node | None = None, note: str = "", tip: str = "") -> Cell:
+    """Make a cell with a signed value and its interval beneath; `mark` is its significance, the rest is as for `value_cell`."""
+    if item is None or formats.missing(item.value):
+        return Cell(formats.NOTHING, tip=tip)
+    tips = "; ".join(filter(None, (tip, item.insufficient_data)))
+    return Cell(scale.difference(item.value), scale.differences(item.low, item.high), tips, note=note, mark=mark)

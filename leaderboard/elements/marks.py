@@ -7,7 +7,7 @@ from typing import Final
 
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node, badge, el
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, accepted, implausible
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import OURS, RunRow
 
@@ -88,7 +88,7 @@ def doubt_marks(run: RunRow, contaminated: Sequence[str], violations: Sequence[s
     """
     reasons = (
         (CONTAMINATED, "", contaminated),
-        (IMPLAUSIBLE, "A maintainer decides: ", implausible(run)),
+        (IMPLAUSIBLE, "Accepted by a maintainer: " if accepted(run) else "Not ranked until a maintainer accepts it: ", implausible(run)),
         ("inconsistent", "These scores cannot be right: ", violations),
     )
     return [badge(name, "failed", tip + "; ".join(why)) for name, tip, why in reasons if why]

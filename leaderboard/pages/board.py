@@ -95,7 +95,9 @@ def _below(chosen: Chosen) -> None:
     drawing = board_table.intervals(board, rows, focus, chosen.definitions)
     with together("content"):
         if ranked.verdict is not None:
-            show(verdict.one_line(Headline(ranked.verdict)), "verdict")
+            ranks = (read.ranked(chosen.at, chosen.experiment, chosen.group, base, other) for other in chosen.families[MAIN])
+            others = (item.verdict for item in ranks if item.verdict is not None and item.verdict.place != ranked.verdict.place)
+            show(verdict.one_line(Headline(ranked.verdict, tuple(others))), "verdict")
         show(_summary(board), "summary")
         table = board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers)
         show(table, "board", state.act(("sort", "order"), matrix.PAGES))

@@ -318,6 +318,13 @@ def implausible(run: RunRow) -> tuple[str, ...]:
     return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
 
 
+def accepted(run: RunRow) -> bool:
+    """Return whether a maintainer accepted a submission; one that a board shows without approval has not been reviewed."""
+    record = (run.card or {}).get("submission")
+    decisions = record.get("review") if isinstance(record, Mapping) else None
+    return isinstance(decisions, list) and decisions[-1:] != [] and decisions[-1]["status"] == "accepted"
+
+
 WHOLE = "answers by itself"
 """Placeholder for the reader of a method without one."""
 UNKNOWN_READER = "not stated"
@@ -477,8 +484,10 @@ def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) ->
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
-    """Explain why a run's score must not be compared with others (control, contamination, violations, missing questions); empty
-    if it may be.
+    """Explain why a run's score must not be compared with others; empty if it may be.
+
+    The reasons are: a control, an unfinished run, contradictory scores, contamination, an implausible submission that no
+    maintainer has accepted, and missing scores.
 
     Args:
         run: The run.
@@ -494,6 +503,8 @@ def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequenc
         return f"these scores cannot be right: {'; '.join(violations)}"
     if contaminated:
         return f"{CONTAMINATED}: {'; '.join(contaminated)}"
+    if (signs := implausible(run)) and not accepted(run):
+        return f"{IMPLAUSIBLE}: {'; '.join(signs)}"
     if scored < run.questions:
         return f"scored on {scored:,} of {run.questions:,} questions"
     return ""

@@ -23,7 +23,7 @@ from benchmarks.core.unseen import printable
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.primary import EACH, of_several
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, implausible
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, accepted, implausible
 from results.offered import TABLES
 from results.statistics.core import Difference
 from results.store.doubts import NOT_RESCORED, not_rescored
@@ -183,7 +183,8 @@ def remarks(row: Row) -> list[str]:
         lines.append(row.read.in_words(labels(list(row.cells)), {metric: cell.scale for metric, cell in row.cells.items()}))
     if row.read_unknown:
         lines.append(READ_UNKNOWN)
-    lines += [f"{IMPLAUSIBLE}: {what}; a maintainer decides" for what in implausible(run)]
+    reviewed = "accepted by a maintainer" if accepted(run) else "not ranked until a maintainer accepts it"
+    lines += [f"{IMPLAUSIBLE}: {what}; {reviewed}" for what in implausible(run)]
     lines += filter(None, [not_rescored(run, list(row.cells))])
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored

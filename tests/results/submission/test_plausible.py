@@ -23,10 +23,12 @@ from methods.registry import Component
 from results.boards.board import boards
 from results.boards.systems import implausible
 from results.boards.tables import remarks
+from results.boards.verdict_of import verdicts
 from results.store.store import Run, Store
 from results.submission import Report
 from results.submission.card import parse_card
 from results.submission.plausible import COPIED, GOLD_EVIDENCE, RIGHT, SAME, SIGNS, USAGE, StoredRun
+from results.submission.review import decide
 from results.submission.storing import other_runs, store_report
 from results.submission.validate import Target, validate
 
@@ -257,7 +259,7 @@ def test_model_that_knows_real_answers_has_no_finding(
     assert (RIGHT in signs(check(real, rows, setting=setting))) is flagged
 
 
-def test_board_marks_an_implausible_submission_and_keeps_it(world: Benchmark, honest: list[Row], store: Store) -> None:
+def test_implausible_submission_is_ranked_only_after_acceptance(world: Benchmark, honest: list[Row], store: Store) -> None:
     rows = [{**row, "answer": "Lyon"} for row in honest]
     report = check(world, rows)
     assert report.ok
@@ -266,7 +268,17 @@ def test_board_marks_an_implausible_submission_and_keeps_it(world: Benchmark, ho
     (board,) = boards(store)
     (row,) = board.rows
     assert implausible(row.run) == (f"{len(rows)} of {len(rows)} questions have the same answer",)
-    assert remarks(row) == [f"implausible: {len(rows)} of {len(rows)} questions have the same answer; a maintainer decides"]
+    (verdict,) = verdicts(store, None, metrics=list(row.cells))
+    assert all(cell.apart.startswith("implausible: ") for cell in row.cells.values())
+    assert (verdict.best, list(verdict.left_out)) == (None, [row.run.method])
+    assert len(remarks(row)) == 1
+    decide(store, row.run, "accept")
+    (board,) = boards(store)
+    (verdict,) = verdicts(store, None, metrics=list(row.cells))
+    assert not any(cell.apart for cell in board.rows[0].cells.values())
+    assert verdict.best is not None
+    assert verdict.best.name == row.run.method
+    assert implausible(board.rows[0].run) == implausible(row.run)
 
 
 def test_own_versions_and_controls_are_not_compared(world: Benchmark, honest: list[Row], store: Store) -> None:

@@ -59,7 +59,8 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
 
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
-        reported = "?experiment=restyled" if (store[0], name) == ("hostile", "styles") else ""
+        restyled = {"hostile": "restyled", "demo": "demo-styles"}.get(store[0])
+        reported = f"?experiment={restyled}" if name == "styles" and restyled else ""
         # Requests of the previous page to a stopped server are not faults of this one.
         window.goto("about:blank")
         window.complaints.clear()

@@ -40,7 +40,7 @@ def accelerator(precision: str, device: str | None) -> Any:
     within = timeout()
     handlers = [] if within is None else [InitProcessGroupKwargs(timeout=within)]
     count = int(os.environ.get("WORLD_SIZE", "1"))
-    # Without a GPU the library forms a group only if it is told to use the CPU.
+    # Without a GPU the library forms a group only if the CPU is requested.
     cpu = device == "cpu" or (count > 1 and not torch.accelerator.is_available())
     try:
         made = Accelerator(mixed_precision=precision, cpu=cpu, kwargs_handlers=handlers)

@@ -28,7 +28,7 @@ def accelerator(precision: str, device: str | None) -> Any:
     """Create an `Accelerator` for this process, replacing an earlier one.
 
     Raises:
-        UserError: The device does not support this precision, or the time-out is not a number.
+        UserError: The device does not support this precision or a group, or the time-out is not a number.
     """
     import torch
     from accelerate import Accelerator
@@ -39,11 +39,22 @@ def accelerator(precision: str, device: str | None) -> Any:
         AcceleratorState._reset_state(reset_partial_state=True)
     within = timeout()
     handlers = [] if within is None else [InitProcessGroupKwargs(timeout=within)]
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    # Without a GPU the library forms a group only if the CPU is requested.
+    cpu = device == "cpu" or (count > 1 and not torch.accelerator.is_available())
     try:
-        made = Accelerator(mixed_precision=precision, cpu=device == "cpu", kwargs_handlers=handlers)
+        made = Accelerator(mixed_precision=precision, cpu=cpu, kwargs_handlers=handlers)
     except ValueError as error:
         raise _lacks(precision, str(error)) from None
     kind = made.device.type
+    if made.num_processes != count:
+        # Each process would carry out the whole training and overwrite the others' files.
+        raise UserError(
+            f"{count} processes cannot train together on a device of kind {kind}",
+            code="no-process-group",
+            where="--processes",
+            try_this="--processes 1, or --device cpu",
+        )
     # On a CPU the library would leave fp16 out without a word; on an older GPU bf16 is emulated.
     if precision == "fp16" and kind == "cpu":
         raise _lacks(precision, "it is a CPU")

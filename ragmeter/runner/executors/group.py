@@ -240,7 +240,10 @@ def _shared(host: str, port: int, count: int) -> dict[str, str]:
 
 
 def meeting_point(host: str) -> Any:
-    """Start the `TCPStore` at which the processes of a group meet; it keeps its port until it is deleted."""
+    """Start the `TCPStore` at which the processes of one group meet; it keeps its port until it is deleted.
+
+    It also keeps the group's keys: processes that destroy their group cannot initialize a second one at the same store.
+    """
     from torch.distributed import TCPStore
 
     return TCPStore(host, 0, is_master=True, wait_for_workers=False)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
@@ -86,6 +87,9 @@ def _end_with_parent() -> None:
     if (parent := parent_process()) is not None:
         parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
+    # A handler does not run while the main thread waits in a library, e.g. for another process of a group.
+    time.sleep(GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

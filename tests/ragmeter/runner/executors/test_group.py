@@ -2,8 +2,13 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,6 +39,34 @@ def added(value: float, progress: Progress) -> float:
     return result.item()
 
 
+def stages(device: str | None, progress: Progress) -> list[Any]:
+    """Sum ranks over the group as three stages of one training do."""
+    from methods.training.ranks import accelerator, gathered, summed
+
+    results = []
+    for stage in range(3):
+        process = accelerator("no", device)
+        results.append((process.num_processes, summed(process.process_index + stage, process, "cpu"), gathered(stage, process)))
+    return results
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def waiting(folder: Path, progress: Progress) -> None:
+    """Wait for a group that never meets."""
+    import torch
+
+    (folder / os.environ["RANK"]).write_text(str(os.getpid()))
+    if os.environ["RANK"] == "0":
+        torch.distributed.init_process_group("gloo")
+    time.sleep(600)
+
+
 def failing(how: str, progress: Progress) -> None:
     if os.environ["RANK"] == "1":
         if how == "killed":
@@ -57,6 +90,32 @@ def test_group_processes_synchronize_and_the_first_one_reports() -> None:
     assert in_group(added, (2.0,), 2, shown) == 6.0
     assert shown.steps == 5
     assert not {"RANK", "WORLD_SIZE"} & set(os.environ)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", None])
+def test_stages_share_one_group_also_without_a_gpu(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert in_group(stages, (device,), 2, Silent()) == [(2, 1.0 + 2 * stage, [stage] * 2) for stage in range(3)]
+
+
+def test_processes_that_form_no_group_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from methods.training.ranks import accelerator
+
+    monkeypatch.setattr("accelerate.Accelerator", lambda **_: SimpleNamespace(num_processes=1, device=SimpleNamespace(type="mps")))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with raises("no-process-group", where="--processes"):
+        accelerator("no", None)
+
+
+@pytest.mark.soak
+def test_waiting_processes_end_with_the_command_that_started_them(tmp_path: Path) -> None:
+    program = f"from {__name__} import *; in_group(waiting, (Path({str(tmp_path)!r}),), 2, Silent())"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[4]) as command:
+        until(lambda: len([path for path in tmp_path.iterdir() if path.read_text()]) == 2)
+        command.kill()
+    numbers = [int(path.read_text()) for path in tmp_path.iterdir()]
+    until(lambda: not any(Path(f"/proc/{number}").exists() for number in numbers))
 
 
 @pytest.mark.slow

@@ -254,7 +254,7 @@ def turns(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about runs whose answers are all identical or all empty although the gold answers differ."""
-    able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
+    able = [run for run in runs if run.kind != "control" and not run.not_stated]
     if not able:
         return
     # A run whose answers are not scored may have no reader.
@@ -304,12 +304,6 @@ def repeats(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 def _short(text: str, most: int = 60) -> str:
     line = without_secrets(" ".join(text.split()))
     return line if len(line) <= most else f"{line[:most]}…"
-
-
-def _answers_nothing(run: RunRow) -> bool:
-    """Return whether a run's method returns rankings without answers by design."""
-    reader = run.description.get("reader")
-    return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
 
 
 def _golds(store: Store, runs: Sequence[RunRow]) -> dict[str, list[list[str]]]:

@@ -205,9 +205,17 @@ def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         ids,
     )
     counts: Counter[tuple[str, str, str]] = Counter()
+    unreadable: Counter[str] = Counter()
     for run, text, count in statements:
-        for item in json.loads(text) if text else ():
+        value = json.loads(text) if text else []
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            unreadable[run] += count
+            continue
+        for item in value:
             counts[run, str(item.get("asked", "")), str(item.get("model", ""))] += count
+    for run, count in sorted(unreadable.items()):
+        text = f"the served model of {counted(count, 'question')} cannot be read: notes.{ENDPOINTS} is malformed"
+        yield HealthLine("unreadable_endpoints", run, text, {"questions": count}, names[run])
     for (run, requested, served), count in sorted(counts.items()):
         if requested and served and not is_same_model(requested, served):
             values = {"requested": requested, "served": served, "questions": count}

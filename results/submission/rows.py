@@ -390,8 +390,9 @@ def _is_cut(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kept, of = value.get("kept"), value.get("of")
-    whole = all(isinstance(count, int) and not isinstance(count, bool) for count in (kept, of))
-    return whole and isinstance(value.get("unit"), str) and 0 <= kept <= of
+    if isinstance(kept, bool) or isinstance(of, bool) or not isinstance(kept, int) or not isinstance(of, int):
+        return False
+    return isinstance(value.get("unit"), str) and 0 <= kept <= of
 
 
 def _prompt(prompt: Any) -> list[dict[str, str]]:

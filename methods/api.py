@@ -48,6 +48,10 @@ ANSWERABLE = "answerable"
 """Key in `Prediction.notes`: whether the method considers the evidence sufficient to answer, true or false."""
 TRIPLES = "triples"
 """Key in `Prediction.notes`: predicted reasoning triples, a list of [head, relation, tail]."""
+RETRIEVAL_ONLY = "retrieval_only"
+"""Id of the reader that gives no answers."""
+_STATED = frozenset(("answer", "support", "triples", "answerable", "statements", "confidence"))
+"""Inputs of metrics that come from a reader or a whole method."""
 TRUNCATED = "truncated"
 RERANKER_TRUNCATED = "reranker_truncated"
 """Key in `Prediction.notes` if a reranker's prompt was cut: `{"unit": "tokens", "kept": n, "of": m}`; other units are words,
@@ -135,6 +139,18 @@ class Evidence:
 
     id: str
     score: float
+
+
+def not_stated(reader: str | None, compressed: bool) -> frozenset[str]:
+    """Return the inputs of metrics (words of `judges.metric.NEEDS`) that a method does not provide because it has no answers.
+
+    Args:
+        reader: Id of its reader; None for a whole method.
+        compressed: Whether it has a compressor, which may claim support itself.
+    """
+    if reader != RETRIEVAL_ONLY:
+        return frozenset()
+    return _STATED - {"support"} if compressed else _STATED
 
 
 def support_claims(value: Any) -> list[tuple[str, int | None]] | None:

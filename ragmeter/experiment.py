@@ -25,7 +25,7 @@ from benchmarks.settings import Setting
 from judges.judge import JUDGES, Judge
 from judges.metric import Metric
 from judges.metric import parse as parse_metric
-from methods.api import Ranking, Services
+from methods.api import Ranking, Services, not_stated
 from methods.flow import each
 from methods.models.revision import DESCRIPTION, Probe, Revision
 from methods.pipeline import Composition, index_folder
@@ -243,6 +243,12 @@ class MethodPlan:
     def kind(self) -> str:
         return self.composition.method.entry.kind
 
+    def can_score(self, metric: Metric) -> bool:
+        """Return whether the method's output holds what a metric reads: without a reader there are no answers to score."""
+        reader = self.composition.answering
+        lacking = not_stated(reader.id if reader else None, compressed=self.composition.compressor is not None)
+        return lacking.isdisjoint(metric.entry.needs)
+
     @property
     def declared_revision(self) -> dict[str, Any]:
         """Return the declared revision in the form of a run's description; empty if none is declared."""
@@ -446,6 +452,14 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
                     where=source.where(("metrics", index)),
                     try_this="remove one of them",
                 )
+        primary = metrics[spec.metrics.index(spec.primary.metric)] if spec.primary is not None else None
+        if primary is not None and not any(method.can_score(primary) for method in methods):
+            raise UserError(
+                f"no method of this experiment gives answers, and the primary metric {primary} reads them",
+                code="no-answers-to-score",
+                where=source.where(("primary", "metric")),
+                try_this="name a metric of rankings, e.g. recall@5, or another reader than retrieval_only",
+            )
     return Experiment(
         spec.name,
         spec.description,

@@ -285,12 +285,17 @@ def score(
     store.put_cards([], wanted)
     rows, faults = [], dict[Metric, BaseException]()
     for row in {row.run: row for row in chosen}.values():
+        able = [metric for metric in wanted if row.not_stated.isdisjoint(metric.entry.needs)]
+        if not able:
+            what = f"{row.method} on {row.dataset} gives no answers: it is not scored on {', '.join(map(str, wanted))}"
+            err.print(Text(what, style="yellow"), soft_wrap=True)
+            continue
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
         passages |= dict.fromkeys(item for question in questions for item in question.evidence)
         known = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
-            scores = scoring.score(questions, predictions, wanted, known.__getitem__, faults=faults)
+            scores = scoring.score(questions, predictions, able, known.__getitem__, faults=faults)
         store.put_scores(row.run, [question.id for question in questions], scores)
         add_columns(store, row.run, list(scores))
         rows += _summaries(store, row, list(scores)) if scores else []

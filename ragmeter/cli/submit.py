@@ -188,6 +188,8 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
     from ragmeter.show.board_text import show_board
     from results.boards.board import board
     from results.boards.tables import plus_minus
+    from results.boards.verdict_of import MANY, verdicts
+    from results.boards.verdict_text import headline_of, headlines
     from results.store import queries
     from results.store.store import shortened
     from results.submission import storing
@@ -209,7 +211,10 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
     out.print()
     if stored is not None:
         alike = storing.board_runs(queries.runs(common.store), row.dataset_fingerprint, row.setting, row.seed)
-        show_board(board(common.store, alike), out)
+        joined = board(common.store, alike)
+        # The verdict over all runs of the store, as `results --all` prints it.
+        known = headlines(verdicts(common.store, None, metrics=joined.metrics, most=MANY))
+        show_board(joined, out, headline=headline_of(joined, known))
     else:
         scales = {str(metric): 1.0 if metric.entry.unit == "number" else 100.0 for metric in checked.metrics}
         rows = []

@@ -242,7 +242,7 @@ def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) ->
         [item.cluster for item in shown],
     )
     components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
-    store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())
+    store.put_cards(components.values(), {str(m): m for task in tasks for m in task.metrics}.values())
 
 
 class Shown(NamedTuple):
@@ -269,9 +269,13 @@ def _of_other_seeds(store: Store, experiment: Experiment, tasks: Sequence[Task])
 
 
 def _columns(task: Task, experiment: Experiment) -> list[str]:
-    """Return the metric ids that the experiment shows for a task: its metrics, then the measures of its judges."""
+    """Return the metric ids that the experiment shows for a task: its metrics, then the measures of its judges.
+
+    A metric that no method of the experiment can be scored on has no column.
+    """
     judged = (metric for plan in experiment.judges for metric in plan.judge.metrics.values())
-    return [*(str(metric) for metric in task.loaded.metrics), *judged]
+    shown = (metric for metric in task.loaded.metrics if any(method.can_score(metric) for method in experiment.methods))
+    return [*map(str, shown), *judged]
 
 
 def _announce(experiment: Experiment, results: list[TaskState], store: Store) -> None:

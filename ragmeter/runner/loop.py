@@ -457,8 +457,11 @@ def _broken(task: Task, what: str) -> Broke:
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:
-    """Return the task's metrics, added metrics, and those of other experiments, so that their columns stay complete."""
-    wanted = {str(metric): metric for metric in task.loaded.metrics}
+    """Return the task's metrics, added metrics, and those of other experiments, so that their columns stay complete.
+
+    Metrics that the method cannot be scored on are left out, so their cells are empty instead of 0.
+    """
+    wanted = {str(metric): metric for metric in task.metrics}
     added = [column.metric for column in added_columns(store, [task.run.run])]
     for name in (*store.scored(task.run.run), *added):
         if name not in wanted:
@@ -466,7 +469,7 @@ def _metrics(task: Task, store: Store) -> list[Metric]:
             # they are.
             with suppress(UserError):
                 wanted[name] = parse_metric(name)
-    return list(wanted.values())
+    return list(filter(task.method.can_score, wanted.values()))
 
 
 def _score_missing(task: Task, store: Store, progress: Progress) -> None:
@@ -494,7 +497,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
         faults=faults,
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)
-    own = {metric: error for metric, error in faults.items() if metric in task.loaded.metrics}
+    own = {metric: error for metric, error in faults.items() if metric in task.metrics}
     require_no_faults(own, f"remove it from `metrics`; then `{resume_command(task.experiment, store)}` scores without requests")
 
 

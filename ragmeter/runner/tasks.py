@@ -112,7 +112,7 @@ class Task:
             str(self.loaded.plan.setting),
             self.seed,
             len(self.loaded.benchmark.questions),
-            provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components, self.method.revision),
+            provenance(self.loaded.benchmark, self.metrics, self.method.components, self.method.revision),
             environment,
             cluster=self.loaded.plan.cluster,
             replies=self.replies,
@@ -134,6 +134,11 @@ class Task:
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
             )
         return Reading(**reading) if reading else None
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the metrics of the benchmark that the method can be scored on."""
+        return tuple(filter(self.method.can_score, self.loaded.metrics))
 
     @cached_property
     def endpoints(self) -> frozenset[str]:
@@ -264,21 +269,29 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
         UserError: The benchmark cannot be scored; the message explains what to add.
     """
     benchmark, graphs = loaded.benchmark, QuestionGraphs.of(loaded.benchmark)
-    if any(can_score(metric, benchmark.questions, graphs) for metric in loaded.metrics):
+    able = [metric for metric in loaded.metrics if can_score(metric, benchmark.questions, graphs)]
+    if any(method.can_score(metric) for method in experiment.methods for metric in able):
         return
     from judges.llm.ask import has_gold
 
     gold = any(map(has_gold, benchmark.questions))
     if any(gold or "gold" not in plan.judge.entry.needs for plan in experiment.judges):
         return
-    able = [str(metric) for metric in default_metrics(benchmark) if can_score(metric, benchmark.questions, graphs)]
+    if able:
+        raise UserError(
+            f"no method of this experiment gives answers, and {', '.join(map(str, able))} {'reads' if len(able) == 1 else 'read'} them",
+            code="no-answers-to-score",
+            where=loaded.plan.where,
+            try_this="metrics: [recall@5], or another reader than retrieval_only (`ragmeter list methods`)",
+        )
+    defaults = [str(metric) for metric in default_metrics(benchmark) if can_score(metric, benchmark.questions, graphs)]
     free = "judges: [{id: open_pairwise, config: {llm: {model: …}}}] compares answers without gold; rule_style reads how they are written"
     raise UserError(
         f"nothing in this experiment can score {benchmark.name}: its questions lack what {', '.join(map(str, loaded.metrics))} "
         f"{'needs' if len(loaded.metrics) == 1 else 'need'}",
         code="nothing-to-score",
         where=loaded.plan.where,
-        try_this=f"metrics: [{', '.join(able)}]" if able else free,
+        try_this=f"metrics: [{', '.join(defaults)}]" if defaults else free,
     )
 
 

@@ -205,9 +205,17 @@ def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         ids,
     )
     counts: Counter[tuple[str, str, str]] = Counter()
+    unreadable: Counter[str] = Counter()
     for run, text, count in statements:
-        for item in json.loads(text) if text else ():
+        value = json.loads(text) if text else []
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            unreadable[run] += count
+            continue
+        for item in value:
             counts[run, str(item.get("asked", "")), str(item.get("model", ""))] += count
+    for run, count in sorted(unreadable.items()):
+        text = f"the served model of {counted(count, 'question')} cannot be read: notes.{ENDPOINTS} is malformed"
+        yield HealthLine("unreadable_endpoints", run, text, {"questions": count}, names[run])
     for (run, requested, served), count in sorted(counts.items()):
         if requested and served and not is_same_model(requested, served):
             values = {"requested": requested, "served": served, "questions": count}
@@ -254,7 +262,7 @@ def turns(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about runs whose answers are all identical or all empty although the gold answers differ."""
-    able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
+    able = [run for run in runs if run.kind != "control" and not run.not_stated]
     if not able:
         return
     # A run whose answers are not scored may have no reader.
@@ -304,12 +312,6 @@ def repeats(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 def _short(text: str, most: int = 60) -> str:
     line = without_secrets(" ".join(text.split()))
     return line if len(line) <= most else f"{line[:most]}…"
-
-
-def _answers_nothing(run: RunRow) -> bool:
-    """Return whether a run's method returns rankings without answers by design."""
-    reader = run.description.get("reader")
-    return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
 
 
 def _golds(store: Store, runs: Sequence[RunRow]) -> dict[str, list[list[str]]]:

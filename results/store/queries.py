@@ -26,7 +26,7 @@ from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.core.yaml import LOADER
 from benchmarks.schema import Passage, Turn, sentence_of, turns_of
-from methods.api import SPENDING, WAIT, Call, Prediction
+from methods.api import RETRIEVAL_ONLY, SPENDING, WAIT, Call, Prediction, not_stated
 from results.store.redaction import redacted, shareable, without_secrets
 from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, stored_record, token_of
 from results.store.variants import StyledRun
@@ -182,6 +182,13 @@ class RunRow:
     def fingerprint(self) -> str:
         """Return the fingerprint of the run's task, which all executions of the task share."""
         return fingerprint_of(self.run)
+
+    @property
+    def not_stated(self) -> frozenset[str]:
+        """Return the inputs of metrics that the run lacks because its method returns rankings without answers by design."""
+        reader, card = self.description.get("reader"), self.card or {}
+        named = RETRIEVAL_ONLY if card.get("retrieval_only") else reader.get("id") if isinstance(reader, dict) else None
+        return not_stated(named, compressed=bool(self.description.get("compressor")))
 
     @property
     def may_win(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from benchmarks.core.errors import nearest
 from judges.metric import METRICS
-from methods.api import ANSWERABLE, ENDPOINTS, FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
+from methods.api import ANSWERABLE, ENDPOINTS, FAILED, SCRIPTED, SUPPORT, TRIPLES, TRUNCATED, Evidence, Prediction, Usage, support_claims
 from methods.record import RECORD, Malformed, read_record
 from results.offered import MIB, Limits
 from results.submission import Findings, shown
@@ -343,6 +343,9 @@ def _usage(options: Any) -> Usage:
         raise wrong("usage.seconds", 'an object by stage, e.g. {"retrieve": 0.1, "read": 1.2},', stages)
     seconds = {_stage(stage): _number(f"usage.seconds.{stage}", spent) for stage, spent in stages.items()}
     cost = _number("usage.cost_usd", options.get("cost_usd", 0.0))
+    for name, value in (("cost_usd", cost), *((f"seconds.{stage}", spent) for stage, spent in seconds.items())):
+        if value >= _LARGEST:
+            raise Bad("huge_number", "a number is too large", f"usage.{name} is {value:g}")
     return Usage(**{name: options.get(name, 0) for name in _COUNTS}, seconds=seconds, cost_usd=cost)
 
 
@@ -364,6 +367,10 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
         raise wrong(f"notes.{FAILED}", "a text that gives the reason why there is no answer", notes[FAILED])
     if ANSWERABLE in notes and not isinstance(notes[ANSWERABLE], bool):
         raise wrong(f"notes.{ANSWERABLE}", "true or false", notes[ANSWERABLE])
+    if SCRIPTED in notes and not isinstance(notes[SCRIPTED], str):
+        raise wrong(f"notes.{SCRIPTED}", "a text that names the script", notes[SCRIPTED])
+    if TRUNCATED in notes and not _is_cut(notes[TRUNCATED]):
+        raise wrong(f"notes.{TRUNCATED}", 'an object {"unit": "tokens", "kept": 90, "of": 100}', notes[TRUNCATED])
     support, triples = notes.get(SUPPORT, []), notes.get(TRIPLES, [])
     if support_claims(support) is None:
         raise wrong(f"notes.{SUPPORT}", "a list of ids of passages and of sentences [passage id, index]", support)
@@ -376,6 +383,16 @@ def _notes(notes: Any, limits: Limits) -> dict[str, Any]:
     if not isinstance(endpoints, list) or not all(isinstance(item, dict) for item in endpoints):
         raise wrong(f"notes.{ENDPOINTS}", 'a list of objects {"asked": …, "model": …}', endpoints)
     return dict(notes)
+
+
+def _is_cut(value: Any) -> bool:
+    """Return whether a value says how much of a context was kept."""
+    if not isinstance(value, dict):
+        return False
+    kept, of = value.get("kept"), value.get("of")
+    if isinstance(kept, bool) or isinstance(of, bool) or not isinstance(kept, int) or not isinstance(of, int):
+        return False
+    return isinstance(value.get("unit"), str) and 0 <= kept <= of
 
 
 def _prompt(prompt: Any) -> list[dict[str, str]]:

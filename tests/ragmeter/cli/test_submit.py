@@ -89,6 +89,21 @@ def name(folder: Path, method: str, version: str = "1") -> None:
     (folder / "card.yaml").write_text(card, "utf-8")
 
 
+def test_stored_submission_opens_with_the_verdict_of_results(ragmeter: Ragmeter, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    fine(ragmeter("submit", "template", "worlds/multihop:validation", "--limit", 15, "-o", mine))
+    fill(mine, "bm25", "worlds/multihop:validation", 15, "distractor")
+    shown: list[str] = []
+    blank = (mine / "card.yaml").read_text("utf-8")
+    for method in ("mine", "other"):
+        (mine / "card.yaml").write_text(blank.replace("name: my-method", f"name: {method}"), "utf-8")
+        shown = fine(ragmeter("submit", mine / "predictions.jsonl", "--card", mine / "card.yaml")).splitlines()
+    title, verdict, *_ = fine(ragmeter("results", "--all")).splitlines()
+    assert shown[shown.index(title) + 1] == verdict
+    assert "mine@1" in verdict
+    assert "other@1" in verdict
+
+
 EXPERIMENT = """\
 name: ours
 benchmarks: [{id: worlds/multihop, split: validation, setting: distractor, limit: 15}]

@@ -158,6 +158,27 @@ def test_experiments_that_share_a_run_keep_their_row_names(store: Store) -> None
         assert (board.rows[0].run.method, board.reference) == (method, method)
 
 
+def test_runs_without_a_reader_have_no_scores_of_answers(store: Store) -> None:
+    methods = "{id: bm25, reader: retrieval_only}, {id: random, reader: retrieval_only}"
+    text = FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", methods)
+    assert [outcome.status for outcome in run(store, text)] == [FINISHED] * 2
+    for row in queries.runs(store, "small"):
+        assert set(store.scored(row.run)) == {"recall@5#v2", "mrr@10#v2"}
+    # Beside a method with answers, the cells of the others stay empty.
+    run(store, text.replace(methods, f"{methods}, {{id: full_context}}"))
+    (board,) = boards(store, "small")
+    answered = [row.run.method for row in board.rows if any(metric.startswith("em") for metric in row.cells)]
+    assert answered == ["full_context"]
+
+
+def test_experiment_without_answers_is_refused_if_its_metrics_read_them() -> None:
+    text = FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: bm25, reader: retrieval_only}")
+    with raises("no-answers-to-score"):
+        tasks_of(experiment.parse(text.replace("em, f1(rules=hotpotqa), recall@5, mrr@10", "em"), "x.yaml"))
+    with raises("no-answers-to-score", "primary"):
+        experiment.parse(text + "primary: {metric: em}\n", "x.yaml")
+
+
 def test_duplicate_work_in_one_experiment_is_refused() -> None:
     with raises("duplicate-work"):
         tasks_of(experiment.parse(FILE.replace("{id: random}", "{id: bm25, name: again}"), "x"))

@@ -139,6 +139,14 @@ def test_other_model_than_requested_is_reported_even_without_calls(store: Store,
     assert line.text == "requested m, served cheap-mini"
 
 
+@pytest.mark.parametrize("malformed", ["x", {"asked": "m"}, ["m"], None, 5])
+def test_malformed_endpoints_of_a_stored_run_are_counted_as_unreadable(store: Store, run: RunRow, malformed: Any) -> None:
+    called(Store(store.folder, calls=False), run, [ORDINARY] * 7, {ENDPOINTS: malformed})
+    lines = lines_of(store, run)
+    assert lines["unreadable_endpoints"].values == {"questions": 7}
+    assert "served_model" not in lines
+
+
 def test_identical_answers_are_reported_unless_they_are_right(store: Store, fill: Any) -> None:
     answers = {"same": ["Lyon"] * 20, "two": ["Lyon"] * 19 + ["Paris"], "control": ["Lyon"] * 20, "few": ["Lyon"] * 5 + [None] * 15}
     runs = fill(store, answers, ["Lyon"] * 10 + ["Oslo"] * 10, kinds={"control": "control"})

@@ -117,7 +117,7 @@ def metric_name(identifier: str, among: Collection[str] = ()) -> tuple[str, str]
     match = _ID.fullmatch(identifier)
     if not match:
         return identifier, ""
-    name = match["name"]
+    name = match["name"].rstrip()
     version = f"version {match['version']}" if match["version"] not in (None, "1") else ""
     code = f"code {match['code']}" if match["code"] else ""
     details = ", ".join(part for part in ((match["parameters"] or "").replace(",", ", "), version, code) if part)

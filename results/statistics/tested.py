@@ -418,7 +418,7 @@ class Tested:
 
     @property
     def undecided(self) -> NDArray[np.bool_]:
-        """Return where a difference that is not significant is no tie: few clusters, or all of them on the same side of 0."""
+        """Return where a difference that is not significant is not a tie: few clusters, or all on one side of 0."""
         better, worse = self.sums.better, self.sums.worse
         one_sided = (np.maximum(better, worse) >= self.clusters) & (np.minimum(better, worse) == 0)
         return np.asarray((self.clusters < FEWEST_CLUSTERS) | one_sided)

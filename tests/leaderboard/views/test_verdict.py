@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leaderboard.elements.formats import metric_label, metric_name
+from leaderboard.elements.formats import PERCENT, metric_label, metric_name
 from leaderboard.elements.nodes import facts
 from leaderboard.views.verdict import named_for_people
 from results.boards.tables import labels
@@ -23,3 +23,8 @@ def test_verdict_keeps_everything_but_the_spelling_of_its_metric() -> None:
 
 def test_regions_of_facts_have_their_own_labels() -> None:
     assert facts([("a", "b")], "Settings").to_json() != facts([("a", "b")]).to_json()
+
+
+def test_asymmetric_interval_of_a_difference_has_signs() -> None:
+    assert PERCENT.around(0.038, -0.209, 0.267, signed=True) == "[−20.9, +26.7]"
+    assert PERCENT.around(0.038, -0.209, 0.267) == "[−20.9, 26.7]"

@@ -47,13 +47,18 @@ class Scale:
             return NOTHING
         return f"[{self.value(low)}, {self.value(high)}]"
 
-    def around(self, value: float | None, low: float | None, high: float | None) -> str:
-        """Format the interval around a value, e.g. `±4.1`, or `[94.6, 100.0]` if it is asymmetric; empty without an interval."""
+    def around(self, value: float | None, low: float | None, high: float | None, *, signed: bool = False) -> str:
+        """Format the interval around a value, e.g. `±4.1`, or `[94.6, 100.0]` if it is asymmetric; empty without an interval.
+
+        Args:
+            value, low, high: The value and the ends of its interval.
+            signed: Whether the value is a difference, so that both ends have a sign.
+        """
         if value is None or low is None or high is None or missing(value) or missing(low) or missing(high):
             return ""
         if symmetric(value, low, high, self.factor, self.decimals):
             return f"±{self.value((high - low) / 2)}"
-        return self.interval(low, high)
+        return self.differences(low, high) if signed else self.interval(low, high)
 
     def difference(self, number: float | None) -> str:
         """Format a difference with its sign, e.g. `+3.1`."""
@@ -112,7 +117,7 @@ def metric_name(identifier: str, among: Collection[str] = ()) -> tuple[str, str]
     match = _ID.fullmatch(identifier)
     if not match:
         return identifier, ""
-    name = match["name"]
+    name = match["name"].rstrip()
     version = f"version {match['version']}" if match["version"] not in (None, "1") else ""
     code = f"code {match['code']}" if match["code"] else ""
     details = ", ".join(part for part in ((match["parameters"] or "").replace(",", ", "), version, code) if part)
@@ -168,10 +173,10 @@ def waited(seconds_spent: float) -> str:
 
 
 def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:
-    """Format the 50th and 95th percentiles of the seconds per question as `p50–p95`; empty if unknown."""
+    """Format the 50th and 95th percentiles of the seconds per question as `p50–p95 0.2–1.4`; empty if unknown."""
     if cost is None or missing(cost.seconds_p50):
         return ""
-    return f"{write(cost.seconds_p50)}–{write(cost.seconds_p95)}"
+    return f"p50–p95 {write(cost.seconds_p50)}–{write(cost.seconds_p95)}"
 
 
 def span(seconds_left: float) -> str:

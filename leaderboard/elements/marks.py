@@ -8,6 +8,7 @@ from typing import Final
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node, badge, el
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, accepted, implausible
+from results.statistics.places import Standing
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import OURS, RunRow
 
@@ -43,6 +44,11 @@ def significance(better: bool | None, against: str = "") -> Node | None:
         return None
     word = "better" if better else "worse"
     return el("span", SIGNS[better].strip(), cls=f"mark-{word}", role="img", label=f"significantly {word}{against}")
+
+
+def untested(why: str) -> Node:
+    """Make the mark "?" of a difference with insufficient data, with the reason for screen readers."""
+    return el("span", Standing.UNTESTED.sign, cls="standing", role="img", label=f"insufficient data: {why}")
 
 
 def row_marks(runs: Collection[RunRow], *, reference: bool, metrics: Sequence[str] | None = None) -> list[Node]:

@@ -201,7 +201,7 @@ def fold(title: str, small: str, *content: Node | None, key: str, marks: Sequenc
 
 def fold_facts(title: str, rows: Sequence[tuple[str, Node | str]], key: str, *, opened: bool = False) -> Node:
     """Make a folded table of names and values (`facts`)."""
-    return fold(title, f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", facts(rows), key=key, opened=opened)
+    return fold(title, f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", facts(rows, title), key=key, opened=opened)
 
 
 def prose(text: str) -> tuple[Node | str, ...]:
@@ -306,10 +306,15 @@ def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
     return el("p", *(el("span", part, cls="fact") for part in parts if part), cls=cls)
 
 
-def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
-    """Build a two-column table of names and values, without a head; empty values are left out."""
+def facts(rows: Sequence[tuple[str, Node | str]], label: str = "Facts") -> Node:
+    """Build a two-column table of names and values, without a head; empty values are left out.
+
+    Args:
+        rows: The names and values.
+        label: Accessible name of the table's region, unique within the page.
+    """
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
-    return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
+    return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label=label)
 
 
 def standing_sign(band: Band | None) -> Node | None:

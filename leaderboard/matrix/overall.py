@@ -84,7 +84,7 @@ def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: 
     if result is None:
         return el("td", NOTHING, cls="number")
     mark = significance(is_better(result.value, result.p_holm, higher_is_better=higher), f" than {reference}")
-    half = scale.around(result.value, result.low, result.high)
+    half = scale.around(result.value, result.low, result.high, signed=True)
     return el(
         "td",
         el(

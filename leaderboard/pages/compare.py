@@ -85,7 +85,7 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
     text = (
         f"{result.sampled.in_words(len(result.questions))}. Intervals: at the level of the corrected test, over {result.sampled.kind}s. "
         "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
-        "shown, 5 %). Cells with insufficient data have no interval and no mark; point at one for the reason."
+        "shown, 5 %). ? insufficient data, for the reason below the interval."
     )
     parts = (
         compare.pairs(result, shown, higher_is_better=better),

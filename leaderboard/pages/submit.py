@@ -17,6 +17,7 @@ from leaderboard.read import Source, store_of
 from leaderboard.views import submission
 from leaderboard.widgets import as_page, explain, show, tell
 from results.boards.board import board
+from results.offered import LIMITS
 from results.store.queries import UserError
 from results.submission import review
 from results.submission.from_store import Known, known_boards, template_of
@@ -169,7 +170,8 @@ def _uploads() -> tuple[Any, Any]:
     with left:
         predictions = st.file_uploader("Predictions (.jsonl) or bundle (.zip)", key="upload-predictions")
     with right:
-        card = st.file_uploader("Card (.yaml); a bundle contains its own", key="upload-card", max_upload_size=1)
+        title = f"Card (.yaml), at most {LIMITS.card_bytes // 1024} KiB; a bundle contains its own"
+        card = st.file_uploader(title, key="upload-card", max_upload_size=1)
     return predictions, card
 
 

@@ -91,7 +91,7 @@ def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
     declared = item.row.run.origin != OURS and not math.isnan(item.x)
     between = "" if math.isnan(item.low) else f"[{write(item.low)}, {write(item.high)}]"
     middle = formats.percentiles(item.row.cost, write) if axis == "seconds" else ""
-    return Cell(write(item.x), ", ".join(filter(None, (between, middle and f"p50–p95 {middle}"))), AS_STATED if declared else "")
+    return Cell(write(item.x), ", ".join(filter(None, (between, middle))), AS_STATED if declared else "")
 
 
 def _name_method(item: UsageCost) -> Node:

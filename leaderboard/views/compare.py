@@ -10,7 +10,7 @@ from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
-from leaderboard.elements.marks import is_better, significance, status_badge
+from leaderboard.elements.marks import is_better, significance, status_badge, untested
 from leaderboard.elements.nodes import Node, aside, button, el, named, note
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, value_cell
@@ -52,7 +52,9 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
 
     def difference(pair: Pair) -> Cell:
         mark = significance(is_better(pair.difference.value, pair.p_holm, higher_is_better=higher_is_better))
-        return difference_cell(pair.difference, shown, mark=mark)
+        doubt = pair.difference.doubt(pair.p_holm)
+        mark = untested(doubt) if doubt else mark
+        return difference_cell(pair.difference, shown, mark=mark, note=doubt)
 
     def count(outcome: str, pair: Pair) -> Cell:
         number = _outcomes(pair, higher_is_better=higher_is_better)[outcome]

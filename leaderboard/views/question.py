@@ -65,12 +65,14 @@ def answer_table(
     ranks = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."
     gold: list[Column[RunRow]] = [Column("Gold at rank", lambda run: _ranks(row, by_run.get(run.run)), tip=ranks, cls="number")]
 
+    answered: list[Column[RunRow]] = [WideColumn("Answer", lambda run: _answer_text(by_run.get(run.run)))]
+
     def score(metric: str, run: RunRow) -> Cell | Node | None:
         return _score(by_run[run.run], metric, definitions) if run.run in by_run else None
 
     columns: list[Column[RunRow]] = [
         Column("Method", lambda run: named(run.method, control_badge(run.kind == "control"))),
-        WideColumn("Answer", lambda run: _answer_text(by_run.get(run.run))),
+        *(answered if any(answer.answer or answer.failed is not None for answer in answers) else []),
         *metric_columns(metrics, definitions, score, metrics),
         *(gold if row.evidence else []),
         NumberColumn("Time", lambda run: _time(by_run.get(run.run)), tip="Wall time by stage, without waiting for a slot"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, is_better, significance, source_marks, status_badge
+from leaderboard.elements.marks import SOURCES, is_better, significance, source_marks, status_badge, untested
 from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
 from results.boards.diff import Apart, Diff, Number, Setting
@@ -52,7 +52,8 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
         if item.difference is None:
             return None
         mark = significance(is_better(item.difference.value, item.p_holm, higher_is_better=item.higher_is_better))
-        return difference_cell(item.difference, scale(item), mark=mark)
+        doubt = item.difference.doubt(item.p_holm) if item.difference is not None else ""
+        return difference_cell(item.difference, scale(item), mark=untested(doubt) if doubt else mark, note=doubt)
 
     paired = "Paired, on the questions with a value for both; 95 % interval. ▲ better, ▼ worse at 5 %"
     test = "Sign-flip permutation test, corrected over the metrics shown"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from leaderboard.elements.formats import metric_label
 from leaderboard.elements.nodes import Node, el
 from results.boards.matrix import Matrix
 from results.boards.verdict import BoardVerdict
@@ -14,7 +16,7 @@ def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
     """Build the verdict of a suite or of its first benchmark; the others are in a fold. None without verdicts."""
     if not verdicts:
         return None
-    main, *others = known = headlines(verdicts)
+    main, *others = known = headlines([named_for_people(verdict) for verdict in verdicts])
     first, *names = place_names(known)
     where = first if others and not main.main.place.suite else ""
     below = [el("p", *_parts(headline_parts(other, where=name))) for other, name in zip(others, names, strict=True)]
@@ -24,7 +26,13 @@ def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
 
 def one_line(headline: Headline) -> Node:
     """Build the verdict on one board, in one line."""
-    return el("p", *_parts(headline_parts(headline)), cls="verdict")
+    named = Headline(named_for_people(headline.main), tuple(map(named_for_people, headline.others)))
+    return el("p", *_parts(headline_parts(named)), cls="verdict")
+
+
+def named_for_people(verdict: BoardVerdict) -> BoardVerdict:
+    """Return the verdict with the metric's name as in the heads of tables, for example "cover EM"."""
+    return replace(verdict, place=replace(verdict.place, name=metric_label(verdict.place.name)))
 
 
 def _parts(parts: Sequence[Part]) -> list[Node | str]:

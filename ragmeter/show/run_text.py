@@ -195,6 +195,8 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     marked = [number for number in result.numbers if number.p_holm is not None and stars(number.p_holm)]
     if holds := dict.fromkeys(number.difference.generalizes for number in marked if number.difference is not None):
         out.print(Text(f"marks hold for {'; '.join(holds)}", style="dim"))
+    for metric, why in _doubts(result.numbers).items():
+        out.print(Text(f"? insufficient data on {heads[metric]}: {why}", style="dim"))
     for line in result.primary:
         out.print(Text(line, style="dim"))
     if result.numbers and not quiet:
@@ -230,6 +232,12 @@ def _show_one_sided(settings: Sequence[Setting]) -> None:
             out.print(Text(f"only the {side} has {', '.join(shown)}  (-v: values)", style="dim"), soft_wrap=True)
 
 
+def _doubts(numbers: Sequence[Number]) -> dict[str, str]:
+    """Return, by metric, why its difference counts as insufficient data; without those that do not."""
+    known = {item.metric: item.difference.doubt(item.p_holm) for item in numbers if item.difference is not None}
+    return {metric: why for metric, why in known.items() if why}
+
+
 def _numbers(item: Number) -> tuple[str, ...]:
     """Return both values of a metric, and the difference if there is one."""
 
@@ -244,7 +252,9 @@ def _numbers(item: Number) -> tuple[str, ...]:
     return (
         value(item.first),
         value(item.second),
-        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale) + stars(math.nan if p is None else p),
+        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale)
+        + stars(math.nan if p is None else p)
+        + (" ?" if result.doubt(p) else ""),
         ABSENT if p is None or p != p else "<.0001" if p < 0.0001 else f"{p:.4f}",
         f"{result.wins}/{result.ties}/{result.losses}",
     )

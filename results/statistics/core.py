@@ -70,6 +70,8 @@ class Difference:
         generalizes: What a significant difference generalizes to: new questions, new trainings or this checkpoint only,
             this judge only.
         alone: The interval without correction; `low` and `high` are corrected for the family of tests.
+        undecided: Why a difference that is not significant counts as insufficient data, not as "no significant difference";
+            empty if it does not.
     """
 
     value: float
@@ -85,6 +87,11 @@ class Difference:
     detectable: float = math.nan
     generalizes: str = "new questions"
     alone: tuple[float, float] = (math.nan, math.nan)
+    undecided: str = ""
+
+    def doubt(self, corrected: float | None) -> str:
+        """Return why this difference counts as insufficient data; empty if it does not, or if its corrected p-value is significant."""
+        return "" if corrected is not None and corrected <= 1 - LEVEL else self.undecided
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,11 @@ class AtBothEnds:
         reasons = zip(self.least.insufficient_data(word), self.most.insufficient_data(word), self.endless.tolist(), strict=True)
         return np.array([NO_ENDS if endless else str(one or other) for one, other, endless in reasons], dtype=object)
 
+    def why_undecided(self) -> NDArray[np.object_]:
+        """Explain, per row, why a difference that is not significant counts as insufficient data, as `Tested.why_undecided`."""
+        own = self.insufficient_data()
+        return np.where(own == "", self.plain.why_undecided(), own)
+
 
 Differences = Tested | AtBothEnds
 """Result of `compared`; if a value is unknown, tests must hold at both ends of its range."""

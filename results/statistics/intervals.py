@@ -171,6 +171,7 @@ def differences_of(tested: Differences, level: float = LEVEL) -> list[Difference
         "clusters": tested.clusters.astype(int),
         "insufficient_data": tested.insufficient_data(),
         "detectable": tested.detectable(level=level),
+        "undecided": tested.why_undecided(),
     }
     rows = zip(*(array.tolist() for array in columns.values()), strict=True)
     return [

@@ -10,7 +10,7 @@ import numpy as np
 from results.statistics.core import LEVEL, Floats
 from results.statistics.holm import holm_array
 from results.statistics.sums import Whole
-from results.statistics.tested import FEWEST_CLUSTERS, Tested
+from results.statistics.tested import Tested
 
 
 class Standing(StrEnum):
@@ -66,10 +66,9 @@ def bands(
     """
     at = np.arange(len(pairs.n)) if positions is None else positions
     square = np.ix_(at, at)
-    p, value, n, clusters = ((pairs.p if p is None else p)[square], pairs.value[square], pairs.n[square], pairs.clusters[square])
-    better, worse = pairs.sums.better[square], pairs.sums.worse[square]
+    p, value, n = (pairs.p if p is None else p)[square], pairs.value[square], pairs.n[square]
     if not higher_is_better:
-        value, better, worse = -value, worse, better
+        value = -value
     methods = len(at)
     upper = np.triu_indices(methods, 1)
     corrected = np.ones((methods, methods))
@@ -79,7 +78,7 @@ def bands(
     behind = np.round(value, 12) < 0
     worse_than = (corrected <= 1 - level) & behind
     # Worse in every cluster, though there are too few to prove it: that is not a tie.
-    able = (clusters >= FEWEST_CLUSTERS) & ~np.isnan(p) & ~((better == 0) & (worse >= clusters))
+    able = ~np.isnan(p) & ~pairs.undecided[square]
     first = np.asarray(~behind.any(axis=1))
     return [
         Band(

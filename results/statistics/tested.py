@@ -416,6 +416,22 @@ class Tested:
         freedom = np.where(other, freedom, whole.freedom)
         return replace(whole, middle=self.middle, variance=variance, freedom=freedom, labeled=self.labeled)
 
+    @property
+    def undecided(self) -> NDArray[np.bool_]:
+        """Return where a difference that is not significant is not a tie: few clusters, or all on one side of 0."""
+        better, worse = self.sums.better, self.sums.worse
+        one_sided = (np.maximum(better, worse) >= self.clusters) & (np.minimum(better, worse) == 0)
+        return np.asarray((self.clusters < FEWEST_CLUSTERS) | one_sided)
+
+    def why_undecided(self) -> NDArray[np.object_]:
+        """Explain, per row, why a difference that is not significant counts as insufficient data; empty if it is a tie."""
+        text = self.insufficient_data()
+        for at in zip(*np.nonzero(self.undecided & (text == "")), strict=True):
+            number = int(self.clusters[at])
+            few = f"{number} clusters, fewer than {FEWEST_CLUSTERS}"
+            text[at] = few if number < FEWEST_CLUSTERS else f"all {number} clusters have the same sign, and are too few for the test"
+        return text
+
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
         """Explain, per row, why a claim is not made although the test would allow it; empty if it may be made.
 

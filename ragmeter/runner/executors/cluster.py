@@ -284,7 +284,7 @@ def _seen(node: Mapping[str, Any], wanted: Wanted) -> tuple[str, Any]:
 
     there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-    return name, ray.remote(probe).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote(name, wanted)
+    return name, ray.remote(probe).options(num_cpus=0, scheduling_strategy=there, max_retries=2).remote(name, wanted)
 
 
 def _node_of(name: str, reference: Any) -> Node:

@@ -56,7 +56,8 @@ new MutationObserver(records => {
 new MutationObserver(() => { window.moved = performance.now() }).observe(app,
   {attributes: true, attributeFilter: ['data-test-script-state']}) }"""
 PAINTED = """(() => {
-const titled = root => root.querySelector('h1.page') || [...root.querySelectorAll('*')].some(one => one.shadowRoot && titled(one.shadowRoot));
+const titled = root => root.querySelector('h1.page') ||
+  [...root.querySelectorAll('*')].some(one => one.shadowRoot && titled(one.shadowRoot));
 const timer = setInterval(() => { const app = document.querySelector('[data-testid=stApp]');
 const drawn = app && app.dataset.testScriptState === 'notRunning' && !document.querySelector('[data-testid=stSkeleton]');
 if (drawn && titled(document)) { window.painted = performance.now(); clearInterval(timer) } }, 10)

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.schema import Query
-from methods.api import RETRIEVAL_ONLY, Answer, Context, Services
+from methods.api import Answer, Context, Services
 from methods.registry import MethodConfig, register
 from methods.work import free
 
 
-@register(RETRIEVAL_ONLY, kind="reader", summary="gives no answer: to score only rankings", work=free)
+@register("retrieval_only", kind="reader", summary="gives no answer: to score only rankings", work=free)
 class RetrievalOnly:
     """Reader that gives no answers, for evaluating only retrieval.
 

@@ -60,7 +60,7 @@ VERSION = 2
 BUSY_S = 60.0
 """Maximum seconds to wait for another writing process."""
 _LOOKUP = 500
-_WHOLE = f"lower(json_extract(reply, '$.finish_reason')) NOT IN ({', '.join(map(repr, sorted(BROKEN)))})"
+_WHOLE = f"coalesce(lower(json_extract(reply, '$.finish_reason')), '') NOT IN ({', '.join(map(repr, sorted(BROKEN)))})"
 """SQL condition for replies that no fault of the server ended."""
 _COLUMNS = "key, model, request, reply, created, call"
 _SCHEMA = """

@@ -263,11 +263,11 @@ def stream(loop: VirtualLoop, program: Callable[[Any], Awaitable[T]], queries: I
 def virtual(weather: Weather) -> Iterator[VirtualLoop]:
     """Run all endpoint calls and awaits of this block in virtual time, at this endpoint."""
     loop = VirtualLoop()
-    client: Callable[..., Any] = partial(openai.AsyncOpenAI, http_client=http.AsyncClient(transport=_Transport(weather)))
+    client: Callable[..., Any] = partial(http.AsyncClient, transport=_Transport(weather))
     inline = mock.Mock(put=lambda work: work())
     streamed = partial(stream, loop)
     with (
-        mock.patch.object(openai, "AsyncOpenAI", client),
+        mock.patch.object(openai, "DefaultAsyncHttpxClient", client),
         mock.patch.object(flow, "event_loop", return_value=loop),
         mock.patch.object(flow, "_worker", return_value=inline),
         mock.patch.object(flow, "stream", streamed),

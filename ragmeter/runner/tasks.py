@@ -269,14 +269,15 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
         UserError: The benchmark cannot be scored; the message explains what to add.
     """
     benchmark, graphs = loaded.benchmark, QuestionGraphs.of(loaded.benchmark)
-    able = [metric for metric in loaded.metrics if can_score(metric, benchmark.questions, graphs)]
-    if any(method.can_score(metric) for method in experiment.methods for metric in able):
+    wanted = [metric for metric in loaded.metrics if any(method.can_score(metric) for method in experiment.methods)]
+    if any(can_score(metric, benchmark.questions, graphs) for metric in wanted):
         return
     from judges.llm.ask import has_gold
 
     gold = any(map(has_gold, benchmark.questions))
     if any(gold or "gold" not in plan.judge.entry.needs for plan in experiment.judges):
         return
+    able = [metric for metric in loaded.metrics if can_score(metric, benchmark.questions, graphs)]
     if able:
         raise UserError(
             f"no method of this experiment gives answers, and {', '.join(map(str, able))} {'reads' if len(able) == 1 else 'read'} them",

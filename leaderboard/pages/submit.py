@@ -224,7 +224,7 @@ def _result(at: Source, checked: _Checked) -> None:
 def _preview(at: Source, verdict: Verdict) -> str | None:
     """Draw the board with the submission on it; return the metric of its rank, None if none was scored."""
     if not verdict.preview:
-        show(note("No metric can be computed from it here, so there is no rank on the board to preview."), "preview-note")
+        show(note("ragmeter cannot compute a metric from this submission, so there is no rank to preview."), "preview-note")
         return None
     report = verdict.report
     rows = board_runs(

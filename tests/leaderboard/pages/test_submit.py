@@ -147,7 +147,7 @@ def test_unscorable_submission_has_no_preview(app: Start, sent: Any, monkeypatch
 
     monkeypatch.setattr(intake, "hand_over", without_scores)
     page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
-    assert "no rank on the board to preview" in words(page.part("preview-note"))
+    assert page.has("preview-note")
     assert not page.has("preview")
     page.test.button(key="store").click().run(timeout=120)
     assert not page.test.exception

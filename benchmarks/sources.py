@@ -123,7 +123,7 @@ def found_locally(
     if config.path is not None and path.is_file():
         inside = members(path)
         raise NotThere(
-            f"this zip archive has no file that is called like one of {reference}",
+            f"this zip archive has no file with a name of {reference}",
             code="archive-file-missing",
             where=f"{path}, which holds {', '.join(inside[:12]) or 'nothing'}",
             try_this=f"name the file in it: {path}{MEMBER_MARK}{inside[0]}" if inside else "fetch it again",

@@ -301,7 +301,7 @@ def require_language(metric: Metric, languages: Collection[str], *, where: str |
         return
     hint = "f1(rules=longbench_zh), longbench_rouge(words=jieba)" if "zh" in known else "leave metrics out: each dataset then has its own"
     raise UserError(
-        f"{metric} knows words of {needed}, and the answers are in {', '.join(sorted(known))}",
+        f"{metric} has word lists for {needed}, but the answers are in {', '.join(sorted(known))}",
         code="answer-language-mismatch",
         where=where,
         try_this=hint,

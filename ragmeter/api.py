@@ -120,7 +120,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def _wanted(what: str, value: Any, name: str) -> UserError:
-    return UserError(f"{what} is wanted, got {value!r}", code="wrong-type", where=name)
+    return UserError(f"{what} is required, got {value!r}", code="wrong-type", where=name)
 
 
 SCORE_COLUMNS = ("method", "dataset", "setting", "seed", "question", "metric", "value", "run")
@@ -403,7 +403,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
     if isinstance(value, Experiment):
         if profile is not None and profile != value.profile:
             raise UserError(
-                "this experiment was read without that profile",
+                "this experiment was loaded without that profile",
                 code="profile-not-read",
                 where="profile",
                 try_this="ragmeter.experiment.load(FILE, profile=…)",

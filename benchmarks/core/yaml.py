@@ -102,7 +102,7 @@ def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> 
     lines.setdefault(path, node.start_mark.line + 1)
     if len(path) > DEEPEST or len(lines) > MOST:  # an alias may contain itself, or double with each level
         raise UserError(
-            f"the file has more than {DEEPEST} levels or {MOST:,} keys and items, with those of its aliases",
+            f"the file has more than {DEEPEST} levels or {MOST:,} keys and items (aliases count in full)",
             code="file-too-deep",
             where=f"{name}:{node.start_mark.line + 1}",
             try_this=_WRITTEN,

@@ -491,7 +491,7 @@ def _so_far(questions: Sequence[Question], hops: int, layout: Layout, graphs: Gr
     results = [question for question in questions if question.type == kind]
     if not results:
         known = ", ".join(sorted({question.type for question in questions} - {""})) or "none has a path to an answer"
-        raise UserError(f"no question is of {kind}", code="no-such-hops", where=where, try_this=f"the questions are of: {known}")
+        raise UserError(f"no question has the kind {kind}", code="no-such-hops", where=where, try_this=f"kinds of the questions: {known}")
     return results
 
 
@@ -519,7 +519,7 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
                 return name
         refuse_other_dataset(record, source.name)
         raise UserError(
-            f"the fields of this record fit no known layout of {source.name} that is known: {', '.join(list(record.fields)[:8])}",
+            f"the fields of this record fit no known layout of {source.name}: {', '.join(list(record.fields)[:8])}",
             code="unknown-record-layout",
             where=record.where,
             try_this=f"set layout to one of {', '.join(source.layouts)} to see what is missing",

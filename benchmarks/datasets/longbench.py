@@ -360,7 +360,7 @@ def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -
             text = as_template(theirs, context="passages", input="question")
         elif prompt == "published":
             raise UserError(
-                f"the published prompt of longbench/{subset} asks its question in its own words",
+                f"the published prompt of longbench/{subset} contains its own question, so a question cannot be inserted",
                 code="longbench-prompt-mismatch",
                 where="option prompt of longbench",
                 try_this="prompt: ours",

@@ -153,7 +153,7 @@ def _message(error: Exception, wanted: Wanted) -> UserError | None:
     status = _status(error)
     if "GatedRepoError" in kinds or status == 403:
         return UserError(
-            f"access to {repository} must be requested: it is gated",
+            f"{repository} is gated: its owner must grant access",
             code="access-asked-gated",
             where=page,
             try_this="accept its terms on that page, then log in with `hf auth login`, or set HF_TOKEN",

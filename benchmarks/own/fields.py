@@ -198,7 +198,7 @@ def known_questions(keys: Iterable[str]) -> list[str]:
 
 def _no_field(role: str, records: Sequence[Mapping[str, Any]], where: str, remedy: str) -> UserError:
     return UserError(
-        f"no field is known as the {role}: the fields are {', '.join(map(repr, _keys(records))) or 'none'}",
+        f"no field has the role {role}: the fields are {', '.join(map(repr, _keys(records))) or 'none'}",
         code="unknown-fields",
         where=where,
         try_this=f"{remedy}; a table needs a first line with the names of its columns",

@@ -129,7 +129,12 @@ class RuleRewriter:
             raise unknown_name("split", split, ("train", "validation", "test"), where="styles")
         for name, share in (("content_loss", content_loss), ("opener", opener), ("closer", closer)):
             if not 0 <= share <= 1:
-                raise UserError(f"{name} is a share, not {share}", code="bad-share", where=name, try_this="give a number from 0 to 1")
+                raise UserError(
+                    f"{name} must be a share between 0 and 1, not {share}",
+                    code="bad-share",
+                    where=name,
+                    try_this="give a number from 0 to 1",
+                )
         self.rules_of = "test" if split == "test" else "train"
         self.content_loss = content_loss
         self.opener = opener

@@ -220,7 +220,7 @@ def _check(config: WorldsConfig, split: str) -> None:
             )
     if config.questions and not sum(config.question_mix.values()) > 0:
         raise UserError(
-            f"relations that training lacks are asked about in questions of the types {', '.join(HELD_OUT_TYPES)}",
+            f"only questions of the types {', '.join(HELD_OUT_TYPES)} use relations that the training data lack",
             code="relations-not-trained",
             where=f"mix: {config.mix}",
             try_this="give one of those a share",

@@ -196,7 +196,7 @@ def split_of(seed: int) -> str:
     for split, seeds in SPLITS.items():
         if seed in seeds:
             return split
-    raise UserError(f"{seed} is not the seed of a world", code="bad-world-seed", where="seed", try_this=_ranges())
+    raise UserError(f"{seed} is not a valid seed for a world", code="bad-world-seed", where="seed", try_this=_ranges())
 
 
 def require_training_seed(seed: int) -> int:

@@ -144,7 +144,7 @@ def _owner(at: Source, sent: list[Submitted]) -> None:
             "Submission", list(runs), format_func=lambda run: f"{runs[run].run.method} · {runs[run].run.dataset} · {runs[run].status}"
         )
         # After a decision the box is a new one, which is empty.
-        reason = st.text_input("Reason, which visitors read", key=f"owner-reason-{st.session_state.get(_TURN, 0)}", max_chars=500)
+        reason = st.text_input("Reason (shown to visitors)", key=f"owner-reason-{st.session_state.get(_TURN, 0)}", max_chars=500)
         buttons = st.columns(len(review.ACTIONS))
         for column, action in zip(buttons, review.ACTIONS, strict=True):
             with column:

@@ -97,7 +97,7 @@ class FullContextIndex:
         rows = self._scope.rows_for(query)
         if rows is None:
             raise UserError(
-                "full_context needs candidates or a document: a whole corpus is not a context",
+                "full_context needs candidates or a document: a whole corpus is too large for a context",
                 code="full-context-without-candidates",
                 where=f"query {query.id}",
                 try_this="use the setting distractor, gold_only, oracle or document, or a retriever such as bm25",

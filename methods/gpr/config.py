@@ -112,7 +112,7 @@ class GprTrainingConfig(TrainingConfig):
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(
-                f"the generator worlds knows only the relations of worlds, not those of {others[0]}",
+                f"the generator `worlds` has templates only for the relations of worlds, not for those of {others[0]}",
                 code="generator-worlds-only",
                 where="questions.generator",
                 try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct",

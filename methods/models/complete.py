@@ -133,7 +133,7 @@ def _guard_vocabulary(model: Any, name: str, noun: str, tokenizer: Any) -> None:
     def require_known(_: Any, inputs: Any) -> None:
         if inputs and inputs[0].numel() and (token := int(inputs[0].max())) >= rows:
             raise UserError(
-                f"the {noun} {name!r} has vectors of {rows:,} tokens, and its tokenizer wrote token {token:,}",
+                f"the {noun} {name!r} has vectors for {rows:,} tokens, but its tokenizer gives the id {token:,}",
                 code="tokenizer-of-other-model",
                 where=f"model {name!r}",
                 try_this="fetch tokenizer and weights from one revision of the model",

@@ -148,7 +148,7 @@ def each_once(
             in_vain = 0 if made.came else in_vain + 1
             if in_vain in (HOPELESS, len(missing)):
                 raise Broke(
-                    f"not one of {in_vain} calls was answered",
+                    f"all {in_vain} calls failed",
                     code="all-calls-failed",
                     where=where,
                     try_this="try again when the endpoint answers; earlier results are kept",

@@ -280,7 +280,7 @@ def renamed(tensors: Mapping[str, Tensor], names: Mapping[str, str], where: str)
         matches = [item for key, item in tensors.items() if re.search(rf"(^|\.){re.escape(end)}$", key)]
         if len(matches) != 1:
             raise UserError(
-                f"{end} is there {len(matches)} times",
+                f"{len(matches)} tensors have a name that ends with {end}",
                 code="ambiguous-tensor",
                 where=where,
                 try_this="the checkpoint as its authors publish it",

@@ -173,7 +173,7 @@ class Manifest:
         if record is None or not folder.is_dir():
             if folder.exists():
                 raise UserError(
-                    f"{stage} was not finished by this training, and its folder is there",
+                    f"the folder of {stage} exists, but this training did not finish it",
                     code="training-folder-unfinished",
                     where=str(folder),
                     try_this="move it away, or choose another --output",

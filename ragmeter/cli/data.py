@@ -317,7 +317,7 @@ def pretraining_rows(
     if by == "worlds":
         if of_model:
             raise UserError(
-                "options of no model",
+                "options are given, but no model that uses them",
                 code="unknown-model-options",
                 where="--set",
                 try_this="--by llm; options of the dataset are data.KEY=VALUE",

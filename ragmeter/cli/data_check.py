@@ -93,7 +93,9 @@ def _positions(references: Sequence[str], every: bool, settings: Mapping[str, An
         parts = [part for reference in references for part in sources.parts(reference)]
         return [sources.availability(part, settings) for part in dict.fromkeys(parts)], []
     if settings:
-        raise UserError("--set and --config are of one dataset", code="set-and-config", where="--all", try_this="name the dataset")
+        raise UserError(
+            "--set and --config apply to one dataset, not to all", code="set-and-config", where="--all", try_this="name the dataset"
+        )
     positions = [sources.availability(part) for entry in DATASETS for part in sources.splits(entry)]
     reasons = {
         ABSENT: "not on this machine",

@@ -136,7 +136,10 @@ def _writer(model: str | None, base_url: str | None, of_model: Mapping[str, Any]
     if not llm:
         if of_model:
             raise UserError(
-                "options of no model", code="unknown-model-options", where="--set", try_this="add --model NAME, or data.KEY=VALUE"
+                "options are given, but no model that uses them",
+                code="unknown-model-options",
+                where="--set",
+                try_this="add --model NAME, or data.KEY=VALUE",
             )
         return None
     with options_of("the model", WritingConfig):

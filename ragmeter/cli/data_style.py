@@ -261,7 +261,7 @@ def style_pairs(
         pairs = list(import_sark(files[0], files[1], style, by=by))
     else:
         raise UserError(
-            f"{len(files)} files were named",
+            f"two files are required, got {len(files)}",
             code="wrong-file-count",
             where="FILE...",
             try_this="two: the formal texts, then the same rows restyled",
@@ -333,7 +333,12 @@ def style_quality(
     if strength is not None:
         judge = judge_measuring("informal", strength, of_judge, "--strength")
     elif of_judge:
-        raise UserError("options of no judge", code="unknown-judge-options", where="--set", try_this="--strength style, or rule_style")
+        raise UserError(
+            "options are given, but no judge that uses them",
+            code="unknown-judge-options",
+            where="--set",
+            try_this="--strength style, or rule_style",
+        )
     restyled = load_pairs(pairs)
     query = None if benchmark is None else common.load(benchmark, of_data)
     if query is not None:

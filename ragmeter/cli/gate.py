@@ -69,7 +69,10 @@ def gate(
     if file is not None:
         if one := next((name for name, value in typed.items() if value), None):
             raise UserError(
-                "the gate file already states this", code="duplicate-gate-entry", where=one, try_this="leave it out, or leave out --file"
+                "the gate file already states this value",
+                code="duplicate-gate-entry",
+                where=one,
+                try_this="leave it out, or leave out --file",
             )
         from ragmeter.cli.gate_file import ask_all, load
 
@@ -121,7 +124,7 @@ def _set_anchor(common: Common, baseline: str | None, file: Path | None, useless
 
     if useless or (baseline is None) == (file is None):
         raise UserError(
-            "--set-anchor takes a baseline and decides nothing",
+            "--set-anchor only sets the anchor and makes no comparison",
             code="set-anchor-takes-baseline",
             where=(useless or ["ragmeter gate --set-anchor"])[0],
             try_this="ragmeter gate --baseline main --set-anchor, or --file FILE --set-anchor",

@@ -122,7 +122,7 @@ def _cells(spec: GateSpec, source: Source) -> Iterator[CellPlan]:
         metrics, metrics_at = (benchmark.metrics, (*at, "metrics")) if benchmark.metrics else (spec.metrics, ("metrics",))
         if not metrics:
             raise UserError(
-                "this benchmark has no metric to decide on",
+                "this benchmark has no metric for the decision",
                 code="no-deciding-metric",
                 where=source.where(at),
                 try_this="metrics: [f1], here or for the whole file",

@@ -269,7 +269,7 @@ def score(
                 "columns are added or removed", code="columns-added-and-removed", where="--remove", try_this="one after the other"
             )
         raise UserError(
-            "no metric was named",
+            "a metric is required",
             code="no-metric-stated",
             where="judge score",
             try_this="--metric METRIC; `ragmeter list metrics` lists them",

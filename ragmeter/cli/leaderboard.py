@@ -57,7 +57,10 @@ def leaderboard(
     store = common.store
     if hold and not allow_submissions:
         raise UserError(
-            "nothing is submitted here that could wait", code="hold-without-submissions", where="--hold", try_this="add --allow-submissions"
+            "--hold has no effect: this leaderboard accepts no submissions",
+            code="hold-without-submissions",
+            where="--hold",
+            try_this="add --allow-submissions",
         )
     token = os.environ.get(OWNER_TOKEN)
     owner = intake.token_hash(token) if token and allow_submissions else None

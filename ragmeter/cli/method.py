@@ -299,7 +299,7 @@ def explain(
         result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
     if output is not None:
         if result.picture is None:
-            raise UserError("nothing to draw for this question", code="nothing-to-draw", where="--output", try_this="leave it out")
+            raise UserError("this question has no graph to draw", code="nothing-to-draw", where="--output", try_this="leave it out")
         _write_picture(output, result.picture)
 
     def show() -> None:
@@ -324,7 +324,7 @@ def _question(questions: Sequence[Question], text: str, reference: str) -> Quest
     if len(matching) > 1:
         some = ", ".join(item.id for item in matching[:3])
         raise UserError(
-            f"{len(matching)} questions of {reference} begin so",
+            f"{len(matching)} question ids of {reference} begin with this prefix",
             code="ambiguous-question-prefix",
             where=text,
             try_this=f"name its id: {some}",

@@ -77,7 +77,7 @@ def table(
         raise unknown_name("format", form, FORMATS, where="--format")
     if common.json and form not in ("text", "json"):
         raise UserError(
-            f"--json and --format {form} are two formats", code="two-formats", where="--format", try_this="leave one of them out"
+            f"--json and --format {form} cannot be combined", code="two-formats", where="--format", try_this="leave one of them out"
         )
     _check_format(form, output, published=with_published, questions=questions)
     store = common.store
@@ -425,12 +425,16 @@ def tag(
         return
     if remove:
         if target is not None or note is not None:
-            raise UserError("--remove takes only the tag", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
+            raise UserError("--remove needs the tag only", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
         gone = checkpoints.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is not a tag any more")))
         return
     if target is None:
-        raise UserError(f"what is {name!r} to mean?", code="tag-without-target", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
+        raise UserError(
+            f"the tag {name!r} needs a run or checkpoint",
+            code="tag-without-target",
+            try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT",
+        )
     meant = checkpoints.resolve(store, target)
     before = checkpoints.tag_run(store, name, meant, note)
     old = (before.run or before.checkpoint) if before else None

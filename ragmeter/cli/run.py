@@ -125,7 +125,10 @@ def run(
         }.items():
             if typed:
                 raise UserError(
-                    "--resume continues an experiment as it was begun", code="resume-with-options", where=option, try_this="leave it out"
+                    "--resume continues an experiment with its stored options",
+                    code="resume-with-options",
+                    where=option,
+                    try_this="leave it out",
                 )
         row = queries.experiment(common.store, experiment)
         source, limit = row.path or f"{row.name} (stored)", row.limit
@@ -196,7 +199,7 @@ def _part(index: int | None, count: int | None, restart: bool) -> tuple[int, int
         )
     if restart:
         raise UserError(
-            "a part of an experiment cannot begin new runs: the parts would not merge",
+            "one part of an experiment cannot start new runs, because the parts could not be merged",
             code="task-index-with-new-runs",
             where="--task-index",
             try_this="leave out --fresh and --retry-failed; use an empty --store FOLDER instead",

@@ -218,7 +218,10 @@ def prune_replies(
     """Delete cached replies; runs that need them call the model again."""
     if not everything and older_than is None and keep_mib is None and model is None:
         raise UserError(
-            "nothing was named", code="nothing-named", where="store replies prune", try_this="--older-than, --model, --keep-mib or --all"
+            "no selection of replies is given",
+            code="nothing-named",
+            where="store replies prune",
+            try_this="--older-than, --model, --keep-mib or --all",
         )
     deleted = _replies(common.store).prune(
         older_than_s=None if older_than is None else older_than * 86400,

@@ -170,7 +170,9 @@ def record_questions(
                     load(item)
     hashes = read.read()
     if hashes is None:
-        raise UserError("these training data hold no text", code="training-data-no-text", where=", ".join(training), try_this="other files")
+        raise UserError(
+            "these training data contain no text", code="training-data-no-text", where=", ".join(training), try_this="other files"
+        )
     folder = into.absolute()
     write_record(folder, hashes)
     if not (folder / CHECKPOINT_CARD).is_file():

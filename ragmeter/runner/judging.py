@@ -305,7 +305,7 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     if fixed and not judge.rule:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(
-            f"{fixed[0]} changes the prompts of {card['judge']}, and a replay makes no requests",
+            f"{fixed[0]} changes the prompts of {card['judge']}, but a replay makes no requests",
             code="replay-would-ask",
             where="--set",
             try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",

@@ -118,7 +118,7 @@ def read_revisions(options: Sequence[str]) -> dict[str, str]:
                 f"{option!r} is not ROW=TEXT", code="bad-row-option", where="--revision", try_this="--revision my_app=${GITHUB_SHA}"
             )
         if row in results:
-            raise UserError(f"the row {row!r} has two revisions", code="two-revisions", where="--revision", try_this="state one")
+            raise UserError(f"two revisions are given for the row {row!r}", code="two-revisions", where="--revision", try_this="state one")
         results[row] = text
     return results
 

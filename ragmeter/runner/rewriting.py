@@ -159,7 +159,7 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
     if kind == "rule":
         if roles:
             raise UserError(
-                "rules are not validated: asked again, they give the same text",
+                "rewrites by rules are not validated: a second try gives the same text",
                 code="rules-not-validated",
                 where=VALIDATE,
                 try_this="--rewriter llm; or ragmeter data style-quality, which measures texts of any origin",
@@ -224,7 +224,9 @@ def _by_rules(options: Mapping[str, Any], split: str | None) -> RuleRewriter:
         if name not in _SHARES:
             raise unknown_name("option of the rule-based rewriter", name, _SHARES, where=SET)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise UserError(f"{name} is a share, not {value!r}", code="bad-share", where=SET, try_this=f"{SET} {name}=0.5")
+            raise UserError(
+                f"{name} must be a share between 0 and 1, not {value!r}", code="bad-share", where=SET, try_this=f"{SET} {name}=0.5"
+            )
     return RuleRewriter(split if split in ("train", "validation") else "test", **options)
 
 

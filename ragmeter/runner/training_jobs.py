@@ -199,7 +199,7 @@ class TrainingJob:
                 yield
         except Timeout:
             raise UserError(
-                f"another process carries out this training of {self.entry.id}",
+                f"another process is already running this training of {self.entry.id}",
                 code="training-in-progress",
                 where=str(self.work),
                 try_this="wait until it has ended; its result is then used",

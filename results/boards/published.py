@@ -266,7 +266,7 @@ def _check_setting(figure: Figure, where: str) -> None:
     for (item, *_), (other, *_) in pairwise(parts):
         if order.index(item) >= order.index(other):
             raise UserError(
-                f"{other} stands after {item}", code="training-out-of-order", where=where, try_this=f"each once, in the order {order}"
+                f"{other} is listed after {item}", code="training-out-of-order", where=where, try_this=f"each once, in the order {order}"
             )
     retrieval = figure.conditions.get("retrieval", RETRIEVAL[0])
     if retrieval not in RETRIEVAL:

@@ -340,7 +340,7 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
         )
     if isinstance(target, RunRow):
         if target.kind == "control":
-            raise UserError(f"{target.method} is a control and no baseline", code="control-as-baseline", where=target.path)
+            raise UserError(f"{target.method} is a control, which cannot be a baseline", code="control-as-baseline", where=target.path)
         if target.status != FINISHED:
             raise UserError(
                 f"this run is {target.status}, not finished", code="run-not-finished", where=target.path, try_this="ragmeter run --resume"

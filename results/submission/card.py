@@ -275,7 +275,7 @@ def _check_config(card: Card, document: Located) -> None:
     if "path" in card.config:
         # An untrusted card must not say which file of this machine is opened.
         raise UserError(
-            "a card cannot name a file of the machine that checks it",
+            "a card must not refer to files of the machine that checks it",
             code="card-names-local-file",
             where=document.where(("config", "path")),
             try_this="remove `path`; the reviewer has the data in RAGMETER_DATA",
@@ -287,7 +287,7 @@ def _check_config(card: Card, document: Located) -> None:
     if excess := options.excess():
         name, limit = excess
         raise UserError(
-            f"{name}: {echoed(card.config.get(name), ('config', name))} asks for too much work; a card may ask for {limit}",
+            f"{name}: {echoed(card.config.get(name), ('config', name))} is more than this check computes; the limit is {limit}",
             code="card-too-much-work",
             where=document.where(("config", name)),
             try_this="lower it, or split the data into several submissions",

@@ -103,7 +103,9 @@ def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str 
         )
     text = reason.strip()
     if not text and action != "accept":
-        raise UserError(f"{action} needs a reason, which visitors read", code="reason-needed", where="--reason", try_this='--reason "…"')
+        raise UserError(
+            f"{action} needs a reason, which is shown to visitors", code="reason-needed", where="--reason", try_this='--reason "…"'
+        )
     if len(text) > _REASON_CHARS or not text.isprintable():
         raise UserError(
             f"a reason is one line of at most {_REASON_CHARS} printable characters",

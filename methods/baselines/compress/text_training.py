@@ -184,7 +184,10 @@ class TextTraining(OneStageTraining):
         examples = self.examples(marked)
         if not examples:
             raise UserError(
-                "no sentence makes an answer likelier", code="no-useful-sentence", where="data", try_this="other data, or another reader"
+                "no sentence increases the probability of an answer",
+                code="no-useful-sentence",
+                where="data",
+                try_this="other data, or another reader",
             )
 
         def order(turn: int) -> list[Any]:

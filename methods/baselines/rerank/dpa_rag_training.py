@@ -285,7 +285,7 @@ class DpaRagTraining(TunedTraining):
         rows = [row for row in made if row is not None]
         if not rows:
             raise UserError(
-                "no passage corrects an answer that the reader gets wrong without it",
+                "the reader answers no question better with a passage than without it",
                 code="no-preference",
                 where="data",
                 try_this="a base that reads passages, or more data",

@@ -264,7 +264,7 @@ def refuse_batches(experiment: Experiment) -> None:
         for chat in chats([part.config for part in method.components]):
             if chat.batch:
                 raise UserError(
-                    f"{method.name} asks {chat.model} in batches (`batch: true`), which one process must collect",
+                    f"{method.name} asks {chat.model} through a batch API (`batch: true`), which needs one process for all requests",
                     code="batch-with-ray",
                     where="--executor ray",
                     try_this="leave out --executor ray, because workers do not make a batch faster; or set `batch: false`",

@@ -299,7 +299,7 @@ def test_published_prompts_require_the_unchanged_published_file(tmp_path, monkey
             assert filled == prompts[subset].format(context="TEXT $x {y}", input="WHY?")
         else:
             assert text == a_set.prompt
-    with pytest.raises(UserError, match="in its own words"):
+    with pytest.raises(UserError, match="contains its own question"):
         longbench.reading("gov_report", "published")
     path.write_text(json.dumps({**prompts, "qasper": "Other {context} {input}"}))
     with raises("missing-prompt"):

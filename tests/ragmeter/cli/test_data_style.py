@@ -367,7 +367,7 @@ RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
         ("data restyle nowhere:test -o {tmp}/p.jsonl --style humor --rewriter rule", "'nowhere'", "REF", "hotpotqa"),
         ("data style-quality {tmp}/none.jsonl", "none.jsonl", "none.jsonl", ""),
         ("data style-quality {tmp}/other.jsonl", "not a file of style pairs", "other.jsonl", "import"),
-        ("data style-quality {tmp}/other.jsonl --set llm.model=m", "options of no judge", "--set", "--strength"),
+        ("data style-quality {tmp}/other.jsonl --set llm.model=m", "no judge that uses them", "--set", "--strength"),
         ("data style-quality {tmp}/other.jsonl --strength content", "does not measure", "--strength", "rule_style"),
         (f"data mix {REF} {{tmp}}/other.jsonl --mix half -o {{tmp}}/m.jsonl", "'half'", "--mix", "informal=0.5"),
         (f"data mix {REF} {{tmp}}/p --mix a=1 -o {{tmp}}/m --draw dice", "draw 'dice'", "--draw", "coin"),
@@ -376,7 +376,7 @@ RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
         ("data style-pairs {tmp}/other.jsonl -o {tmp}/p", "need --field", "--field, --style", "--style informal"),
         ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --field a=b", "fields of formal", "--field", "--field formal"),
         ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --field formal", "names no field", "--field", "formal=text"),
-        ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --style humor", "1 files were named", "FILE", "two"),
+        ("data style-pairs {tmp}/other.jsonl -o {tmp}/p --style humor", "two files are required", "FILE", "two"),
     ],
 )
 def test_invalid_input_is_reported_with_position_and_remedy(

@@ -80,7 +80,7 @@ def flat(text: str) -> str:
         ("judge win-rates smal", "unknown experiment 'smal'", "store", "did you mean 'small'?"),
         ("judge card rule", "unknown judge in this store 'rule'", "store", None),
         ("judge replay rule", "unknown judge in this store 'rule'", "store", None),
-        ("judge score bm25", "no metric was named", "judge score", "--metric METRIC"),
+        ("judge score bm25", "a metric is required", "judge score", "--metric METRIC"),
         ("judge score bm25 --metric f11", "unknown metric 'f11'", "--metric", "did you mean 'f1'?"),
         ("judge score bm25 --metric recall", "recall needs k", "--metric", "recall@5"),
         ("judge labels import none.csv --annotator ann", "cannot be read", "none.csv", None),

@@ -105,7 +105,7 @@ def test_replies_are_listed_exported_imported_and_pruned(tmp_path: Path, call: C
     assert made["a"]["calls"][0]["reply"] == made["b"]["calls"][0]["reply"]
     assert made["c"]["calls"] == []
     assert made["c"]["answer"]["answer"] == made["a"]["answer"]["answer"]
-    assert "nothing was named" in call("store", "replies", "prune", "--store", str(tmp_path / "a")).err
+    assert call("store", "replies", "prune", "--store", str(tmp_path / "a")).code == 2
     assert ragmeter("a", "store", "replies", "prune", "--all")["deleted"] == 5
 
 

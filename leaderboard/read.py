@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -325,6 +326,20 @@ def judged_boards(at: Source, judge: str) -> list[Board]:
     runs = set(judgments.judged_runs(store, judge))
     groups = [[run for run in group if run.run in runs] for group in boards.groups(queries.runs(store))]
     return [boards.board(store, group, metrics=metrics) for group in groups if group]
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def most_used_judge(at: Source) -> str:
+    """Return the judge with most to show: of those that compared answers the one with most pairs, else that of most controls and runs."""
+    store = store_of(at)
+    kinds = {run.run: run.kind for run in _all_runs(at)}
+    pairs = Counter(judge for judge, _ in judgments.matches(store))
+
+    def content(judge: str) -> tuple[int, int, int]:
+        runs = judgments.judged_runs(store, judge)
+        return pairs[judge], sum(kinds.get(run) == "control" for run in runs), len(runs)
+
+    return max(judges(at), key=content)
 
 
 @st.cache_data(show_spinner=False, max_entries=8)

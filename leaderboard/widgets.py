@@ -360,7 +360,7 @@ def _choose(at: Source) -> Chosen | None:
 
 
 def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
-    """Draw the selector that adds metrics of other experiments, if there are any; return the metrics to show.
+    """Draw the switch that adds metrics of other experiments and of submissions, if there are any; return the metrics to show.
 
     Args:
         own: Metrics of the experiment.
@@ -369,8 +369,9 @@ def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
     others = [metric for metric in scored if metric not in own]
     if not others or not own:
         return list(own or scored)
-    label = f"{len(others):,} metric{'s' * (len(others) != 1)} of other experiments"
-    return [*own, *others] if state.switch(label, "others", resets=("metric", "measure", "sort", "order")) else list(own)
+    label = f"{len(others):,} more metric{'s' * (len(others) != 1)}"
+    tip = "Scored here, but not listed by the experiment: by another experiment, or for a submission"
+    return [*own, *others] if state.switch(label, "others", resets=("metric", "measure", "sort", "order"), help=tip) else list(own)
 
 
 def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
   "summary table tbody td th thead tr ul").split(" "));
 const LONG = 60, STEP = 40;
-const SCROLLS = /^(scroll|chart|list|conversation|verdict)\b/;
+const SCROLLS = /^(scroll|list|conversation|verdict)\b/;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
 
@@ -15,7 +15,6 @@ function vector([tag, attributes, children]) {
   if (!SHAPES.has(tag)) return document.createTextNode("");
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) if (PLACES.has(name)) made.setAttribute(name, value);
-  if (tag === "svg") made.style.setProperty("--wide", Number(attributes.viewBox.split(" ")[2]) + "px");
   for (const child of children) {
     if (child[0] === "title" && typeof child !== "string") made.dataset.tip = child[2].join("");
     else made.append(typeof child === "string" ? child : vector(child));

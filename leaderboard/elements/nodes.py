@@ -179,9 +179,17 @@ def section(title: str, *parts: Node | None) -> Node:
     return el("div", el("h2", title, cls="section"), *parts, cls="stack")
 
 
-def button(text: str, key: str, action: Mapping[str, str | None], *, pressed: bool | None = None) -> Node:
-    """Make a button that looks like a link; `pressed`: whether its choice is the current one."""
-    return el("button", text, cls="turn", key=key, pressed=None if pressed is None else str(pressed).lower(), action=action)
+def button(text: str, key: str, action: Mapping[str, str | None], *, pressed: bool | None = None, label: str | None = None) -> Node:
+    """Make a button that looks like a link.
+
+    Args:
+        text: Its text.
+        key: Key that is unique within the page.
+        action: Changes of URL parameters.
+        pressed: Whether its choice is the current one; None if it is not a choice.
+        label: Its name for screen readers, if the text does not suffice.
+    """
+    return el("button", text, cls="turn", key=key, pressed=None if pressed is None else str(pressed).lower(), action=action, label=label)
 
 
 def fold(title: str, small: str, *content: Node | None, key: str, marks: Sequence[Node] = (), opened: bool = False) -> Node:

@@ -2,7 +2,8 @@
 
 Values with intervals are in lines (`forest`) or against a quantity (`plot`). As in `leaderboard.elements.nodes`, text
 is only ever a leaf, and elements and attributes come from short lists, which the browser checks once more
-(`assets/view.js`). Colors are from the Okabe–Ito palette, and no difference is shown by color alone.
+(`assets/view.js`). Colors are from the Okabe–Ito palette, and no difference is shown by color alone. Each picture is
+drawn twice, because on a phone the text of a wide one would be too small to read.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import math
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -25,18 +26,18 @@ Drawing = list[Any]
 """`[tag, attributes, children]`; a child is a drawing or a text."""
 TAGS = frozenset({"svg", "g", "line", "circle", "path", "text", "title"})
 ATTRIBUTES = frozenset({"viewBox", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "class", "text-anchor", "role", "aria-label"})
-WIDTH = 860
-_NAME, _AXIS = 190, 60
-"""Pixels for the names of lines, and for the numbers at the y axis."""
-_ROW, _LEAST_ROW = 30, 16
+WIDTH, NARROW = 860, 380
+"""Pixels of a picture, and of the one for phones."""
+_AXIS, _EDGE = 60, 20
+"""Pixels for the numbers at the y axis, and right of the x axis."""
+_ROW, _LEAST_ROW, _ABOVE = 30, 16, 16
+"""Pixels of a line of a `forest`, of one of several points in a line, and of a name above its line."""
 _BOTTOM = 330.0
-_LONGEST = 172.0
-"""Maximum pixels of a name."""
+_LONGEST, _SHORT = 340.0, 172.0
+"""Maximum pixels of a name left of its line, and of a name that has no room in full."""
 _LETTER, _UPPER, _WIDE, _LETTERS_HIGH = 6.6, 8.6, 12.0, 14.0
 """Estimated pixels of a letter, a capital and a wide letter of a name, and of a line's height."""
 _WIDE_LETTERS = "mwMW@%—"
-_LEGEND = 4
-"""Number of columns of a legend."""
 _MARKED = 24
 """Approximate number of marked points on a long curve."""
 _GLYPHS = (
@@ -94,16 +95,19 @@ class Picture(list[Any]):
     """Chart (an SVG tree) with its data points, which users can download.
 
     Args:
-        drawing: The SVG tree.
+        draw: Returns the SVG tree of a width.
         points: The data points, in displayed units.
         table: Headers and rows of the data; None: those of the points.
+
+    Attributes:
+        narrow: The same chart for phones.
     """
 
     def __init__(
-        self, drawing: Drawing, points: Iterable[Point], table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None
+        self, draw: Callable[[int], Drawing], points: Iterable[Point], table: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None
     ) -> None:
-        super().__init__(drawing)
-        self.points, self.table = tuple(points), table
+        super().__init__(draw(WIDTH))
+        self.narrow, self.points, self.table = draw(NARROW), tuple(points), table
 
     def csv(self) -> str:
         """Render the data as CSV; missing values are empty."""
@@ -160,12 +164,12 @@ class _Line:
         share = (min(max(at, low), high) - low) / ((high - low) or 1.0)
         return self.start + share * (self.end - self.start)
 
-    def marks(self) -> list[float]:
-        """Return the positions of grid lines."""
+    def marks(self, most: int = 7) -> list[float]:
+        """Return the values of grid lines, about as many as wanted."""
         if not self.log:
-            return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high + 1e-9]
+            return [tick for tick in ticks(self.low, self.high, most) if self.low <= tick <= self.high + 1e-9]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        steps = (1, 2, 5) if len(powers) < 5 else (1,)
+        steps = (1, 2, 5) if len(powers) < most - 2 else (1,)
         return [at for power in powers for step in steps if self.low <= (at := step * 10.0**power) <= self.high]
 
 
@@ -210,17 +214,27 @@ def forest(
     if not lines:
         return None
     every = [point for _, points in lines for point in points]
-    known, parts, y = _looks(every, looks), [], 4.0
-    x = _Line(*_range([*_bounds(every), *([] if reference is None else [reference])]), _NAME, WIDTH - 20)
-    for name, points in lines:
-        height = max(_ROW, _LEAST_ROW * len(points))
-        parts.append(shape("text", shorten_name(name), cls="name", x=float(_NAME - 12), y=y + height / 2 + 4, text_anchor="end"))
-        for number, point in enumerate(points):
-            at = y + height * (number + 0.5) / len(points)
-            parts.append(_mark(point, known[point.series], (x(point.value), at), (x(point.low), at), (x(point.high), at)))
-        y += height
-    line = [] if reference is None else [shape("line", cls="reference", x1=x(reference), x2=x(reference), y1=4.0, y2=y)]
-    return Picture(_picture([_grid(x, 4, y, title), *line, *parts], y, known, label), every)
+    known, ends = _looks(every, looks), _range([*_bounds(every), *([] if reference is None else [reference])])
+    widest = min(max(_width(name) for name, _ in lines), _LONGEST)
+
+    def draw(width: int) -> Drawing:
+        above = width == NARROW
+        x, y, parts = _Line(*ends, 8.0 if above else widest + 18, width - _EDGE), 4.0, []
+        for name, points in lines:
+            height = max(_LEAST_ROW if above else _ROW, _LEAST_ROW * len(points))
+            if above:
+                parts.append(shape("text", _shorten(name, width), cls="name", x=0.0, y=y + 16))
+                y += _ABOVE + 4
+            else:
+                parts.append(shape("text", _shorten(name, widest), cls="name", x=widest + 6, y=y + height / 2 + 4, text_anchor="end"))
+            for number, point in enumerate(points):
+                at = y + height * (number + 0.5) / len(points)
+                parts.append(_mark(point, known[point.series], (x(point.value), at), (x(point.low), at), (x(point.high), at)))
+            y += height
+        line = [] if reference is None else [shape("line", cls="reference", x1=x(reference), x2=x(reference), y1=4.0, y2=y)]
+        return _picture([_grid(x, 4, y, title, width), *line, *parts], y, known, label, width)
+
+    return Picture(draw, every)
 
 
 def plot(
@@ -254,25 +268,29 @@ def plot(
     xs = [bound for point in drawn for bound in (point.x, point.x_low, point.x_high) if math.isfinite(bound)]
     positive = [bound for bound in xs if bound > 0]
     low, high = (min(positive) / 1.3, max(positive) * 1.3) if logarithmic else _range(xs)
-    x = _Line(low, high, _AXIS, WIDTH - (120 if named else 20), logarithmic)
     y = _Line(*_range(_bounds(drawn)), _BOTTOM, 26.0)
-    parts = _grids(x, y, x_title, y_title)
-    steps = [(x(point.x), y(point.value)) for point in sorted(front, key=lambda point: point.x)]
-    if len(steps) > 1:
-        path = "".join(f" H {across:.1f} V {up:.1f}" for across, up in steps[1:])
-        parts.append(shape("path", cls="front", d=f"M {steps[0][0]:.1f} {steps[0][1]:.1f}{path}"))
-    for name, look in known.items():
-        own = [point for point in drawn if point.series == name]
-        if lines and len(own) > 1:
-            path = " L ".join(f"{x(point.x):.1f} {y(point.value):.1f}" for point in own)
-            parts.append(shape("path", cls=f"curve {look[0]}", d=f"M {path}"))
-        for point in own[:: -(-len(own) // _MARKED)]:
-            at, up = x(point.x), y(point.value)
-            across = [] if math.isnan(point.x_low) else [((x(point.x_low), up), (x(point.x_high), up))]
-            parts.append(_mark(point, look, (at, up), (at, y(point.low)), (at, y(point.high)), across))
-    if named:
-        parts += _names([(shorten_name(point.name), x(point.x), y(point.value)) for point in front if point in drawn])
-    return Picture(_picture(parts, _BOTTOM, known, label), drawn)
+
+    def draw(width: int) -> Drawing:
+        x = _Line(low, high, _AXIS, width - (120 if named and width == WIDTH else _EDGE), logarithmic)
+        parts = _grids(x, y, x_title, y_title, width)
+        steps = [(x(point.x), y(point.value)) for point in sorted(front, key=lambda point: point.x)]
+        if len(steps) > 1:
+            path = "".join(f" H {across:.1f} V {up:.1f}" for across, up in steps[1:])
+            parts.append(shape("path", cls="front", d=f"M {steps[0][0]:.1f} {steps[0][1]:.1f}{path}"))
+        for name, look in known.items():
+            own = [point for point in drawn if point.series == name]
+            if lines and len(own) > 1:
+                path = " L ".join(f"{x(point.x):.1f} {y(point.value):.1f}" for point in own)
+                parts.append(shape("path", cls=f"curve {look[0]}", d=f"M {path}"))
+            for point in own[:: -(-len(own) // _MARKED)]:
+                at, up = x(point.x), y(point.value)
+                across = [] if math.isnan(point.x_low) else [((x(point.x_low), up), (x(point.x_high), up))]
+                parts.append(_mark(point, look, (at, up), (at, y(point.low)), (at, y(point.high)), across))
+        if named:
+            parts += _names([(point.name, x(point.x), y(point.value)) for point in front if point in drawn], width)
+        return _picture(parts, _BOTTOM, known, label, width)
+
+    return Picture(draw, drawn)
 
 
 UP, ROUND, DOWN = _GLYPHS[3], _GLYPHS[0], _GLYPHS[5]
@@ -305,22 +323,26 @@ def bubbles(
     if not marks:
         return None
     ends, most = _range(value for mark in marks for value in (mark.x, mark.y)), max(mark.count for mark in marks)
-    x, y = _Line(*ends, _AXIS, WIDTH - 20.0), _Line(*ends, _BOTTOM, 26.0)
-    parts = _grids(x, y, x_title, y_title)
-    parts.append(shape("line", cls="reference", x1=x.start, x2=x.end, y1=y.start, y2=y.end))
-    for mark in marks:
-        size = math.sqrt(max(_AREA[0], _AREA[1] * mark.count / most) / 100)
-        glyph = re.sub(r"-?\d+", lambda number, size=size: f"{int(number[0]) * size:.1f}", mark.look[1])  # type: ignore[misc]
-        dot = _dot((mark.look[0], glyph), x(mark.x), y(mark.y))
-        if mark.look[1] == ROUND:
-            dot = shape("circle", cls="dot", cx=x(mark.x), cy=y(mark.y), r=5 * size)
-        parts.append(shape("g", shape("title", mark.shown), dot, cls=f"mark bubble {mark.look[0]}"))
-    return Picture(_picture(parts, _BOTTOM, {}, label), (), table)
+
+    def draw(width: int) -> Drawing:
+        x, y = _Line(*ends, _AXIS, width - _EDGE), _Line(*ends, _BOTTOM, 26.0)
+        parts = _grids(x, y, x_title, y_title, width)
+        parts.append(shape("line", cls="reference", x1=x.start, x2=x.end, y1=y.start, y2=y.end))
+        for mark in marks:
+            size = math.sqrt(max(_AREA[0], _AREA[1] * mark.count / most) / 100)
+            glyph = re.sub(r"-?\d+", lambda number, size=size: f"{int(number[0]) * size:.1f}", mark.look[1])  # type: ignore[misc]
+            dot = _dot((mark.look[0], glyph), x(mark.x), y(mark.y))
+            if mark.look[1] == ROUND:
+                dot = shape("circle", cls="dot", cx=x(mark.x), cy=y(mark.y), r=5 * size)
+            parts.append(shape("g", shape("title", mark.shown), dot, cls=f"mark bubble {mark.look[0]}"))
+        return _picture(parts, _BOTTOM, {}, label, width)
+
+    return Picture(draw, (), table)
 
 
-def _grids(x: _Line, y: _Line, x_title: str, y_title: str) -> list[Drawing]:
+def _grids(x: _Line, y: _Line, x_title: str, y_title: str, width: int) -> list[Drawing]:
     """Draw the grid lines of both axes with numbers and titles."""
-    parts = [_grid(x, 26, _BOTTOM, x_title), shape("text", y_title, cls="tick", x=0.0, y=12.0)]
+    parts = [_grid(x, 26, _BOTTOM, x_title, width), shape("text", _shorten(y_title, width), cls="tick", x=0.0, y=12.0)]
     for tick in y.marks():
         parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
         parts.append(shape("text", _write_tick(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
@@ -347,76 +369,87 @@ def _dot(look: Look, x: float, y: float) -> Drawing:
     return shape("path", cls="dot", d=f"M {x:.1f} {y:.1f} {look[1]}")
 
 
-def _names(points: Sequence[tuple[str, float, float]]) -> list[Drawing]:
-    """Draw names next to points (name, x, y), the highest first; names without room are omitted.
+def _names(points: Sequence[tuple[str, float, float]], width: int) -> list[Drawing]:
+    """Draw names next to points (name, x, y), the highest first; names without room are shortened, or omitted.
 
     Every point has its name in its hover text and in the table.
     """
     taken: list[tuple[float, float, float]] = []
     drawn = []
     for name, x, y in sorted(points, key=lambda point: point[2]):
-        width = sum(map(_width, name))
-        for left, anchor, at in ((x + 9, "start", x + 9), (x - 9 - width, "end", x - 9)):
-            crossed = any(abs(y - other) < _LETTERS_HIGH and left < end and start < left + width for other, start, end in taken)
-            if left >= 0 and left + width <= WIDTH and not crossed:
-                taken.append((y, left, left + width))
-                drawn.append(shape("text", name, cls="name", x=at, y=y - 6, text_anchor=anchor))
+        for text, anchor in product(dict.fromkeys((name, _shorten(name, _SHORT))), ("start", "end")):
+            room = _width(text)
+            left = x + 9 if anchor == "start" else x - 9 - room
+            crossed = any(abs(y - other) < _LETTERS_HIGH and left < end and start < left + room for other, start, end in taken)
+            if left >= 0 and left + room <= width and not crossed:
+                taken.append((y, left, left + room))
+                at = left if anchor == "start" else left + room
+                drawn.append(shape("text", text, cls="name", x=at, y=y - 6, text_anchor=anchor))
                 break
     return drawn
 
 
-def _grid(x: _Line, top: float, bottom: float, title: str) -> Drawing:
+def _grid(x: _Line, top: float, bottom: float, title: str, width: int) -> Drawing:
     lines: list[Drawing] = []
-    for tick in x.marks():
+    for tick in x.marks(6 if width == NARROW else 7):
         lines.append(shape("line", cls="grid", x1=x(tick), x2=x(tick), y1=float(top), y2=float(bottom)))
         lines.append(shape("text", _write_tick(tick), cls="tick", x=x(tick), y=bottom + 16, text_anchor="middle"))
-    caption = shape("text", title, cls="tick", x=(x.start + x.end) / 2, y=bottom + 36, text_anchor="middle")
-    return shape("g", *lines, caption)
+    middle = (x.start + x.end) / 2
+    text = _shorten(title, 2 * min(middle, width - middle))
+    return shape("g", *lines, shape("text", text, cls="tick", x=middle, y=bottom + 36, text_anchor="middle"))
 
 
 def _write_tick(tick: float) -> str:
     return minus(f"{tick:,.10g}")
 
 
-def shorten_name(text: str) -> str:
-    """Truncate a name that is too wide for the room left of a chart."""
-    ends = list(accumulate(map(_width, text)))
-    if not ends or ends[-1] <= _LONGEST:
+def _shorten(text: str, room: float) -> str:
+    """Truncate a text that is wider than the given pixels."""
+    ends = list(accumulate(map(_letter_width, text)))
+    if not ends or ends[-1] <= room:
         return text
-    return text[: bisect_right(ends, _LONGEST - _LETTER)] + "…"
+    return text[: bisect_right(ends, room - _LETTER)] + "…"
 
 
-def _width(letter: str) -> float:
+def _width(text: str) -> float:
     """Return a generous estimate of a text's width in pixels, because fonts differ."""
+    return sum(map(_letter_width, text))
+
+
+def _letter_width(letter: str) -> float:
     if letter in _WIDE_LETTERS or unicodedata.east_asian_width(letter) in "WF":
         return _WIDE
     return 0.0 if unicodedata.combining(letter) else _UPPER if letter.isupper() else _LETTER
 
 
-def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], label: str) -> Drawing:
+def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], label: str, width: int) -> Drawing:
     """Combine all parts, with a legend below if there are several kinds of marks."""
-    height = bottom + 46
-    for number, (name, look) in enumerate(looks.items() if len(looks) > 1 else ()):
-        x, y = 20.0 + number % _LEGEND * (WIDTH / _LEGEND), height + 14 + 18 * (number // _LEGEND)
-        parts += [shape("g", _dot(look, x, y - 4), cls=f"key {look[0]}"), shape("text", shorten_name(name), cls="name", x=x + 12, y=y)]
-    height += 18 * -(-len(looks) // _LEGEND) if len(looks) > 1 else 0
-    return shape("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img", aria_label=label)
+    height, x = bottom + 46, 20.0
+    y = height + 14
+    for name, look in looks.items() if len(looks) > 1 else ():
+        text = _shorten(name, width - 32)
+        if x > 20 and x + 12 + _width(text) > width:
+            x, y = 20.0, y + 18
+        parts += [shape("g", _dot(look, x, y - 4), cls=f"key {look[0]}"), shape("text", text, cls="name", x=x + 12, y=y)]
+        x, height = x + 36 + _width(text), y + 4
+    return shape("svg", *parts, viewBox=f"0 0 {width} {height:.0f}", role="img", aria_label=label)
 
 
-def framed(drawing: Drawing, cls: str = "chart") -> list[Any]:
-    """Serialize a chart like `Node.to_json`, so that `view.js` can render it."""
-    return ["div", cls, [drawing]]
+def framed(drawing: Picture) -> list[Any]:
+    """Serialize a chart like `Node.to_json`, so that `view.js` can render it; the style sheet shows one of its two drawings."""
+    return ["div", "chart", [drawing, drawing.narrow]]
 
 
-STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-.paper { fill: #ffffff; } .name { fill: #1a1f26; stroke: none; } .head { fill: #1a1f26; font-weight: 650; }
-.tick, .small { fill: #5b6470; } .small { font-size: 10px; } .grid { stroke: #dfe4ea; }
-.value { fill: #1a1f26; } .apart { fill: #6b7380; } .best { fill: #1d64a8; font-weight: 650; }
-.better { fill: #00644d; } .worse { fill: #b04a00; } .title { fill: #1a1f26; font-size: 15px; font-weight: 650; }
-""" + "\n".join(f".of-{number} {{ stroke: {color}; fill: {color}; }}" for number, color in enumerate(_COLORS))
-STYLE += """
-.reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }
-.curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; } .bubble { opacity: 0.75; }"""
+STYLE = "\n".join(
+    (
+        'svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }',
+        ".paper { fill: #ffffff; } .name { fill: #1a1f26; stroke: none; } .tick { fill: #5b6470; } .grid { stroke: #dfe4ea; }",
+        *(f".of-{number} {{ stroke: {color}; fill: {color}; }}" for number, color in enumerate(_COLORS)),
+        ".reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }",
+        ".curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; } .bubble { opacity: 0.75; }",
+    )
+)
+"""Style of a chart that is saved as a file."""
 
 
 def svg_file(drawing: Drawing) -> str:

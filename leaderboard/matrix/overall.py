@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leaderboard.elements.formats import NOTHING, Scale
+from leaderboard.elements.formats import NOTHING, Scale, missing, p_value
 from leaderboard.elements.marks import is_better, row_marks, significance
-from leaderboard.elements.nodes import Node, el, grid
+from leaderboard.elements.nodes import Node, el, grid, note, section
 from leaderboard.matrix.table import Shown
 from results.boards.matrix import Overall
 from results.boards.tables import plus_minus, stars
@@ -58,12 +58,8 @@ def overall(shown: Shown) -> Node | None:
     first = [el("th", names[0].capitalize(), scope="col", cls="stick")]
     others = [el("th", el("span", f"{name[0].upper()}{name[1:]}", cls="name"), scope="col", cls="number") for name in names[1:]]
     body = [_line(shown, line, pooled=pooled) for line in shown.board.overall]
-    return el(
-        "section",
-        el("h2", "Over all benchmarks"),
-        grid("Methods over all benchmarks", [*first, *others], body, "overall-scroll", "board matrix", "Results over all benchmarks"),
-        *(el("p", f"{note[0].upper()}{note[1:]}.", cls="note") for note in notes(shown)),
-    )
+    table = grid("Methods over all benchmarks", [*first, *others], body, "overall-scroll", "board matrix", "Results over all benchmarks")
+    return section("Over all benchmarks", table, el("div", *(note(f"{text[0].upper()}{text[1:]}.") for text in notes(shown))))
 
 
 def _line(shown: Shown, line: Overall, *, pooled: bool) -> Node:
@@ -91,5 +87,5 @@ def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: 
             "span", mark, el("span", scale.difference(result.value), cls="value"), el("span", half, cls="half") if half else None, cls="top"
         ),
         cls="number",
-        tip=plus_minus(result.value, result.low, result.high, "{:+.1f}", scale.factor) + stars(result.p_holm),
+        tip="" if missing(result.p_holm) else f"{p_value(result.p_holm)} after Holm's correction over the methods",
     )

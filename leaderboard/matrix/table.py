@@ -9,7 +9,7 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.marks import SOURCES, is_better, row_marks, significance
-from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell, standing_sign
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, sorter, spent_cell, standing_sign
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
@@ -310,7 +310,7 @@ def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> N
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
     more = [el("span", below, cls="unit")] if below else []
     if layout.live:
-        more.append(_act("open board", f"open-{column.key}", opened, f"Open the board of {name}"))
+        more.append(button("open board", f"open-{column.key}", opened, label=f"Open the board of {name}"))
     tip = explanation(column.metric, shown.definitions)
     options = "" if name == column.first.dataset else f"{column.first.dataset}. "
     return _head(shown.board, column.key, name, unit, f"{options}{tip}", order, "number", more)
@@ -355,8 +355,8 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
         el("span", small, cls="aside") if small else None,
         el(
             "span",
-            _act("unpin" if pinned else "pin", f"pin-{row.key}", {"pin": row.key}, f"Keep {row.name} on top", str(pinned).lower()),
-            None if pinned else _act("hide", f"hide-{row.key}", {"hide": row.key}, f"Hide {row.name}"),
+            button("unpin" if pinned else "pin", f"pin-{row.key}", {"pin": row.key}, pressed=pinned, label=f"Keep {row.name} on top"),
+            None if pinned else button("hide", f"hide-{row.key}", {"hide": row.key}, label=f"Hide {row.name}"),
             cls="acts",
         )
         if layout.live
@@ -364,10 +364,6 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
         scope="row",
         cls="stick",
     )
-
-
-def _act(name: str, key: str, action: Mapping[str, str | None], label: str | None = None, pressed: str | None = None) -> Node:
-    return el("button", name, cls="turn", key=key, pressed=pressed, action=action, label=label)
 
 
 def _opener(row: System) -> Node:
@@ -455,8 +451,8 @@ def pager(rows: VisibleRows, page: int) -> Node | None:
             "previous": rows.first - page if rows.first else None,
             "next": last if last < rows.total else None,
         }
-        parts += [_act(name, f"rows-{name}", {"first": str(at) if at else None}) for name, at in turns.items() if at is not None]
+        parts += [button(name, f"rows-{name}", {"first": str(at) if at else None}) for name, at in turns.items() if at is not None]
     if rows.hidden_keys:
         parts.append(el("span", f"{len(rows.hidden_keys):,} hidden", cls="fact"))
-        parts.append(_act("show them", "unhide", {"hide": None}))
+        parts.append(button("show them", "unhide", {"hide": None}))
     return el("p", *parts, cls="facts") if parts else None

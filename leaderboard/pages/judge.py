@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leaderboard import read, state
-from leaderboard.elements.nodes import Node, el, message, note, section
+from leaderboard.elements.nodes import Node, el, note, prose, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import battles
@@ -30,7 +30,7 @@ def render(at: Source) -> None:
         )
         return
     with bar("judge", 1)[0]:
-        judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))
+        judge = state.select("Judge", "judge", list(known), read.most_used_judge(at), resets=("board", "criterion"))
     result = read.judge_card(at, judge)
     if result.card["kind"] == "pair":
         _battles(at, judge)
@@ -69,10 +69,10 @@ def _on(board: Board | BattleBoard) -> str:
 
 def _no_controls() -> Node:
     text = (
-        "Add the controls to an experiment, and judge it again: an empty, a shuffled and the gold answer show how far you can "
-        "trust the judge."
+        "No control was judged. Add the controls to an experiment (`ragmeter list methods --kind control`), and judge it again: "
+        "an empty, a shuffled and the gold answer show how far you can trust the judge."
     )
-    return message("No control was judged", text, ("ragmeter list methods --kind control", "ragmeter run EXPERIMENT.yaml"))
+    return el("p", *prose(text), cls="note")
 
 
 def _battles(at: Source, judge: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better
-from leaderboard.elements.nodes import note, section
+from leaderboard.elements.nodes import button, el, note, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import style
@@ -23,12 +23,7 @@ def render(at: Source) -> None:
     """Draw the page `style`: style gaps and curves of an experiment."""
     names = read.styled_experiments(at)
     if not names:
-        tell(
-            "No experiment compares styles",
-            "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
-            "over one base, with mix {informal: 0} and {informal: 1}.",
-            ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
-        )
+        _explain_empty(at)
         return
     left, right = bar("shown", 2)
     with left:
@@ -46,6 +41,22 @@ def render(at: Source) -> None:
     if tables:
         show(section("Sensitivity", style.sensitivity_note([table.base for table in tables], experiment)), "sensitivity")
     permalink()
+
+
+def _explain_empty(at: Source) -> None:
+    """Explain how to compare styles, and link to the boards of experiments that have only restyled candidates."""
+    tell(
+        "No experiment compares styles",
+        "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
+        "over one base, with mix {informal: 0} and {informal: 1}.",
+        ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
+    )
+    for row in read.experiments(at):
+        runs = (run for group in read.run_groups(at, row.name) for run in group)
+        if styles := dict.fromkeys(run.styled.name for run in runs if run.styled.shares):
+            text = f"{row.name} has runs on {' and on '.join(styles)}, but none on the same candidates in formal style. "
+            opened = button("Compare the methods on its board", f"open-{row.name}", {"experiment": row.name})
+            show(el("p", text, opened, cls="facts"), f"restyled-{row.name}", state.act((), {"experiment": "board.py"}))
 
 
 def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:

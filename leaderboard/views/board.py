@@ -13,7 +13,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, higher_is_better, scale_of
 from leaderboard.elements.marks import ALPHA, control_badge, doubt_marks, is_better, row_marks, significance, status_badge
 from leaderboard.elements.nodes import CONTROLS, Node, Order, aside, divider, el, grid, sorter, spent_cell, standing_sign
-from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of, shorten_name
+from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of
 from leaderboard.elements.tables import Definitions, metric_head
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
@@ -368,6 +368,6 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Defin
         drawn.append((row.run.method, [replace(point, shown=f"{point.shown}, n = {cell.estimate.n:,}{why}")]))
         if row.run.method == board.reference and not row.control:
             baseline = point.value
-    title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {shorten_name(board.reference or '')}")
+    title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {board.reference}")
     label = f"{formats.metric_label(metric, board.metrics)} of each run with its 95 % interval; the numbers are in the table"
     return forest(drawn, title, label, reference=baseline, looks=KINDS)

@@ -39,6 +39,8 @@ _CURVES = 14
 """Maximum number of curves with distinct colors and shapes: two rounds of seven."""
 ALONE = "one budget alone"
 """Label of runs without a curve, if there are several."""
+_LABELS = {CONTROL: "control", PARTIAL: "running", ON: "reference", POSSIBLE: ""}
+"""Style of the label of each kind of run that has one."""
 _SPREAD = 30.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
@@ -69,15 +71,10 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
     """Build the table of quality and cost, cheapest first, with the Pareto front marked."""
     milliseconds = axis == "seconds" and not any(row.x >= 1 for row in rows)
     unit = "ms / question" if milliseconds else _UNITS.get(axis, _TOKENS)
-    front = (
-        "On the front: no other finished method is at least as good and as cheap, and strictly better on one. Perhaps on "
-        "the front: the intervals leave it open"
-    )
     columns: list[Column[UsageCost]] = [
         Column("Method", _name_method),
         NumberColumn("Cost", lambda row: _cost(row, axis, milliseconds=milliseconds), unit, _COUNTED[axis]),
         _quality(metric, scale),
-        Column("Front", lambda row: badge(kind(row), "reference" if row.front else "") if row.front or row.possible else "", tip=front),
     ]
     return table("Quality and cost", "pareto-scroll", rows, columns, lambda row: "control" if row.row.control else "")
 
@@ -96,7 +93,7 @@ def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
 
 def _name_method(item: UsageCost) -> Node:
     mark = kind(item)
-    return named(item.row.run.method, badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None)
+    return named(item.row.run.method, badge(mark, _LABELS[mark]) if mark in _LABELS else None)
 
 
 def logarithmic(xs: Sequence[float]) -> bool:

@@ -173,11 +173,11 @@ def test_front_line_passes_through_its_methods(made_up: Board) -> None:
 
 def test_labels_do_not_overlap_and_the_highest_come_first() -> None:
     close = [("lower", 104.0, 102.0), ("upper", 100.0, 100.0), ("far", 400.0, 300.0)]
-    assert [text[2][0] for text in pictures._names(close)] == ["upper", "lower", "far"]
-    assert [text[1]["text-anchor"] for text in pictures._names(close)] == ["start", "end", "start"]
+    assert [text[2][0] for text in pictures._names(close, pictures.WIDTH)] == ["upper", "lower", "far"]
+    assert [text[1]["text-anchor"] for text in pictures._names(close, pictures.WIDTH)] == ["start", "end", "start"]
     crowd = [("n" * 20, 400.0 + number, 100.0) for number in range(20)]
-    assert len(pictures._names(crowd)) == 2
-    edge = pictures._names([("n" * 20, pictures.WIDTH - 5.0, 100.0)])
+    assert len(pictures._names(crowd, pictures.WIDTH)) == 2
+    edge = pictures._names([("n" * 20, pictures.WIDTH - 5.0, 100.0)], pictures.WIDTH)
     assert edge[0][1]["text-anchor"] == "end"
 
 

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(900)
 
 PAGES = ("board", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs", "submit")
 LARGE = ("large", "million")
-EMPTY = ("styles", "judges")
-"""Pages that show the next step if nothing is restyled or judged."""
+EMPTY = {"demo": ("styles",), **dict.fromkeys(LARGE, ("styles", "judges"))}
+"""Pages that show the next step because a store compares no styles, or nothing is judged."""
 
 WHOLE = "(dispatchEvent(new Event('beforeprint')), document.querySelector('[data-testid=stMain]')?.innerText)"
 """Text of the whole page; before printing, long tables are drawn to their end."""
@@ -59,8 +59,7 @@ def visit(site: str, store: tuple[str, Path], window: Any, screenshots: ModuleTy
 
     def open_page(name: str, width: int) -> Any:
         window.set_viewport_size({"width": width, "height": 900})
-        restyled = {"hostile": "restyled", "demo": "demo-styles"}.get(store[0])
-        reported = f"?experiment={restyled}" if name == "styles" and restyled else ""
+        reported = "?experiment=restyled" if name == "styles" and store[0] == "hostile" else ""
         # Requests of the previous page to a stopped server are not faults of this one.
         window.goto("about:blank")
         window.complaints.clear()
@@ -91,7 +90,7 @@ def test_every_page_fits_a_phone_and_redraws_after_choices(visit: Any, store: tu
     # The title is drawn first; the content may follow later.
     if name == "submit":
         page.locator("[data-testid=stFileUploader]").first.wait_for(timeout=60_000)
-    elif store[0] in LARGE and name in EMPTY:
+    elif name in EMPTY.get(store[0], ()):
         page.locator(".message code, .message .command").first.wait_for(timeout=60_000)
     else:
         page.locator("table tbody tr").nth(1).wait_for(timeout=60_000)

@@ -411,6 +411,13 @@ def test_page_shows_both_kinds_of_judges(app: Start, judged: Path) -> None:
     assert [*page.part("controls").find(tag="table")]
 
 
+def test_page_opens_the_judge_that_compared_answers(app: Start, judged: Path) -> None:
+    page = app(judged).open("judges")
+    assert not page.test.exception
+    assert next(box for box in page.test.selectbox if box.label == "Judge").value == str(PAIRWISE)
+    assert page.has("matrix")
+
+
 def test_store_without_judges_explains_how_to_judge(app: Start, filled: Path) -> None:
     page = app(filled).open("judges", judge="no such judge")
     assert not page.test.exception

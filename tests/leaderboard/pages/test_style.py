@@ -165,6 +165,24 @@ def test_store_without_styles_shows_the_command_to_run(app: Start, filled: Path)
     assert "ragmeter list experiments" in words(page.part("message"))
 
 
+def test_experiment_without_formal_candidates_is_named_with_its_board(app: Start, tmp_path: Path) -> None:
+    store, metric = Store(tmp_path / "store"), parse(METRIC)
+    benchmark = styled(load("worlds/multihop:test", {"questions": 2}), mix={"informal": 1.0})
+    store.put_cards([], [metric])
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    run = Run("run", "steady", "m", "retriever", {}, benchmark.name, benchmark.fingerprint, "distractor", 0, 2, {})
+    store.start(run)
+    store.append(run.run, [Prediction(question.id, "x") for question in benchmark.questions], {str(metric): np.zeros(2)})
+    store.end(run.run, FINISHED)
+    store.put_experiment("only informal", "name: only informal", None, None, None, [run.run])
+    page = app(store.folder).open("styles", experiment="only informal")
+    assert not page.test.exception
+    assert page.has("message")
+    named = page.part("restyled-only informal")
+    assert words(named).startswith("only informal has runs on informal, ")
+    assert [node.action for node in named.find(tag="button")] == [{"experiment": "only informal"}]
+
+
 @pytest.mark.slow
 def test_report_contains_the_style_section(styles_store: Path, table: GapTable) -> None:
     store = Store(styles_store)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import streamlit as st
@@ -35,4 +39,15 @@ async def icon(request: Request) -> Response:
     return FileResponse(_HERE / "assets" / "icon.svg")
 
 
-app = st.App(_HERE / "pages" / "app.py", routes=[*(Route(f"/{address}", page) for _, _, _, address in PAGES), Route("/favicon.ico", icon)])
+@asynccontextmanager
+async def prepared(_: st.App) -> AsyncIterator[None]:
+    """Import the start page before the server accepts visitors, and compute its matrix while their browsers load Streamlit."""
+    # Not at the top of this file: caches that are made before Streamlit's runtime has started log warnings.
+    for file in ("app", "board"):
+        importlib.import_module(f"leaderboard.pages.{file}")
+    threading.Thread(target=importlib.import_module("leaderboard.read").prepare, name="preparing").start()
+    yield
+
+
+_ROUTES = [*(Route(f"/{address}", page) for _, _, _, address in PAGES), Route("/favicon.ico", icon)]
+app = st.App(_HERE / "pages" / "app.py", routes=_ROUTES, lifespan=prepared)

@@ -18,9 +18,11 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
+from leaderboard.elements.formats import MAIN
 from leaderboard.matrix.exports import closest_printed
 from leaderboard.matrix.rows import (
     ALL_SETTINGS,
+    OWN,
     Choices,
     Filters,
     choices,
@@ -38,6 +40,7 @@ from results.boards.board import Board, Facts, board, groups
 from results.boards.compare import Comparison
 from results.boards.folded import Folded
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.style import CurveTable, Over
@@ -115,6 +118,23 @@ def source() -> Source:
 def _adopt(latest: Source) -> None:
     _renewed.pop(latest.folder, None)
     _adopted[latest.folder] = latest, time.monotonic()
+
+
+def prepare() -> None:
+    """Compute what the start page opens with, before the first visitor asks for it; the page itself reports errors."""
+    at = source()
+    if not at.stamp:
+        return
+    with suppress(UserError):
+        experiment = opens_with(at)
+        setting = settings(at, experiment)[0]
+        known = setting_of(at, experiment, setting)
+        if not known.metrics:
+            return
+        rows = entrants(at, experiment, setting, MAIN, OWN).rows
+        reference = reference_of(at, experiment, [row.name for row in rows if not row.control])
+        matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference, "column")
+        published(at, experiment, setting, MAIN, OWN)
 
 
 def _renew(latest: Source) -> None:
@@ -216,6 +236,12 @@ def opens_with(at: Source) -> str | None:
 def primary(at: Source, experiment: str | None) -> Primary | None:
     """Return an experiment's declared primary metric, if any."""
     return next((primary_of(row) for row in experiments(at) if row.name == experiment), None)
+
+
+def reference_of(at: Source, experiment: str | None, names: Sequence[str]) -> str | None:
+    """Return which of these methods the experiment declares as its reference, if any."""
+    declared = next((row.reference for row in experiments(at) if row.name == experiment), None)
+    return next((name for name in names if declared and is_called(name, declared)), None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leaderboard import read, state, widgets
-from leaderboard.elements.formats import ALL_RUNS, board_key
+from leaderboard.elements.formats import board_key
 from leaderboard.elements.nodes import Node, Order, button, el, line_of_facts, note
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export
@@ -17,7 +17,6 @@ from leaderboard.read import Source
 from leaderboard.views import verdict
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell, together
 from results.boards.matrix import Matrix
-from results.boards.names import is_called
 from results.boards.systems import COSTS
 
 # What clicks in the table may change.
@@ -71,17 +70,12 @@ def render(at: Source) -> None:
     refresh_while_running(at, known.running)
 
 
-def _default_reference(at: Source, experiment: str | None, able: Sequence[str]) -> str:
-    query = {row.name: row.reference for row in read.experiments(at)}.get(experiment or ALL_RUNS)
-    return next((name for name in able if query and is_called(name, query)), NO_REFERENCE)
-
-
 def _below(query: Request) -> None:
     """Draw reference, search, filters, exports, and the table."""
     compared = bar("compared", [3, 3, 3, 2, 2], align="bottom")
     able = [row.name for row in read.entrants(*query.scope).rows if not row.control]
     with compared[0]:
-        reference = widgets.choose_reference(able, _default_reference(query.at, query.experiment, able))
+        reference = widgets.choose_reference(able, read.reference_of(query.at, query.experiment, able) or NO_REFERENCE)
     with compared[1]:
         correction = widgets.choose_correction()
     with compared[2]:

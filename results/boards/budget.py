@@ -127,15 +127,21 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
     if axis not in USED:
         return {}
     runs = [row.run.run for row in board.rows if not math.isnan(spent(row, axis, row.run.done))]
-    columns = queries.score_columns(store, board.dataset_fingerprint, runs[:1], [], {row.run.experiment for row in board.rows})
-    position = {question: number for number, question in enumerate(columns.questions)}
-    used = np.full((len(runs), len(position)), np.nan)
-    at = {run: number for number, run in enumerate(runs)}
-    for run, question, value in store.database.rows(f"SELECT run, question, {USED[axis]} FROM usage WHERE list_contains(?, run)", [runs]):
-        used[at[run], position[question]] = value
     if not runs:
         return {}
-    results = dict(zip(runs, estimates(used, clusters=columns.sampled.labels, metric=Range(0.0, None)), strict=True))
+    data, experiments = board.dataset_fingerprint, {row.run.experiment for row in board.rows}
+    with store.database.reading() as connection:
+        (questions,) = queries.questions_by_data(store, [data]).values()
+        sampled = queries.sampled_by_data(store, {data: runs[:1]}, experiments)[data]
+        table = connection.execute(
+            f"""SELECT w.member, q.position, CAST({USED[axis]} AS DOUBLE) AS value
+                FROM (SELECT unnest($1) AS run, unnest(range(len($1))) AS member) w JOIN usage u ON u.run = w.run
+                JOIN questions q ON q.question = u.question AND q.dataset_fingerprint = $2""",
+            [runs, data],
+        ).fetchnumpy()
+    used = np.full((len(runs), len(questions)), np.nan)
+    used[table["member"], table["position"]] = np.ma.filled(table["value"], np.nan)
+    results = dict(zip(runs, estimates(used, clusters=sampled.labels, metric=Range(0.0, None)), strict=True))
     known = {row.run.run: spent(row, axis, row.run.done) for row in board.rows}
     varies = dict(zip(runs, np.nanmax(used, axis=1) > np.nanmin(used, axis=1), strict=True))
     return {

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from leaderboard import read
 from results.boards.systems import key_of
 from results.store import checkpoints, queries
 from results.store.store import Store
@@ -40,6 +41,18 @@ def test_several_benchmarks_open_as_a_matrix_and_one_as_a_board(app: Start, seve
     assert "differences from bm25" in words(page.part("summary"))
     assert page.query == {}
     assert app(filled).open().has("board")
+
+
+def test_prepared_matrix_is_what_the_start_page_opens_with(
+    app: Start, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, built = app(Path(shutil.copytree(several, tmp_path / "store"))), []
+    matrix = read.matrix
+    monkeypatch.setattr(read, "matrix", lambda *args, **options: built.append(1) or matrix(*args, **options))
+    read.prepare()
+    assert len(built) == 1
+    assert page.open().has("matrix")
+    assert len(built) == 1, "the page asks for the same matrix"
 
 
 def test_view_is_in_the_url_and_column_heads_link_to_boards(app: Start, several: Path) -> None:

@@ -249,7 +249,7 @@ def _shortened(tokenizer: Any, part: PromptPart, row: Mapping[str, object], ids:
     most = len(ids) - excess
     text = str(row[cut])
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    while spans and len(ids) > most:  # tokens at the end of a cut may join or fall apart, so what is left is measured again
+    while spans and len(ids) > most:  # tokens at the cut may merge or split, so the rest is tokenized again
         spans = spans[: max(0, len(spans) - (len(ids) - most))]
         (ids,) = encoded(tokenizer, [part.fill({**row, cut: text[: spans[-1][1]] if spans else ""})])
     return ids

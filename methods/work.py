@@ -74,7 +74,7 @@ class Sample:
 
 
 def _unsized(model: str, revision: str | None = None) -> Size:
-    raise LookupError(f"nobody says how large {model} is")
+    raise LookupError(f"the size of {model} is unknown")
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def section_of(name: str, row: Mapping[str, Any]) -> str:
 
 
 def real_text(section: str, records: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Yield a sentence per comparison of an experiment on real text, on what it showed."""
+    """Yield a sentence per comparison of an experiment that names its positive control, on what it showed."""
     for name, part in (read("gains") if records is None else records).items():
         rows = part["rows"] if "control" in part else []
         controls = {(row["asked"], row["metric"]): row for row in rows if row["approach"] == part["control"]}
@@ -83,13 +83,13 @@ def _significant(difference: Mapping[str, Any]) -> bool:
 
 
 def _detected(control: Mapping[str, Any] | None) -> str:
-    """Return whether an experiment found the gain of training on the test questions."""
+    """Return whether an experiment found the gain of its positive control."""
     if control is None or control["base"]["value"] is None:
         return "No positive control was measured, so this is no evidence against an effect."
     shown = interval(control["base"], control["scale"], signed=True)
     if _significant(control["base"]) and control["base"]["value"] > 0:
-        return f"The positive control, trained on the test questions, is detected: {shown}."
-    return f"The positive control, trained on the test questions, is not detected ({shown}), so this is no evidence against an effect."
+        return f"The positive control is detected: {shown}."
+    return f"The positive control is not detected ({shown}), so this is no evidence against an effect."
 
 
 def line(

@@ -74,7 +74,7 @@ def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path
 
     folder.mkdir(parents=True, exist_ok=True)
     adapters.model.save_pretrained(str(folder), selected_adapters=list(adapters.names), save_embedding_layers=False)
-    # PEFT adds a card of its own, and its settings list layers in no order and name its version.
+    # PEFT writes its own card, and its settings list layers in random order and contain its version.
     (folder / "README.md").unlink(missing_ok=True)
     for name in adapters.names:
         path = folder / name / "adapter_config.json"

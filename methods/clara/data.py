@@ -505,7 +505,7 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
             where="validate_on.held_out",
             try_this="use a smaller number",
         )
-    # By what it says and not by the stage: supervised and joint training may read the same questions.
+    # The choice depends on the text, not on the stage, because supervised and joint training may read the same questions.
     aside = set(sorted(every, key=lambda text: fingerprint("clara set aside", config.seed, text))[:most])
     return [row for row in rows if unit(row) not in aside], [row for row in rows if unit(row) in aside]
 

@@ -169,7 +169,7 @@ class ClaraExplainConfig(QueryOptions):
         if not named:
             return value
         folder = value[named.pop()]
-        # A text in any case, so that what is wrong with the folder is said of one word alone.
+        # Always a string, so that an error about the folder has one location.
         return {**value, "checkpoint": folder, "model": str(folder)}
 
     def preflight(self) -> None:

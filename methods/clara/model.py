@@ -30,8 +30,8 @@ from methods.training.adapters import Adapters
 from methods.training.pieces import recompute_activations, spread_positions
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, harmless, load_base
 
-# A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is
-# causal, so what is after the memory is never seen: rows are padded at the end, and no mask is needed.
+# A text is `begin bos text eos`, followed by the memory tokens. A long text loses its end, eos included. Attention is causal
+# and ignores later tokens, so right padding needs no mask.
 #
 # Source: paper, section 2.2 and equations 2.2 and 3.1.
 
@@ -248,7 +248,7 @@ class Clara:
             parameter.requires_grad_(name in expected)
         results = set(self.trainable_parameters())
         if results != expected:
-            raise AssertionError(f"trained are {sorted(results ^ expected)[:4]} … besides or in place of what should be")
+            raise AssertionError(f"trainable and requested parameters differ: {sorted(results ^ expected)[:4]} …")
 
     def _names(self, parts: set[Part]) -> set[str]:
         names = {"rows.memory"} if MEMORY in parts else set()

@@ -317,7 +317,7 @@ class FrozenDocuments:
 def _require_room(folder: Path, wanted: int) -> None:
     """Check the disk space first, because a full disk kills the writer of a mapped file."""
     memory = folder / MEMORY
-    # In blocks of 512 bytes: what is taken already, not how long the file is.
+    # Space on disk (blocks of 512 bytes), which is less than the file's length while the file is sparse.
     there = getattr(memory.stat(), "st_blocks", 0) * 512 if memory.is_file() else 0
     free = shutil.disk_usage(folder).free
     if wanted - there > free:
@@ -383,7 +383,7 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
             "cosines of questions and documents are not numbers",
             code="cosines-not-finite",
             where="query reasoner",
-            try_this="a lower learning rate, or precision bf16 or no in place of fp16",
+            try_this="a lower learning rate, or precision bf16 or no instead of fp16",
         )
     return Candidates(memory, mask, positive, scores)
 

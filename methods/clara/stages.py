@@ -83,7 +83,7 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
         if tuple(clara.adapters.names) != wanted:
             raise UserError(
                 f"the checkpoint has the adapters {', '.join(clara.adapters.names)}, and a training that reads {config.reads} "
-                f"goes on from {', '.join(wanted)}",
+                f"starts from {', '.join(wanted)}",
                 code="checkpoint-adapters-mismatch",
                 where=f"start: {parent}",
                 try_this="a checkpoint that was trained with the same `reads`",

@@ -54,7 +54,7 @@ class ClaraTraining:
         process = accelerator(config.precision, context.services.device)
         parent = config.start
         for stage in config.planned:
-            # What one stage is made of is not another's: each has work of its own.
+            # Stages share no intermediate files, so each has its own working folder.
             own = replace(context, work=context.work / stage)
             with first(process):
                 rows, data = training_rows(config, stage, context.services)
@@ -122,7 +122,7 @@ def _prepared(
         clara.save(folder)
         shutil.copyfile(trainer.loop.curve, folder / CURVE)
         write_card(folder, config, stage, figures)
-        # They are as large as what was trained on, and follow from it.
+        # The encoded documents are as large as the training data, and can be computed again from it.
         shutil.rmtree(work / f"documents-{identity[:12]}", ignore_errors=True)
 
     counts = {"rows": len(rows), "set_aside": len(aside), "too_long": prepared.too_long, "held_out_too_long": left_out}

@@ -85,7 +85,7 @@ class Material:
         watched = _watched(questions.triples[usable], config.validate_on, config.seed)
         self._trained = usable[~watched]
         self._held_out = usable[watched][:MOST_WATCHED]
-        # Says what is wrong with the graph before anything is loaded.
+        # Draw once now, so that an error in the graph is raised before a model is loaded.
         self.rows = lru_cache(1)(self._draw_rows)
         self.rows(0)
 

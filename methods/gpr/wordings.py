@@ -5,9 +5,9 @@ paper's. The generator's name is in every row.
 
 For worlds, a masked triple is a statement of its relation with the hidden end asked for: "Korv was first described by Ada
 Rin" becomes "By which person was Korv first described?" or "What was first described by Ada Rin?". Documents of worlds are
-written from these statements. The benchmark's questions have other words on purpose ("Who identified Korv?"), so training
-shows no template of a test question. Both share names of kinds ("town", "person") and the syntax of English. Relations
-withheld from training worlds never have a question.
+written from these statements. The benchmark's questions are worded differently ("Who identified Korv?"), so training
+contains no template of a test question. Both use the same nouns ("town", "person") and English syntax. Relations that are
+withheld from training worlds get no question.
 """
 
 from __future__ import annotations

@@ -239,8 +239,8 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
 # subgraphs/QUESTION.json     seeds, scores and both cuts
 # queries/QUESTION.json       the queries of both sizes
 #
-# Ids in file names are hashed, since they may hold anything. Every file says what it was made from; one that was made
-# from something else (other options, another model, another text) is rebuilt and replaces the old one.
+# Ids in file names are hashed, because they may contain any character. Every file records its inputs. If options, model or
+# text differ from them, the file is built again and replaced.
 
 
 def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> Path:

@@ -177,7 +177,7 @@ class CrossEncoderModel:
         keys: list[list[tuple[int, ...]]] = []
         pairs: dict[tuple[int, ...], dict[str, list[int]]] = {}
         for query, passages in requests:
-            # Equal pairs, as the model sees them, are scored once: what is cut off must not decide between two passages.
+            # Pairs that are equal after truncation are scored once, so that both passages get the same score.
             encoded = self._pairs.encoded(self._pairs.cut(query), passages)
             keys.append([tuple(pair["input_ids"]) for pair in encoded])
             pairs.update(zip(keys[-1], encoded, strict=True))

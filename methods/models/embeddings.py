@@ -458,7 +458,7 @@ class ApproximateSearch:
 
     def __init__(self, path: Path, overfetch: int = 10) -> None:
         faiss = _faiss()
-        # Mapping the file too would have FAISS read lists that lie in their own file.
+        # Mapping the index as well would make FAISS read the inverted lists, which have their own file.
         kept_apart = faiss.IO_FLAG_ONDISK_SAME_DIR if path.with_suffix(".ivfdata").exists() else faiss.IO_FLAG_MMAP
         flags = kept_apart | faiss.IO_FLAG_READ_ONLY
         graphs = takewhile(Path.exists, (_graph(path, number) for number in count(1)))

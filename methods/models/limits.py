@@ -268,7 +268,7 @@ class RateLimiter:
             self._cut(share)
 
     def _cut(self, share: float) -> None:
-        # Without a reply since the last reduction it is one incident: what was good before still is.
+        # Failures without a reply in between are one incident, so the last good limit stays.
         if self._answered or not self.cuts:
             self._good = self.limit if self._kept >= self.limit else self.limit * (1 - share)
         self.limit = max(1.0, self.limit * max(1 - share, DEEPEST))

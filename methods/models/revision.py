@@ -275,7 +275,7 @@ def _output(command: str | tuple[str, ...], timeout_s: float) -> str:
         ValueError: The command fails, prints nothing, or times out.
     """
     try:
-        # A group of its own: what a shell started must not outlive the time limit either.
+        # A separate process group, so that the time limit also ends the processes that a shell started.
         process = subprocess.Popen(
             command if isinstance(command, str) else list(command),
             shell=isinstance(command, str),

@@ -173,7 +173,7 @@ class Seq2SeqModel:
                 raise ValueError(f"pair {number} has an empty {'target' if prompt else 'prompt'}")
         wanted: dict[tuple[int, ...], list[int]] = {}
         for number, (prompt, _) in enumerate(items):
-            # Not shared, every pair is a prompt of its own.
+            # Without sharing, every pair is a separate prompt.
             wanted.setdefault(tuple(prompt) if config.share_prefixes else (*prompt, -1 - number), []).append(number)
         numbers_of = list(wanted.values())
         prompts = [list(items[numbers[0]][0]) for numbers in numbers_of]

@@ -41,7 +41,7 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
     texts, llm = config.templates() + llm_hash(config.llm), config.llm
     if config.max_prompt_tokens is None or not isinstance(llm, ChatConfig) or llm.tokenizer is None:
         return texts
-    # What cuts the prompts is part of what is computed.
+    # The tokenizer determines where prompts are cut, so it belongs to the hash.
     return f"{texts}-{TokenCounter(llm.tokenizer).fingerprint}"
 
 
@@ -104,7 +104,7 @@ class ChatReader:
         def excess(text: str) -> int:
             return self._model.counter.count(self._messages(query.text, text)) - most
 
-        # A question that is too long by itself is sent: what the endpoint makes of it is the endpoint's.
+        # If even the question without passages is too long, it is sent as it is, and the endpoint may refuse it.
         text, kept = fit_middle(evidence, spans, excess, room) or ("", 0)
         return self._messages(query.text, text), {TRUNCATED: {"unit": "tokens", "kept": kept, "of": len(spans)}}
 

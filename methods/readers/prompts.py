@@ -275,5 +275,5 @@ def fit_middle(text: str, spans: Sequence[Span], excess: Callable[[str], int], l
             return short, kept
         if not kept:
             return None
-        # Tokens at the seam may join or fall apart, so what is left is measured again.
+        # Tokens at the cut may merge or split, so the shortened text is tokenized again.
         keep = max(0, kept - over)

@@ -96,7 +96,7 @@ class HostedDense:
 
         def paid(spent: Usage) -> None:
             nonlocal usage
-            # Written with each request, so that a build that is cut off counts as well.
+            # Written after each request, so that the usage of an interrupted build is counted, too.
             usage = usage + spent if folder is None else _paid(folder / _USAGE, spent)
 
         def encode(start: int) -> Vectors:

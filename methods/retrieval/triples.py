@@ -123,8 +123,8 @@ class TripleScope:
         return Ranking(query.id, tuple(self.corpus.triples.ids(rows)), tuple(map(float, values.tolist())), notes=notes or {})
 
 
-# A question only needs the triples of its own graph, so a few questions of a large corpus cost a few blocks. Blocks are the
-# same rows in any order of questions, and a vector depends on its block alone; that is why they are encoded whole.
+# A question only needs the triples of its own graph, so a few questions about a large corpus need only a few blocks. Whole
+# blocks are encoded, because a vector depends on its batch: then vectors do not depend on the order of questions.
 
 
 BLOCK = 1024

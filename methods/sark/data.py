@@ -204,8 +204,8 @@ def training_benchmarks(
         for question in benchmark.questions:
             if _plain(question) in test_questions:
                 raise UserError(
-                    f"{benchmark.reference} and {test_questions[_plain(question)]} share the question {question.text!r}: what is "
-                    "evaluated must not be trained on",
+                    f"{benchmark.reference} and {test_questions[_plain(question)]} share the question {question.text!r}; "
+                    "evaluated questions must not be in the training data",
                     code="trained-on-question",
                     where="data",
                     try_this="other splits",

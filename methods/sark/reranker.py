@@ -52,13 +52,13 @@ class Sark(CrossEncoderReranker):
 
 # For a question with candidates i in formal style and in another one,
 #
-# τ    Kendall's rank correlation of the two orders: 1 where style moves nothing, −1 where it turns the order round
+# τ    Kendall's rank correlation of the two orders: 1 if style changes no rank, −1 if it reverses the order
 # |Δz| mean over i of |z_i(formal) − z_i(styled)|, in the reranker's own units
 # |Δz| / s, the same over the standard deviation of all 2n scores of the question, so that rerankers whose scores
-# have other units can be compared: 0 where style moves nothing, at most 2 where it moves all there is
+# have other units can be compared: 0 if style changes no score, at most 2
 #
-# Both texts of a pair say the same, so a reranker that ranks by what is said has τ = 1. No gold is needed: parallel texts
-# that people wrote (`parallel_style`) serve as well as rewritten ones.
+# Both texts of a pair have the same content, so a reranker that ignores style has τ = 1. This needs no gold, so it also works
+# with parallel texts that people wrote (`parallel_style`).
 
 
 Floats = NDArray[np.float64]

@@ -96,8 +96,8 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
     )
 
 
-# The gradients of both losses are accumulated one after the other and kept apart until λ is known. So λ is that of the
-# whole batch however it is parted, nothing is learned through it, and no backward pass is made twice.
+# The gradients of both losses are accumulated one after the other, and are added only when λ is known. So λ is that of the
+# whole batch, however it is divided. It has no gradient itself, and no backward pass is repeated.
 
 
 Gradients = list["Tensor | None"]

@@ -238,7 +238,7 @@ class Loop:
                 f"the loss of step {step} of {self.name or 'the training'} is {figures['loss']}",
                 code="loss-not-finite",
                 where=str(self.curve),
-                try_this="a lower learning rate, or precision bf16 or no in place of fp16",
+                try_this="a lower learning rate, or precision bf16 or no instead of fp16",
             )
         norm = self._clipped()
         self.optimizer.step()

@@ -106,7 +106,7 @@ def decoder_of(model: Any) -> nn.Module:
     decoder = model.get_decoder()
     if decoder is None or decoder is model:
         raise UserError(
-            f"a {type(model).__name__} does not give access to its layers without its output layer",
+            f"{type(model).__name__} has no decoder that can be used without the output layer",
             code="hidden-layers",
             where="base",
             try_this="a causal language model of transformers",

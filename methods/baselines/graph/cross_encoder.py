@@ -190,7 +190,7 @@ class GraphHybridIndex:
         order = sorted(range(len(ids)), key=lambda position: (-scores[position], ranks.get(ids[position], beyond), rows[position]))[:k]
         read = set(ids)
         rest = [identifier for identifier in ordered.ids if identifier not in read][: k - len(order)]
-        # What was not read stands below what was; only the order of scores means anything.
+        # Triples that were not scored follow those that were. Only the order of their scores has a meaning.
         floor = float(scores.min()) if len(ids) else 0.0
         ranked = (*(ids[position] for position in order), *rest)
         values = (*(float(scores[position]) for position in order), *(floor - position for position in range(1, len(rest) + 1)))

@@ -126,7 +126,7 @@ class EgoGraphs:
                 rows = inside.tocsr()
                 both = rows[self.graph.heads] * rows[self.graph.tails]
             edges_inside = of_relation @ both
-            # Columns are what is read next: a transposed column-wise matrix is a row-wise one.
+            # The next step reads columns, which is fast in the CSC format.
             yield start, inside, edges_inside if isinstance(both, np.ndarray) else edges_inside.tocsc()
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from methods.baselines.graph.question_graph import QuestionGraph
 
-# Around every node with a prize a moat grows. Where moats fill an edge, the two clusters become one; a cluster whose
-# moats have used up its prizes stops, until a growing one reaches it. When one cluster at most still grows, its edges are
-# the answer, less what was reached only after it had stopped and leads nowhere else (their pruning, "gw"). What the tree
-# costs and the prizes it misses are together at most twice the least possible.
+# A moat grows around every node with a prize. If moats fill an edge, its two clusters are merged. A cluster whose moats have
+# used up its prizes stops growing until another cluster reaches it. When at most one cluster grows, its edges are the
+# result, without branches that were only reached after they had stopped (pruning "gw"). The cost of the tree plus the prizes
+# that it misses is at most twice the minimum.
 #
 # The library `pcst_fast` does the same, in Hegde, Indyk and Schmidt's formulation, and cannot be used: its last release
 # (1.0.10) was built for NumPy 1, and under NumPy 2 all items of its answer are one number.
@@ -75,7 +75,7 @@ class _Growth:
         self.parent = [-1] * size
         self.members = [[node] for node in range(size)]
         self.merged: list[tuple[int, int, int]] = []
-        # Short ways up: a cluster around this one, and what was grown from this one on to below that one.
+        # Shortcuts (path compression): an enclosing cluster, and the total growth from this cluster to below that one.
         self.above = list(range(size))
         self.below = [0.0] * size
         self.events: list[tuple[float, int, int]] = []

@@ -479,7 +479,7 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     triples = sum(graph.corpus for graph in graphs)
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     if config.unit == "subgraph":
-        # A head with one triple alone is a subgraph, too: there are at most as many as triples.
+        # A head with a single triple is a subgraph, too, so there are at most as many subgraphs as triples.
         length *= SUBGRAPH_TRIPLES
     base, size = Checkpoint(config.base, config.revision), graphs[0].size(config.base, config.revision)
     read = learn(base, 2 * config.epochs * triples, min(length, config.length), config.precision)
@@ -555,7 +555,7 @@ class SkpRun:
         return PreparedRun(loop, self._save, figures)
 
     def _step(self, rows: NDArray[np.int64], epoch: int, number: int) -> Figures:
-        # Of like length together, where a batch is gone through in parts.
+        # Sort by length, because a batch may be computed in parts, and each part is padded to its longest text.
         rows = rows[np.argsort(np.diff(self.texts.offsets)[rows], kind="stable")]
         batch = masked(self.texts, rows, self._hidden(epoch if self.config.redraw else 0))
         return self.objective.backward(batch, (self.config.seed, "skp", number))

@@ -87,7 +87,7 @@ class DprTriples(TripleRetriever):
 
 
 # Both towers are copies of one encoder. First-token vectors of a language model that was never trained to compare texts
-# all lie close together, so `pooling: first`, which is GPR's own, is weak by construction; `mean` is the fairer row.
+# are all similar, so `pooling: first`, which is GPR's own, is necessarily weak; `mean` is the fairer comparison.
 
 
 Pooling = Literal["first", "mean"]

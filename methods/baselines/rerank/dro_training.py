@@ -131,7 +131,7 @@ class DroTraining(TunedTraining):
         config, context = self.config, where[0]
         kept = context.work / "reader-of-rounds"
         if stage == READER:
-            # Both were trained in the rounds; this stage only gives the reader a folder of its own.
+            # The rounds trained both models; this stage only copies the reader to its own folder.
             return PreparedRun(Finished(), lambda folder, figures: _copied(kept, folder), {})
         tuned = SystemTuned(config, context, (SELECTOR, READER))
         selecting = Selecting(tuned, config)

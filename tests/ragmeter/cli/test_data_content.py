@@ -94,7 +94,7 @@ def test_near_duplicates_across_splits_are_found(command, native, tmp_path, monk
 def test_check_requires_either_references_or_all(command):
     assert "neither" in command.refused("check").what
     assert "exclude each other" in command.refused("check", "worlds:test", "--all").what
-    assert "of one dataset" in command.refused("check", "--all", "--set", "skip_bad=true").what
+    assert command.refused("check", "--all", "--set", "skip_bad=true").code == "set-and-config"
 
 
 def test_generated_worlds_are_green(command):

@@ -282,7 +282,7 @@ def test_path_may_be_an_archive_or_an_archive_member(tmp_path):
         find_several("set/a:dev", tmp_path / "all.zip!data/set_train.json")
     with raises("missing-file"):
         find_several("set/a:dev", tmp_path / "none.zip!data/set_dev_a.json")
-    with pytest.raises(UserError, match="no file that is called like one of set/b:dev"):
+    with pytest.raises(UserError, match="no file with a name of set/b:dev"):
         find_several("set/b:dev", path)
 
 

@@ -82,7 +82,7 @@ def test_a_byte_order_mark_and_windows_line_ends_change_nothing() -> None:
         ("worlds/multihop:val", "wrlds/multihop:val", "unknown dataset", 8, "did you mean 'worlds'?"),
         ("validation\nset", "dev\nset", "unknown split", 8, None),
         ("seed: 10007", "sed: 10007", "unknown key 'sed'", 11, "did you mean 'seed'?"),
-        ("seed: 10007", "path: /etc/passwd", "file of the machine", 11, "remove `path`"),
+        ("seed: 10007", "path: /etc/passwd", "files of the machine", 11, "remove `path`"),
         ("worlds/multihop:train", "wrlds:train", "unknown dataset", 14, "go under `name`"),
         ("name: Wikipedia, ", "", "need a `reference` or a `name`", 15, None),
         ("limit: 12", "format: 2", "format", 10, None),

@@ -189,7 +189,10 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, page: str, connected: list[str], hostile_store: Path) -> None:
     global _watched
-    pytest.importorskip("streamlit").cache_data.clear()
+    streamlit = pytest.importorskip("streamlit")
+    # Otherwise, a page whose results another test has cached opens no store.
+    streamlit.cache_data.clear()
+    streamlit.cache_resource.clear()
     from leaderboard import widgets
 
     (tmp_path / "canary.duckdb").write_text("a file that somebody wants to read")

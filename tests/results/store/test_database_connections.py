@@ -332,3 +332,23 @@ def test_two_writers_and_a_reader_lose_nothing_and_none_waits_long(folder: Path)
         rows = connection.execute("SELECT run, count(*), count(DISTINCT what) FROM violations GROUP BY run ORDER BY run").fetchall()
     assert rows == [("writer 0", 100, 100), ("writer 1", 100, 100)]
     assert max(waits.get(timeout=10) for _ in processes) < 15
+
+
+def test_process_that_ends_during_a_query_ends_well(folder: Path) -> None:
+    script = f"""
+import threading, time
+from pathlib import Path
+from results.store.store import Store
+store, asking = Store(Path({str(folder)!r})), threading.Event()
+
+def ask():
+    with store.database.reading() as connection:
+        asking.set()
+        connection.execute("SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range = 7")
+
+threading.Thread(target=ask, daemon=True).start()
+asking.wait()
+time.sleep(0.2)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -227,7 +227,7 @@ class _Shared:
         self._held: duckdb.DuckDBPyConnection | None = None
         self._read_only = True
         self._users = 0
-        self._lent: list[duckdb.DuckDBPyConnection] = []
+        self._cursors: list[duckdb.DuckDBPyConnection] = []
         self._writer_waits = False
         self._spoilt = False
         self._file: tuple[int, int] | None = None
@@ -317,8 +317,8 @@ class _Shared:
             try:
                 if self._held is not None:
                     # DuckDB does not close a file in use; a thread that still asks gets an error instead.
-                    for lent in self._lent:
-                        lent.interrupt()
+                    for cursor in self._cursors:
+                        cursor.interrupt()
                     self._turn.wait_for(lambda: not self._users, _FAREWELL_S)
                 with suppress(duckdb.Error):
                     self._close()
@@ -340,7 +340,7 @@ class _Shared:
                     self._writer_waits = False
                     self._turn.notify_all()
             self._users += 1
-            self._lent.append(own)
+            self._cursors.append(own)
         try:
             yield own
         except duckdb.Error:
@@ -350,7 +350,7 @@ class _Shared:
         finally:
             own.close()
             with self._turn:
-                self._lent.remove(own)
+                self._cursors.remove(own)
                 self._users -= 1
                 self._left = time.monotonic()
                 if not self._users and self._due():

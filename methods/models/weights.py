@@ -567,7 +567,7 @@ def check_adapter(adapter: str, base: str, *, where: str, head: str | None = Non
 
 def _headless(adapter: str, head: str, where: str) -> UserError:
     return UserError(
-        f"the adapter {adapter!r} holds no weights of {head}",
+        f"the adapter {adapter!r} contains no weights of {head}",
         code="adapter-holds-no-weights",
         where=where,
         try_this="an adapter that was trained for ranking",

@@ -58,7 +58,7 @@ RERANKER_TRUNCATED = "reranker_truncated"
 lines and passages.
 """
 WAIT = "wait"
-"""Key of `Usage.seconds` for the time in which a question waited for a slot; `Usage.own_s` excludes it."""
+"""Key of `Usage.seconds` for the time in which a question only waited (`flow.Trace.waited_s`); `Usage.own_s` excludes it."""
 UNKNOWN_REVISION = "unknown"
 """Provenance value for an endpoint that reports no model version."""
 TURNS_UNREAD = "turns_unread"

@@ -93,7 +93,7 @@ class Usage:
 
     @property
     def own_s(self) -> float:
-        """Return the question's own processing time in seconds: all stages except waiting for a slot."""
+        """Return the question's own processing time in seconds: all stages except waiting."""
         return float(sum(spent for stage, spent in self.seconds.items() if stage != WAIT))
 
     def __add__(self, other: Usage) -> Usage:

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
-from methods.models.complete import check_weights, complete
+from methods.models.complete import check_finite, check_weights, complete
 from methods.models.loaded import KEPT
 from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
@@ -310,11 +311,13 @@ def loading(noun: str, model: str) -> Iterator[None]:
                 code="weight-shapes-mismatch",
                 try_this="fetch all files of the model from one revision",
             ) from error
-        # safetensors has an exception class of its own, which is not a subclass of the above.
-        if type(error).__name__ != "SafetensorError":
+        # safetensors has an exception class of its own, which is not a subclass of the above; the others are of torch's .bin files.
+        unreadable = isinstance(error, UnpicklingError | EOFError) or "PytorchStreamReader" in str(error)
+        if type(error).__name__ != "SafetensorError" and not unreadable:
             raise
+        reason = "a .bin file is cut off, or holds more than weights" if unreadable else str(error)
         raise UserError(
-            f"the weights of the {noun} {model!r} are damaged: {error}", code="damaged-weights", try_this="fetch the model's files again"
+            f"the weights of the {noun} {model!r} are damaged: {reason}", code="damaged-weights", try_this="fetch the model's files again"
         ) from error
 
 
@@ -369,7 +372,7 @@ def load_pretrained(
             require_kind(noun, model, revision, "language model")
 
         def load() -> Any:
-            with complete(noun, model, pooler=kind != "AutoModel"):
+            with complete(noun, model, pooler=kind != "AutoModel", layers=not model_options):
                 loaded = getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {}))
             check_weights(loaded, model, noun, tokens)
             return loaded.to(device).eval()
@@ -494,7 +497,7 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         head: A module that the adapter must contain completely, such as `score`.
 
     Raises:
-        UserError: It cannot be read, was made for another base, or lacks the head.
+        UserError: It cannot be read, was made for another base, lacks the head, cannot be merged, or its weights are not finite.
     """
     with loading("adapter", adapter):
         from peft import PeftConfig, get_peft_model
@@ -504,6 +507,10 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         settings = PeftConfig.from_pretrained(source)
         its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
         weights = {_adapter_key(name): weight for name, weight in load_peft_weights(source, device="cpu").items()}
+    if settings.is_prompt_learning:
+        kind = getattr(settings.peft_type, "value", settings.peft_type)
+        what = f"the adapter {adapter!r} is of the kind {kind}, which extends the prompt and changes no weights"
+        raise UserError(what, code="adapter-not-mergeable", where=where, try_this="an adapter that changes weights, such as LoRA")
     loaded = str(getattr(model, "name_or_path", "") or "")
     if its_base and _names_another(its_base, loaded):
         raise _foreign(adapter, its_base, f"it is on {loaded}", where)
@@ -523,7 +530,9 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         says = f"{name} is {there.get(name) or 'missing'}, and the base wants {expected.get(name) or 'none'}"
         raise _foreign(adapter, its_base, says, where)
     set_peft_model_state_dict(made, weights)
-    return made.merge_and_unload()
+    merged = made.merge_and_unload()
+    check_finite(merged, adapter, "adapter")
+    return merged
 
 
 def check_adapter(adapter: str, base: str, *, where: str, head: str | None = None) -> None:

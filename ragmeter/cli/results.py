@@ -161,7 +161,7 @@ def _export_tables(
     """Export tables or question scores in a format of `results.formats.table_files`."""
     from results.boards.tables import CSV_COLUMNS, tidy, to_csv
     from results.formats import table_files
-    from results.store import queries
+    from results.store import score_queries
 
     columns: Sequence[str] = table_files.QUESTION_COLUMNS if questions else CSV_COLUMNS
     lines = table_files.question_scores(store, name, metrics) if questions else [line for board in results for line in tidy(board)]
@@ -175,7 +175,7 @@ def _export_tables(
     elif form == "csv-wide":
         text = table_files.wide_csv(results)
     else:
-        text = table_files.wide_latex(results, queries.definitions(store), name or "all runs")
+        text = table_files.wide_latex(results, score_queries.definitions(store), name or "all runs")
     if output is None:
         sys.stdout.write(printable(text))
     else:
@@ -301,7 +301,7 @@ def show(
     from ragmeter.show.run_text import show_question, show_run
     from results.boards.board import board
     from results.boards.primary import primary_of
-    from results.store import checkpoints, queries
+    from results.store import answer_queries, checkpoints, queries
     from results.store.drift import reported_versions
 
     store = common.store
@@ -312,19 +312,19 @@ def show(
             scores = replace(scores, primary=primary_of(queries.experiment(store, row.experiment)))
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
         endpoints = reported_versions(store, row.run)
-        fallbacks = queries.fallbacks(store, row.run)
+        fallbacks = answer_queries.fallbacks(store, row.run)
         value = row.to_json() | documents | {"endpoints": endpoints, "fallbacks": fallbacks, "board": scores.to_json()}
         common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks, verbose=common.verbose))
         return
-    known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
+    known = {question.question: question for question in answer_queries.questions(store, row.dataset_fingerprint)}
     if question not in known:
         raise unknown_name("question", question, known, where=row.path)
-    answers = queries.answers(store, known[question], [row.run])
+    answers = answer_queries.answers(store, known[question], [row.run])
     if not answers:
         raise UserError(
             f"{row.method} has not answered {question!r} yet", code="run-unanswered", where=row.path, try_this="ragmeter run --resume"
         )
-    calls = queries.calls(store, row.run, question)
+    calls = answer_queries.calls(store, row.run, question)
     value = {"question": asdict(known[question]), "answer": asdict(answers[0]), "calls": list(map(asdict, calls))}
     common.emit(value, lambda: show_question(store, known[question], answers[0], calls, verbose=common.verbose))
 

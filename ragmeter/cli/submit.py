@@ -308,7 +308,7 @@ def bundle(
 ) -> None:
     """Write a stored run as one file for `ragmeter submit` elsewhere; without --card, create a card from the run."""
     from ragmeter.runner.submissions import read_card, require_same
-    from results.store import checkpoints, queries
+    from results.store import checkpoints, score_queries
     from results.submission import bundle as bundles
     from results.submission import mean
     from results.submission.storing import card_of, card_of_run
@@ -317,7 +317,7 @@ def bundle(
     row = checkpoints.find_run(store, run)
     its_card = read_card(card) if card is not None else card_of_run(row) if row.card is None else card_of(row)
     require_same(its_card, row)
-    scores = queries.score_columns(store, row.dataset_fingerprint, [row.run]).values
+    scores = score_queries.score_columns(store, row.dataset_fingerprint, [row.run]).values
     packages = row.environment.get("packages", {})
     manifest = bundles.write_bundle(
         output,

@@ -23,7 +23,8 @@ from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
 from results.statistics.places import Band
 from results.statistics.pooled import Pooled, Stratum, borda, pooled
 from results.store.checkpoints import Cards, Checkpoints
-from results.store.queries import NOT_STATED, OURS, Cost, RunRow
+from results.store.cost_queries import NOT_STATED, Cost
+from results.store.queries import OURS, RunRow
 
 Correction = Literal["column", "all", "fdr"]
 """Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""

@@ -40,7 +40,7 @@ from results.boards.verdict_of import MANY, verdicts
 from results.boards.verdict_text import headline_of, headline_text, headlines, html
 from results.judging.battles import BattleBoard, battle_boards
 from results.statistics.core import Difference, Estimate
-from results.store import answer_queries, checkpoints, queries, score_queries
+from results.store import answer_queries, queries, score_queries, tags
 from results.store.queries import RunRow
 from results.store.store import FAILED_RUN, INCOMPLETE, Store
 
@@ -570,7 +570,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
         if not isinstance(value, str | RunRow):
             raise UserError(f"{value!r} is not a run", code="not-run", where=name, try_this="a text that names one, or one of `runs`")
     metric = text(metric, "metric")
-    first, second = (item if isinstance(item, RunRow) else checkpoints.find_run(opened, item) for item in (a, b))
+    first, second = (item if isinstance(item, RunRow) else tags.find_run(opened, item) for item in (a, b))
     result = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
     if result.unpaired:
         raise UserError(

@@ -364,14 +364,14 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
     """Return the named runs, or those of an experiment with its reference."""
-    from results.store import checkpoints, queries
+    from results.store import queries, tags
 
     if names and experiment is not None:
         raise UserError(
             "runs and an experiment were named", code="runs-and-experiment", where="--experiment", try_this="name one of the two"
         )
     if names:
-        return [checkpoints.find_run(store, name) for name in names], None
+        return [tags.find_run(store, name) for name in names], None
     row = queries.experiment(store, experiment)
     return queries.runs(store, row.name), row.reference
 

@@ -301,11 +301,11 @@ def show(
     from ragmeter.show.run_text import show_question, show_run
     from results.boards.board import board
     from results.boards.primary import primary_of
-    from results.store import answer_queries, checkpoints, queries
+    from results.store import answer_queries, queries, tags
     from results.store.drift import reported_versions
 
     store = common.store
-    row = checkpoints.find_run(store, run)
+    row = tags.find_run(store, run)
     if question is None:
         scores = board(store, [row])
         if row.experiment != queries.NO_EXPERIMENT:
@@ -342,11 +342,11 @@ def compare_runs(
     """Compare two runs: settings, scores, and the questions on which they differ."""
     from ragmeter.show.run_text import show_compared
     from results.boards import diff
-    from results.store import checkpoints
+    from results.store import tags
     from results.store.drift import refuse_drift
 
     store = common.store
-    item, two = (checkpoints.find_run(store, text) for text in (first, second))
+    item, two = (tags.find_run(store, text) for text in (first, second))
     with offering_score():
         result = diff.diff(store, item, two, metrics=metric, questions=count, over_seeds=over_seeds)
     if strict:
@@ -368,12 +368,12 @@ def power(
     from results.boards import sample_size
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
-    from results.store import checkpoints
+    from results.store import tags
 
     if not 0 < probability < 1:
         raise UserError(f"a power of {probability:g} is not a probability", code="bad-power", where="--power", try_this="--power 0.8")
     store = common.store
-    runs = [checkpoints.find_run(store, name) for name in (first, second)]
+    runs = [tags.find_run(store, name) for name in (first, second)]
     margin = parse_margin(effect, "--effect")
     plans = sample_size.planned(store, runs[0], runs[1], metric or (), margin, power=probability, over_seeds=over_seeds)
 
@@ -410,13 +410,13 @@ def tag(
     remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
     """Tag a run or checkpoint, for example as the baseline of a gate; an existing tag moves."""
-    from results.store import checkpoints
+    from results.store import tags
     from results.store.queries import RunRow
 
     store = common.store
     if name is None:
         rows, value = list[tuple[str, ...]](), list[dict[str, Any]]()
-        for tag_named in checkpoints.tags(store):
+        for tag_named in tags.all_tags(store):
             kind, identity = ("run", tag_named.run) if tag_named.run else ("checkpoint", tag_named.checkpoint)
             rows.append((tag_named.name, kind, (identity or "")[:12], f"{tag_named.tagged_at:%Y-%m-%d %H:%M}", tag_named.note or ""))
             value.append(asdict(tag_named) | {"tagged_at": tag_named.tagged_at.isoformat()})
@@ -426,7 +426,7 @@ def tag(
     if remove:
         if target is not None or note is not None:
             raise UserError("--remove needs the tag only", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
-        gone = checkpoints.untag(store, name)
+        gone = tags.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is not a tag any more")))
         return
     if target is None:
@@ -435,8 +435,8 @@ def tag(
             code="tag-without-target",
             try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT",
         )
-    meant = checkpoints.resolve(store, target)
-    before = checkpoints.tag_run(store, name, meant, note)
+    meant = tags.resolve(store, target)
+    before = tags.tag_run(store, name, meant, note)
     old = (before.run or before.checkpoint) if before else None
     kind, identity = ("run", meant.run) if isinstance(meant, RunRow) else ("checkpoint", meant.sha256)
 
@@ -500,12 +500,12 @@ def export(
 ) -> None:
     """Export a run's rankings as a TREC run file, with the positives as qrels."""
     from results.formats import trec
-    from results.store import checkpoints, records
+    from results.store import records, tags
 
     if form != "trec":
         raise unknown_name("format", form, ("trec",), where="--format")
     store = common.store
-    row = checkpoints.find_run(store, run)
+    row = tags.find_run(store, run)
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
     known = list(records.gold_questions(store, row.dataset_fingerprint).values())
     rankings = [(item.id, [each for each in ranked.get(item.id, ()) if each.id not in item.excluded]) for item in known]

@@ -29,13 +29,13 @@ from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
 from results.store import checkpoints, cost_queries, provenance, queries, score_queries
-from results.store.checkpoints import Cards, Checkpoints, read_unknown
 from results.store.cost_queries import Cost, IndexCost
 from results.store.failures import failures
 from results.store.invariants import violations
 from results.store.queries import RunRow
 from results.store.reuse import Reuse, merged, reuse
 from results.store.store import Store
+from results.store.training_data import Cards, Checkpoints, read_unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

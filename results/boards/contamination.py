@@ -14,9 +14,10 @@ from results.boards.unread import range_of_metric
 from results.boards.untouched import hits, read_before, touched_by_all, without
 from results.statistics.intervals import compared_together
 from results.store import provenance, score_queries
-from results.store.checkpoints import Checkpoints, known_checkpoints, read_unknown
+from results.store.checkpoints import known_checkpoints
 from results.store.queries import RunRow
 from results.store.store import Store
+from results.store.training_data import Checkpoints, read_unknown
 
 
 def read_lines(

@@ -21,7 +21,8 @@ from judges.metric import Metric, Scores, parse
 from results.store import answer_queries, queries, records, score_queries
 from results.store.doubts import NOT_RESCORED
 from results.store.queries import RunRow
-from results.store.store import Store, insert_scores, shortened, summarize
+from results.store.rows import insert_scores, summarize
+from results.store.store import Store, shortened
 
 _TOLERANCE = 1e-9
 

@@ -11,7 +11,8 @@ from typing import Any
 from benchmarks.schema import Passage, Turn, sentence_of, turns_of
 from methods.api import SPENDING, WAIT, Call, Prediction
 from results.store.redaction import redacted, shareable, without_secrets
-from results.store.store import Store, stored_record
+from results.store.rows import stored_record
+from results.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

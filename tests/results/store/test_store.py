@@ -245,7 +245,7 @@ def test_full_disk_names_the_file_and_keeps_what_was_written(
     def no_space(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("results.store.store.insert", no_space)
+    monkeypatch.setattr("results.store.rows.insert", no_space)
     with pytest.raises(DiskFull) as caught:
         store.append(RUN.run, [prediction(2)], {})
     assert Path(str(caught.value.where)).name == file

@@ -23,7 +23,8 @@ from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 
 if TYPE_CHECKING:
     from results.boards.board import Board
-    from results.boards.published import Compared, Figure
+    from results.boards.paper_figures import Figure
+    from results.boards.published_table import Compared
     from results.boards.verdict import BoardVerdict
     from results.boards.verdict_text import Headline
     from results.store.store import Store
@@ -66,7 +67,7 @@ def table(
     """Print an experiment's verdict and tables: values with 95 % intervals, and paired differences from the reference."""
     from leaderboard.matrix.exports import still_matrix
     from ragmeter.show.board_text import show_boards
-    from results.boards import published
+    from results.boards import published_table
     from results.boards.board import boards
     from results.boards.tables import plain
     from results.boards.verdict_of import MANY, verdicts
@@ -98,7 +99,7 @@ def table(
     if form in (*WIDE, PARQUET) or questions:
         _export_tables(store, results, form, output, name, metric if questions else None, questions=questions)
         return
-    rows = published.compare_boards(results) if with_published else []
+    rows = published_table.compare_boards(results) if with_published else []
     if as_json:
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
         if results:
@@ -114,7 +115,7 @@ def table(
         _show_tables(common, results, rows if with_published else None, name, headlines(known), wide=wide)
         return
     elif with_published:
-        text = published.render(rows, "markdown" if form == "text" else form)
+        text = published_table.render(rows, "markdown" if form == "text" else form)
     elif form == "text":
         sheet = io.StringIO()
         show_boards(
@@ -202,19 +203,19 @@ def _show_tables(
     common: Common, results: Sequence[Board], rows: Sequence[Compared] | None, name: str | None, lines: Sequence[Headline], *, wide: bool
 ) -> None:
     from ragmeter.show.board_text import show_boards
-    from results.boards import published
+    from results.boards import published_table
 
     store = common.store
     if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
         return
-    closest = published.closest(rows or ())
+    closest = published_table.closest(rows or ())
     if rows is None:
         show_boards(results, lines, out, wide=wide, verbose=common.verbose)
     for item in results if rows is not None else ():
         out.print(Text(item.dataset, style="bold") + Text(f"  setting {item.setting}"))
         table = [row.cells for row in closest if row.board is item]
-        listing(published.HEADS, table, empty="the four papers print no figure of these methods on this dataset")
+        listing(published_table.HEADS, table, empty="the four papers print no figure of these methods on this dataset")
         out.print()
     if rows is None and name is not None and len(results) > 1:
         _show_overall(store, name)
@@ -227,10 +228,10 @@ def _show_tables(
 
 def show_comparison(results: Sequence[Board]) -> None:
     """Print, below a run's tables, the published figures of the same methods, if there are any."""
-    from results.boards import published
+    from results.boards import published_table
     from results.boards.tables import labels
 
-    rows = published.closest(published.compare_boards(results))
+    rows = published_table.closest(published_table.compare_boards(results))
     if not rows:
         return
     out.print(Text("published figures of these methods, the closest setting of each paper", style="bold"))
@@ -248,9 +249,9 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
     """Return the comparison with published figures as JSON (`show_comparison` prints it)."""
-    from results.boards import published
+    from results.boards import published_table
 
-    return [row.to_json() for row in published.closest(published.compare_boards(results))]
+    return [row.to_json() for row in published_table.closest(published_table.compare_boards(results))]
 
 
 @app.command()
@@ -266,17 +267,17 @@ def paper(
     misprints: Annotated[bool, option("Show only figures that are misprinted.", "--misprints")] = False,
 ) -> None:
     """List the figures printed in a paper; `ragmeter results --published` compares ours with them."""
-    from results.boards import published
+    from results.boards import paper_figures
 
     if name is None:
-        known = {item: published.tables_of(item) for item in published.papers()}
-        rows = [(item, len(published.figures(item)), ", ".join(of)) for item, of in known.items()]
+        known = {item: paper_figures.tables_of(item) for item in paper_figures.papers()}
+        rows = [(item, len(paper_figures.figures(item)), ", ".join(of)) for item, of in known.items()]
         common.emit(known, lambda: listing(("paper", "figures", "tables"), rows, empty="none"))
         return
-    results = published.find(paper=name, table=table, method=method, dataset=dataset)
+    results = paper_figures.find(paper=name, table=table, method=method, dataset=dataset)
     results = [figure for figure in results if figure.misprint] if misprints else results
     if not results:
-        hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
+        hint = f"`ragmeter results paper {name}`; its tables: {', '.join(paper_figures.tables_of(name))}"
         raise UserError(f"{name} prints no such figure", code="unknown-figure", try_this=hint)
     common.emit([asdict(figure) for figure in results], lambda: _show_figures(results))
 

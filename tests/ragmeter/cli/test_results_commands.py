@@ -26,7 +26,7 @@ from ragmeter.cli import results
 from ragmeter.show import console
 from results.boards.board import boards
 from results.boards.diff import diff, differing
-from results.boards.published import figures, papers
+from results.boards.paper_figures import figures, papers
 from results.statistics.intervals import differences_together
 from results.store import queries, score_queries
 from results.store.store import FINISHED, Run, Store

@@ -17,7 +17,7 @@ from results.boards import systems as column_figures
 from results.boards.board import boards, groups
 from results.boards.budget import quality_budget
 from results.boards.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
-from results.boards.published import printed, published_for
+from results.boards.published import published_for
 from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.boards.tables import remarks
 from results.statistics.holm import benjamini_hochberg, holm
@@ -319,20 +319,6 @@ def test_no_published_figure_is_about_a_submission(store: Store) -> None:
     ours = next(run for run in queries.runs(store, "several") if run.method == "bm25")
     assert published_for("hotpotqa:dev", "oracle", "recall@5#v2", sent.description) == []
     assert published_for("hotpotqa:dev", "oracle", "recall@5#v2", ours.description)
-
-
-def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_the_setting() -> None:
-    results = printed("hotpotqa:dev", "oracle", "cover_em(match=substring)#v1")
-    assert results
-    for figure in results:
-        assert figure.dataset.partition("/")[0].partition(":")[0] == "hotpotqa"
-        assert figure.metric.startswith("cover_em")
-        assert figure.conditions["retrieval"] == "oracle"
-    normal = {
-        figure.conditions.get("retrieval", "normal") for figure in printed("hotpotqa:dev", "distractor", "cover_em(match=substring)#v1")
-    }
-    assert normal == {"normal"}
-    assert printed("worlds/long:test", "document", "em#v1") == ()
 
 
 def test_seeds_of_a_method_count_with_their_mean_question_by_question(store: Store, scores: dict[str, np.ndarray]) -> None:

@@ -46,8 +46,8 @@ from benchmarks.corpus import (
 )
 from benchmarks.dumps import BEIR, Entry, Read, dump_files, layout_of, read
 from benchmarks.io.files import archive_of, size_of
+from benchmarks.records import BadRecord
 from benchmarks.schema import passage_id
-from benchmarks.sources import BadRecord
 
 SHARD_RECORDS = 16 * BATCH_ROWS
 """Records of the dump per shard: the most that a killed build repeats."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.io.files import open_bytes
 from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
-from benchmarks.sources import BadRecord, Record
+from benchmarks.records import BadRecord, Record
 
 BEIR = "beir"
 """Layout in which passages with equal texts but different ids stay separate."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.availability import MADE, Availability
 from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.fingerprint import file_sha256
 from benchmarks.io.files import archive_of, recorded
@@ -24,7 +25,6 @@ from benchmarks.io.hub import stated_sizes
 from benchmarks.leakage import THRESHOLD, near_duplicates
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
-from benchmarks.sources import MADE, Availability
 from benchmarks.text import is_scorable_gold
 from benchmarks.text_batch import normalize_all
 

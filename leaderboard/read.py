@@ -46,6 +46,7 @@ from results.boards.published import Comparison as PublishedComparison
 from results.boards.style import CurveTable, Over
 from results.boards.systems import Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
+from results.errors import UserError
 from results.gate import history as gate_history
 from results.judging import battles as battle_board
 from results.judging import judge_card as judge_cards
@@ -53,9 +54,11 @@ from results.judging import judgments
 from results.judging.battles import BattleBoard
 from results.judging.judgments import Conversation, Verdict
 from results.statistics.places import Band
-from results.store import checkpoints, invariants, provenance, queries
+from results.store import answer_queries, checkpoints, cost_queries, invariants, provenance, queries, score_queries
+from results.store.answer_queries import AnswerRow, QuestionRow
+from results.store.cost_queries import Cost, IndexCost
 from results.store.provenance import Attribution
-from results.store.queries import AnswerRow, Cost, IndexCost, QuestionRow, RunRow, UserError
+from results.store.queries import RunRow
 from results.store.store import FINISHED, Store
 from results.submission import review
 
@@ -197,15 +200,15 @@ _JUDGED = "Reading the judge's replies …"
 experiments = _kept(queries.experiments)
 """Stored experiments, newest first."""
 has_runs = _kept(queries.has_runs)
-definitions = _kept(queries.definitions)
+definitions = _kept(score_queries.definitions)
 datasets = _kept(queries.datasets)
-metric_ids = _kept(queries.metric_ids, 32)
+metric_ids = _kept(score_queries.metric_ids, 32)
 method_cards = _kept(provenance.cards, 4, shared=True)
 checkpoints_by_hash = _kept(checkpoints.known_checkpoints, 4, shared=True)
 known_checkpoints = _kept(checkpoints.checkpoints, 4)
-questions = _kept(queries.questions, shared=True)
-calls = _kept(queries.calls, 16)
-passages = _kept(queries.passages, 128)
+questions = _kept(answer_queries.questions, shared=True)
+calls = _kept(answer_queries.calls, 16)
+passages = _kept(answer_queries.passages, 128)
 dataset_facts = _kept(provenance.dataset_facts)
 samples = _kept(provenance.samples, 64)
 judges = _kept(judgments.judges)
@@ -258,7 +261,7 @@ def executions(at: Source, experiment: str | None) -> list[RunRow]:
 
 def index_cost(at: Source, run: str) -> IndexCost | None:
     """Return the cost of indexing a run's corpus; None if unknown."""
-    return queries.index_costs(store_of(at), [run]).get(run)
+    return cost_queries.index_costs(store_of(at), [run]).get(run)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -316,14 +319,14 @@ def ranked(at: Source, experiment: str | None, group: int, reference: str | None
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
     """Return each run's scores on one metric, shape (questions,), NaN without a score; the cached result must not be changed."""
-    columns = queries.score_columns(store_of(at), dataset_fingerprint, runs, [metric]).values
+    columns = score_queries.score_columns(store_of(at), dataset_fingerprint, runs, [metric]).values
     return {run: column for (run, _), column in columns.items()}
 
 
 @st.cache_data(show_spinner=False, max_entries=128)
 def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
     """Return the answers of runs to one question."""
-    return queries.answers(store_of(at), question, runs, depth=DEPTH)
+    return answer_queries.answers(store_of(at), question, runs, depth=DEPTH)
 
 
 @st.cache_data(show_spinner=False, max_entries=128)
@@ -493,7 +496,7 @@ def _costs_of(at: Source, groups: Sequence[Sequence[RunRow]]) -> dict[str, Cost]
     kept = _costs_kept(at.folder)
     keys = {run.run: (run.run, run.status, run.updated_at, run.done, run.origin) for runs in groups for run in runs}
     unread = [run for run, key in keys.items() if key not in kept]
-    fresh = queries.costs(store_of(at), unread) if unread else {}
+    fresh = cost_queries.costs(store_of(at), unread) if unread else {}
     results = {run: fresh[run] if run in fresh else kept.get(key) for run, key in keys.items()}
     if len(kept) > MOST_COSTS:
         kept.clear()

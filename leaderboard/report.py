@@ -38,10 +38,11 @@ from results.boards.style import style_gaps
 from results.boards.tables import plain
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import verdicts
+from results.errors import UserError
 from results.judging.battles import battle_boards
 from results.statistics.places import Band
-from results.store import queries
-from results.store.queries import RunRow, UserError
+from results.store import answer_queries, queries, score_queries
+from results.store.queries import RunRow
 from results.store.store import Store
 
 FORMAT = "ragmeter-board"
@@ -82,7 +83,7 @@ class _Results:
     @classmethod
     def read(cls, store: Store, experiment: str) -> _Results:
         whole = still_matrix(store, experiment, experiment)
-        return cls(experiment, boards(store, experiment), queries.definitions(store), whole, verdicts(store, experiment))
+        return cls(experiment, boards(store, experiment), score_queries.definitions(store), whole, verdicts(store, experiment))
 
 
 def _document(results: _Results, now: datetime) -> dict[str, Any]:
@@ -292,8 +293,8 @@ def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow],
     yield el("h3", f"{min(MOST_APART, len(positions))} most informative of {len(positions):,} questions on which {both} differ")
     for position in positions[:MOST_APART]:
         row = result.questions[position]
-        answers = queries.answers(store, row, [item.run for item in pair], depth=DEPTH)
-        passages = queries.passages(store, row.evidence)
+        answers = answer_queries.answers(store, row, [item.run for item in pair], depth=DEPTH)
+        passages = answer_queries.passages(store, row.evidence)
         evidence = (
             question.evidence(row, answer, passages, drill.cutoffs(item, focus), opened=False)
             for item in pair

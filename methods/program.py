@@ -32,7 +32,8 @@ from methods.models.causal import Generation
 from methods.models.chat import ChatModel
 from methods.models.chat_config import ChatConfig
 from methods.models.formats import own_format
-from methods.models.llm import AskingConfig, LocalConfig, asks_released, llm_hash, open_llm
+from methods.models.llm import AskingConfig, asks_released, llm_hash, open_llm
+from methods.models.local_llm import LocalConfig
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder, indexed
 from methods.prompts import OURS, PUBLISHED, Messages, Prompt, Shipped, shipped

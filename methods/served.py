@@ -24,7 +24,8 @@ from methods.models.chat_config import ChatConfig
 from methods.models.decoding import Decoder
 from methods.models.endpoint import Messages
 from methods.models.likelihood import Item, LabelScores, Likelihood, ScoringConfig, TextEncoder, label_scores
-from methods.models.llm import Choice, Conversations, LabelModel, check_llm, open_llm
+from methods.models.llm import check_llm, open_llm
+from methods.models.local_llm import Choice, Conversations, LabelModel
 from methods.models.reply import Completion, Logprobs
 from methods.models.weights import context_length, is_encoder_decoder, load_tokenizer, locate, weights_hash
 from methods.registry import MethodConfig

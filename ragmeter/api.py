@@ -40,7 +40,7 @@ from results.boards.verdict_of import MANY, verdicts
 from results.boards.verdict_text import headline_of, headline_text, headlines, html
 from results.judging.battles import BattleBoard, battle_boards
 from results.statistics.core import Difference, Estimate
-from results.store import checkpoints, queries
+from results.store import answer_queries, queries, score_queries, tags
 from results.store.queries import RunRow
 from results.store.store import FAILED_RUN, INCOMPLETE, Store
 
@@ -157,7 +157,7 @@ def scores_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     parts: list[dict[str, Any]] = []
     for board in boards:
         runs = [row.run for row in board.rows]
-        result = queries.score_columns(store, board.dataset_fingerprint, [run.run for run in runs], board.metrics)
+        result = score_queries.score_columns(store, board.dataset_fingerprint, [run.run for run in runs], board.metrics)
         for run in runs:
             for metric in board.metrics:
                 if (values := result.values.get((run.run, metric))) is not None:
@@ -179,7 +179,7 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
     """Read answers: a data frame with one row per run and answered question (text, gold answers, answer, reason of a failure or None)."""
     rows = []
     for board in boards:
-        questions = {question.question: question for question in queries.questions(store, board.dataset_fingerprint)}
+        questions = {question.question: question for question in answer_queries.questions(store, board.dataset_fingerprint)}
         for row in board.rows:
             run = row.run
             predictions = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
@@ -515,8 +515,8 @@ class Compared:
             MissingPackage: pandas is not installed.
         """
         runs = [self.a.run, self.b.run]
-        result = queries.score_columns(self.store, self.a.dataset_fingerprint, runs, [self.metric])
-        texts = [row.text for row in queries.questions(self.store, self.a.dataset_fingerprint)]
+        result = score_queries.score_columns(self.store, self.a.dataset_fingerprint, runs, [self.metric])
+        texts = [row.text for row in answer_queries.questions(self.store, self.a.dataset_fingerprint)]
         first, second = (result.values[run, self.metric] for run in runs)
         columns = (result.questions, texts, first, second, second - first)
         rows = frame(QUESTION_COLUMNS, dict(zip(QUESTION_COLUMNS, columns, strict=True)))
@@ -570,7 +570,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
         if not isinstance(value, str | RunRow):
             raise UserError(f"{value!r} is not a run", code="not-run", where=name, try_this="a text that names one, or one of `runs`")
     metric = text(metric, "metric")
-    first, second = (item if isinstance(item, RunRow) else checkpoints.find_run(opened, item) for item in (a, b))
+    first, second = (item if isinstance(item, RunRow) else tags.find_run(opened, item) for item in (a, b))
     result = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
     if result.unpaired:
         raise UserError(

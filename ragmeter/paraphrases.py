@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.registry import Benchmark, DataReference, load
-from results.store.checkpoints import Checkpoint, references_of
+from results.store.checkpoints import Checkpoint
+from results.store.training_data import references_of
 
 THRESHOLD = 0.9
 """Minimum cosine similarity of a reported pair; chosen for sentence encoders such as all-MiniLM-L6-v2."""

@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.availability import absences
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.sources import DATA_VARIABLE, absences, data_folder
+from benchmarks.sources import DATA_VARIABLE, data_folder
 from ragmeter import experiment as experiments
 from ragmeter.runner.experiment import How, run_experiment
 from results.boards.board import boards

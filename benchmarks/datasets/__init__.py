@@ -10,7 +10,8 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
-from benchmarks.sources import Record, data_path
+from benchmarks.records import Record
+from benchmarks.sources import data_path
 
 
 class QuestionIds:

@@ -29,9 +29,10 @@ from benchmarks.dumps import BEIR
 from benchmarks.io import hub
 from benchmarks.io.files import is_sharded, is_zip, matching
 from benchmarks.io.judged import read_table
+from benchmarks.records import Record, read_records
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
-from benchmarks.sources import Record, only_asked, own_path, read_records
+from benchmarks.sources import only_asked, own_path
 
 VERSION = 1
 

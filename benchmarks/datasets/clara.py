@@ -19,9 +19,10 @@ from benchmarks.core.fingerprint import content_id
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CorpusBuilder
 from benchmarks.datasets import count_notes
+from benchmarks.records import Record, read_records, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
-from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
+from benchmarks.sources import find_files
 
 MOST_QUESTIONS = 1_000_000
 """Maximum number of questions of a benchmark, which are held in memory (about 0.5 KB each)."""

@@ -16,9 +16,9 @@ from typing import Any
 from benchmarks.core.errors import UserError
 from benchmarks.datasets import graph_qa
 from benchmarks.datasets.graph_qa import GraphConfig, GraphRow, Layout, Source, answered, nested_records, topics_by_id, topics_once
+from benchmarks.records import Record
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
-from benchmarks.sources import Record
 
 VERSION = 3
 

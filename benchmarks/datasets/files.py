@@ -35,9 +35,10 @@ from benchmarks.own.fields import ROW, Fields, document_fields, question_fields
 from benchmarks.own.library import Library, Span
 from benchmarks.own.questions import GoldSpan, ParsedQuestion, Reader
 from benchmarks.own.records import Source, hub_patterns, open_source
+from benchmarks.records import BadRecord, Record, looks_like, read_records
 from benchmarks.registry import CAVEATS, IDENTITY, MAPPING, Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import SPANS, PassageIds, Question
-from benchmarks.sources import BadRecord, Record, data_path, looks_like, only_asked, own_path, read_records
+from benchmarks.sources import data_path, only_asked, own_path
 
 VERSION = 1
 

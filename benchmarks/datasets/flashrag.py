@@ -17,9 +17,10 @@ from pydantic import Field
 
 from benchmarks.corpus_build import open_documents
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, gold_answers, restored, sentence_record
+from benchmarks.records import Record, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
-from benchmarks.sources import Record, find_files, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

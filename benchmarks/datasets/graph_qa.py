@@ -25,9 +25,10 @@ from benchmarks.corpus import Corpus
 from benchmarks.datasets import QuestionIds, count_notes, listed_ids
 from benchmarks.graphs import Graphs, GraphWriter, TripleCorpus, made_once, shortest_paths
 from benchmarks.io.files import archive_of, open_bytes
+from benchmarks.records import BadRecord, Record, read_records, records, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Question, Triple, triple_id
-from benchmarks.sources import BadRecord, Record, find_files, read_records, records, refuse_other_dataset
+from benchmarks.sources import find_files
 
 # A layout turns a record into a `GraphRow`: the question, its graph by names, and what was odd about it.
 

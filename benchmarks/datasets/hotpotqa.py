@@ -9,8 +9,9 @@ from dataclasses import replace
 from sys import intern
 
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, sentence_record
+from benchmarks.records import Record, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
-from benchmarks.sources import Record, find_files, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from benchmarks.datasets.long_document import LongDocumentConfig, LongDocumentRow, assemble, character_chunks, gold
 from benchmarks.datasets.longbench_v2 import CHOICES, LETTERS, with_choices
+from benchmarks.records import Record, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
-from benchmarks.sources import Record, find_files, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

@@ -17,9 +17,10 @@ from pydantic import Field
 from benchmarks.corpus import Corpus
 from benchmarks.corpus_build import open_documents
 from benchmarks.datasets import QuestionIds, count_notes
+from benchmarks.records import Record, read_records, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import PAGES, Question
-from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

@@ -21,9 +21,9 @@ from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.own.chunks import windows, words_pattern
+from benchmarks.records import Record, read_records
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.sources import Record, read_records
 from benchmarks.text import normalize
 
 T = TypeVar("T")

@@ -27,9 +27,10 @@ from benchmarks.datasets.long_document import (
     gold,
 )
 from benchmarks.published_prompts import as_template, path_of, texts_of
+from benchmarks.records import Record, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
-from benchmarks.sources import Record, find_files, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

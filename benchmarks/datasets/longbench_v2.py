@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.datasets.long_document import LongDocumentConfig, LongDocumentRow, assemble
+from benchmarks.records import Record, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
-from benchmarks.sources import Record, find_files, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

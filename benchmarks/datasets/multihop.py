@@ -16,9 +16,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.datasets import QuestionIds, count_notes
+from benchmarks.records import Record, read_records
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Passage, PassageIds, Question, passage_id, sentence_id, sentence_of
-from benchmarks.sources import Record, read_records
 
 # The copies hold lists of objects as objects of lists (`context {title, sentences}`), lists within Parquet as JSON text,
 # and call the id `id`, or have none. Questions, answers and texts are the authors'.

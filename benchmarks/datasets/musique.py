@@ -15,9 +15,10 @@ from typing import Any
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, gold_answers
+from benchmarks.records import Record, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
-from benchmarks.sources import Record, find_files, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

@@ -25,9 +25,10 @@ from benchmarks.io import records as tab_separated
 from benchmarks.io.files import open_bytes, refuse_foreign
 from benchmarks.io.literals import LIST, NUMPY, printed_by_numpy
 from benchmarks.io.records import is_parquet
+from benchmarks.records import BadRecord, Record, looks_like, read_records, records, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
-from benchmarks.sources import BadRecord, Record, find_files, looks_like, read_records, records, refuse_other_dataset
+from benchmarks.sources import find_files
 
 # | layout | a record |
 # | --- | --- |

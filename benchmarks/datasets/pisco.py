@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.datasets.clara import RowsConfig, StageRow, documents, gather, stream_rows
+from benchmarks.records import Record, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
-from benchmarks.sources import Record, find_files, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

@@ -19,9 +19,10 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.datasets import QuestionIds, count_notes
 from benchmarks.datasets.sark import CITATION
+from benchmarks.records import Record, read_records
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.sources import Record, data_path, find_file, read_records
+from benchmarks.sources import data_path, find_file
 from benchmarks.styles.pairs import ANY, Rewriting, restyled
 from benchmarks.text import tokens
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, sentence_record
 from benchmarks.io.files import sibling, size_of
+from benchmarks.records import Record, read_records, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Triple
-from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 2
 

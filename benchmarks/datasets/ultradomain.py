@@ -17,9 +17,10 @@ from benchmarks.datasets import count_notes
 from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, LongDocumentRow, Shelf, assemble, gold
 from benchmarks.datasets.longbench import reading
 from benchmarks.io.records import stream_json
+from benchmarks.records import Record, read_records, refuse_other_dataset
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
 from benchmarks.schema import Question
-from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
+from benchmarks.sources import find_files
 
 VERSION = 1
 

@@ -20,7 +20,7 @@ from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.files import cache_home, whole_text
 from benchmarks.core.fingerprint import file_sha256
 from benchmarks.io.encodings import read_text
-from benchmarks.sources import BadRecord
+from benchmarks.records import BadRecord
 
 PLAIN = (".txt", ".md", ".markdown", ".text")
 PAGES = (".html", ".htm")

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.own.chunks import Chunker
+from benchmarks.records import BadRecord
 from benchmarks.schema import Passage, passage_id
-from benchmarks.sources import BadRecord
 
 _REMEDY = "give each a name of its own, or set skip_bad to leave the second out"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.own.fields import Fields, Missing, values
+from benchmarks.records import QUESTION_CHARS, Record
 from benchmarks.schema import Turn
-from benchmarks.sources import QUESTION_CHARS, Record
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 _PLACEHOLDERS = ("nan", "null", "<na>", "n/a", "#n/a")

@@ -16,7 +16,7 @@ from benchmarks.io.files import open_bytes
 from benchmarks.io.records import decoder_of, is_parquet
 from benchmarks.io.tables import open_table
 from benchmarks.own.fields import known_questions
-from benchmarks.sources import BadRecord, Record, bad_record, records
+from benchmarks.records import BadRecord, Record, bad_record, records
 
 SPLITS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("validation", "dev", "val", "valid"), "test": ("test",)}
 """Common names of each split in users' data."""

@@ -19,9 +19,9 @@ from typing import Any
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole
 from benchmarks.core.fingerprint import content_hash
+from benchmarks.records import BadRecord, Record, read_records, records
 from benchmarks.registry import SkippedRecord
 from benchmarks.schema import Passage, passage_id
-from benchmarks.sources import BadRecord, Record, read_records, records
 from benchmarks.styles import FORMAL
 
 ANY = ""

@@ -21,9 +21,9 @@ from typing import Any, Literal
 from benchmarks.core.errors import UserError, counted
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import content_id
+from benchmarks.records import BadRecord, Record, read_records, records, refuse_other_dataset
 from benchmarks.registry import Benchmark, SkippedRecord
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.sources import BadRecord, Record, read_records, records, refuse_other_dataset
 from benchmarks.styles.pairs import Rewriting
 
 Layout = Literal["labels", "ranked"]

@@ -13,7 +13,7 @@ import yaml
 from docs._site.markdown import code, page, table
 from ragmeter.cli import GROUPS, NAMES, app
 from ragmeter.experiments import shipped
-from results.boards.published import figures, papers
+from results.boards.paper_figures import figures, papers
 
 HERE = Path(__file__).parent
 COMMON = 5

@@ -22,7 +22,8 @@ from docs._site.prompts import prompts_page
 from judges.judge import JUDGES, JudgeEntry
 from judges.metric import METRICS, NEEDS, MetricEntry, Parameter, written
 from methods.models.chat_config import ChatConfig
-from methods.models.llm import LocalConfig, ScriptedConfig
+from methods.models.local_llm import LocalConfig
+from methods.models.scripts import ScriptedConfig
 from methods.registry import METHODS as REGISTERED
 from methods.registry import MethodEntry
 from methods.training import TRAININGS, TrainingEntry

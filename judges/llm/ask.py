@@ -25,7 +25,8 @@ from methods.api import Services
 from methods.flow import together
 from methods.models.chat import ChatModel
 from methods.models.endpoint import Messages
-from methods.models.llm import AskingConfig, LocalConfig, llm_hash, llm_name, open_llm
+from methods.models.llm import AskingConfig, llm_hash, llm_name, open_llm
+from methods.models.local_llm import LocalConfig
 from methods.prompts import Prompt, Shipped
 from methods.work import CHARACTERS, Lengths, Needs, Use, Where, Work, ask, needs_of, tokens, unknown
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from results.boards.published import Comparison
 from results.boards.tables import minus, settled, symmetric
-from results.store.queries import Cost, RunRow
+from results.store.cost_queries import Cost
+from results.store.queries import RunRow
 
 NOTHING = "–"
 _NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from leaderboard.elements import formats
 from results.statistics.places import Band, Standing
-from results.store.queries import NOT_STATED
+from results.store.cost_queries import NOT_STATED
 
 _LONGEST = 200
 _PLACE = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\s\"']+")

@@ -23,7 +23,7 @@ from results.boards.published import Comparison, published_for
 from results.boards.systems import COSTS, Figures, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
-from results.store import checkpoints, invariants, provenance, queries
+from results.store import checkpoints, cost_queries, invariants, provenance, queries, score_queries
 from results.store.doubts import NOT_RESCORED
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -180,11 +180,11 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     Returns:
         The matrix; None if nothing is scored.
     """
-    definitions, datasets = queries.definitions(store), queries.datasets(store)
+    definitions, datasets = score_queries.definitions(store), queries.datasets(store)
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
     scored = column_figures.scored_metrics(store, ids)
-    folded = Folded.of(every, queries.costs(store, ids), invariants.violations(store, ids))
+    folded = Folded.of(every, cost_queries.costs(store, ids), invariants.violations(store, ids))
     stored = {row.name: row for row in queries.experiments(store)}.get(experiment)
     columns = columns_of(folded.groups, scored, definitions, datasets, MAIN, OWN, primary_of(stored) if stored is not None else None)
     columns = [column for column in columns if column.metric is not None]

@@ -16,7 +16,8 @@ from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
 from results.statistics.places import SIGNS, Standing
-from results.store.queries import AS_STATED, OURS
+from results.store.cost_queries import AS_STATED
+from results.store.queries import OURS
 
 CORRECTIONS: dict[Correction, str] = {
     "column": "Holm, within a benchmark",

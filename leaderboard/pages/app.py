@@ -16,7 +16,7 @@ from leaderboard import read
 from leaderboard.intake import submit_command
 from leaderboard.pages import PAGES
 from leaderboard.widgets import style, tell_missing
-from results.store.queries import UserError
+from results.errors import UserError
 
 _LIBRARIES = ("pandas", "pyarrow", "scipy.stats")
 

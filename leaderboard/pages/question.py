@@ -17,7 +17,8 @@ from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import drill, judge, question
 from leaderboard.widgets import Chosen, as_page, bar, choose, permalink, run_labels, several, show, split, tell
-from results.store.queries import QuestionRow, RunRow
+from results.store.answer_queries import QuestionRow
+from results.store.queries import RunRow
 
 # Methods that can be chosen.
 MOST = 6

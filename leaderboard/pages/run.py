@@ -15,8 +15,9 @@ from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, permalink, show, show_running, tell, together
 from results.boards.diff import Diff, diff
+from results.errors import UserError
 from results.store import checkpoints
-from results.store.queries import RunRow, UserError, running
+from results.store.queries import RunRow, running
 from results.store.store import shortened
 
 ANY = "any"

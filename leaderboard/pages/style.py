@@ -13,7 +13,7 @@ from leaderboard.read import Source
 from leaderboard.views import style
 from leaderboard.widgets import as_page, bar, draw, explain, permalink, show, tell
 from results.boards.style import CurveTable, GapTable, Over
-from results.store.queries import UserError
+from results.errors import UserError
 
 OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by number of passages for the reader"}
 

@@ -17,8 +17,8 @@ from leaderboard.read import Source, store_of
 from leaderboard.views import submission
 from leaderboard.widgets import as_page, explain, show, tell
 from results.boards.board import board
+from results.errors import UserError
 from results.offered import LIMITS
-from results.store.queries import UserError
 from results.submission import review
 from results.submission.from_store import Known, known_boards, template_of
 from results.submission.review import Submitted

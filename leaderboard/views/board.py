@@ -20,7 +20,8 @@ from results.boards.published import Comparison, on_board
 from results.boards.tables import bracketed
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
-from results.store.queries import AS_STATED, OURS
+from results.store.cost_queries import AS_STATED
+from results.store.queries import OURS
 
 PLACES = (
     f"Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). {SIGNS}. No significant difference "

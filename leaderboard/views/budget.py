@@ -13,7 +13,8 @@ from leaderboard.elements.nodes import Node, badge, named
 from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, POSSIBLE, Picture, Point, plot, point_of
 from leaderboard.elements.tables import Cell, Column, NumberColumn, table, value_cell
 from results.boards.budget import Axis, BudgetCurve, BudgetPoint, UsageCost
-from results.store.queries import AS_STATED, OURS
+from results.store.cost_queries import AS_STATED
+from results.store.queries import OURS
 
 AXES: dict[Axis, str] = {
     "tokens": "Tokens per question, all",

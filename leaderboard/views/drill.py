@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leaderboard.elements.formats import metric_name
-from results.store.queries import QuestionRow, RunRow
+from results.store.answer_queries import QuestionRow
+from results.store.queries import RunRow
 
 ANY = "any"
 LENGTHS = {"short": (0, 10), "medium": (11, 20), "long": (21, 10**9)}

@@ -17,7 +17,8 @@ from results.judging.judge_card import Corrected, JudgeCard
 from results.judging.judgments import Conversation, Verdict
 from results.statistics.core import Estimate
 from results.statistics.judges import Agreement
-from results.store.queries import OURS, AnswerRow, RunRow
+from results.store.answer_queries import AnswerRow
+from results.store.queries import OURS, RunRow
 from results.store.store import shortened
 
 KAPPA = Scale(1.0, 2, "", "")

@@ -16,8 +16,9 @@ from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn,
 from leaderboard.views.timeline import anchor_cell
 from results.gate.history import Decided
 from results.store.checkpoints import Checkpoint
+from results.store.cost_queries import Cost
 from results.store.provenance import Result, thinned
-from results.store.queries import Cost, RunRow
+from results.store.queries import RunRow
 from results.store.store import shortened
 
 _NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"

@@ -14,7 +14,8 @@ from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn,
 from leaderboard.views.judge import dialog, reader
 from results.boards.tables import minus
 from results.store import records
-from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
+from results.store.answer_queries import AnswerRow, Call, EvidenceRow, Passage, QuestionRow, gold_sentences
+from results.store.queries import OURS, RunRow
 
 _BEGINNING = 80
 """Number of characters that replace a missing title of a passage."""

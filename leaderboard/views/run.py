@@ -15,9 +15,11 @@ from leaderboard.elements.marks import SOURCES, is_better, significance, source_
 from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
 from results.boards.diff import Apart, Diff, Number, Setting
+from results.store.answer_queries import AnswerRow
 from results.store.checkpoints import Checkpoint
+from results.store.cost_queries import IndexCost
 from results.store.doubts import not_rescored
-from results.store.queries import NO_EXPERIMENT, AnswerRow, IndexCost, Running, RunRow
+from results.store.queries import NO_EXPERIMENT, Running, RunRow
 
 _ANSWER = 300
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
-from benchmarks.sources import Record, data_path, read_records
+from benchmarks.records import Record, read_records
+from benchmarks.sources import data_path
 from methods.graphs.chunking import Chunk
 from methods.graphs.knowledge_graph import (
     DEFAULT_STRENGTH,

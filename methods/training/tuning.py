@@ -29,7 +29,7 @@ from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from methods.models.decoding import Sampling
 from methods.models.likelihood import ScoringConfig
-from methods.models.llm import Loaded, LocalConfig, OwnCounter
+from methods.models.local_llm import Loaded, LocalConfig, OwnCounter
 from methods.models.weights import locate
 from methods.prompts import Messages
 from methods.registry import Component

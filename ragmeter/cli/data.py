@@ -22,8 +22,8 @@ from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
     from benchmarks import corpus_build
+    from benchmarks.availability import Availability
     from benchmarks.registry import DatasetEntry
-    from benchmarks.sources import Availability
 
 app = App(default="list", help="Datasets: download, check, sample, measure, restyle; write questions.")
 
@@ -95,9 +95,9 @@ def show_dataset(reference: str, common: Common) -> None:
 
 
 def _positions(entry: DatasetEntry) -> list[Availability]:
-    from benchmarks import sources
+    from benchmarks.availability import availability, splits
 
-    return [sources.availability(reference) for reference in sources.splits(entry)]
+    return [availability(reference) for reference in splits(entry)]
 
 
 def _card_json(entry: DatasetEntry, positions: Sequence[Availability]) -> dict[str, Any]:
@@ -128,14 +128,15 @@ def download(
     revision: Annotated[str | None, option("Commit, tag or branch in place of the pinned one.")] = None,
 ) -> None:
     """Download a split's files, or the published prompts of released checkpoints, and verify them."""
-    from benchmarks import published_prompts, sources
+    from benchmarks import published_prompts
+    from benchmarks.availability import fetch, parts
     from benchmarks.io import hub
 
     if not common.talk:
         hub.be_quiet()
     prompts = [item for reference in references for item in published_prompts.download(reference)]
     wanted = [reference for reference in references if reference.partition("/")[0] != published_prompts.FOLDER]
-    fetched = [(part, sources.fetch(part, revision)) for reference in wanted for part in sources.parts(reference)]
+    fetched = [(part, fetch(part, revision)) for reference in wanted for part in parts(reference)]
     files = [{"reference": str(part), **entry.to_json()} for part, entry in fetched]
     value = [*prompts, *files]
 

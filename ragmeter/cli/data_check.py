@@ -15,7 +15,7 @@ from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.show.console import listing, out
 
 if TYPE_CHECKING:
-    from benchmarks.sources import Availability
+    from benchmarks.availability import Availability
     from benchmarks.verify import Finding
     from ragmeter.cli.split_check import CheckedSplit
 
@@ -82,21 +82,20 @@ def check(
 
 def _positions(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Availability], list[str]]:
     """Return the splits to check, and the skipped ones with the reason."""
-    from benchmarks import sources
+    from benchmarks.availability import ABSENT, MADE, OWN, availability, parts, splits
     from benchmarks.registry import DATASETS
-    from benchmarks.sources import ABSENT, MADE, OWN
 
     if every == bool(references):
         what = "references and --all exclude each other" if every else "nothing to check was named: neither data references nor --all"
         raise UserError(what, code="bad-sample", where="data check", try_this="ragmeter data check hotpotqa:dev")
     if references:
-        parts = [part for reference in references for part in sources.parts(reference)]
-        return [sources.availability(part, settings) for part in dict.fromkeys(parts)], []
+        wanted = [part for reference in references for part in parts(reference)]
+        return [availability(part, settings) for part in dict.fromkeys(wanted)], []
     if settings:
         raise UserError(
             "--set and --config apply to one dataset, not to all", code="set-and-config", where="--all", try_this="name the dataset"
         )
-    positions = [sources.availability(part) for entry in DATASETS for part in sources.splits(entry)]
+    positions = [availability(part) for entry in DATASETS for part in splits(entry)]
     reasons = {
         ABSENT: "not on this machine",
         MADE: "made here and not read (name them to check them)",

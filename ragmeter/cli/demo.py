@@ -117,7 +117,7 @@ def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> 
 
 def _here(experiment: Experiment, talk: bool) -> Experiment:
     """Return the real samples with local data, because a demo downloads nothing."""
-    from benchmarks.sources import absences
+    from benchmarks.availability import absences
 
     if experiment.name != REAL_SAMPLES:
         return experiment

@@ -19,7 +19,7 @@ from results.gate.decision import ask
 from results.gate.many import ManyGates, decide_cells
 from results.gate.margins import parse_margin
 from results.gate.verdicts import Gate
-from results.store import checkpoints, queries
+from results.store import checkpoints, queries, tags
 from results.store.checkpoints import Checkpoint
 from results.store.queries import NO_EXPERIMENT, RunRow
 from results.store.store import FINISHED, Store
@@ -217,12 +217,12 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
 
 
 def _tagged_run(store: Store, text: str) -> RunRow | None:
-    meant = checkpoints.resolve(store, text) if checkpoints.tag_named(store, text) else None
+    meant = tags.resolve(store, text) if tags.tag_named(store, text) else None
     return meant if isinstance(meant, RunRow) else None
 
 
 def _tagged_checkpoint(store: Store, text: str) -> list[Checkpoint]:
-    return [checkpoints.find_checkpoint(store, text)] if checkpoints.tag_named(store, text) else []
+    return [tags.find_checkpoint(store, text)] if tags.tag_named(store, text) else []
 
 
 def _newest(every: list[RunRow]) -> list[RunRow]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.core.errors import UserError
 from results.boards.board import groups
 from results.boards.names import base_name
-from results.store import checkpoints, queries
+from results.store import checkpoints, queries, tags
 from results.store.checkpoints import Checkpoint
 from results.store.queries import NO_EXPERIMENT, RunRow
 from results.store.store import Store
@@ -40,7 +40,7 @@ def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
     Raises:
         UserError: The text matches nothing, or several things.
     """
-    if checkpoints.tag_named(store, text) is None and not checkpoints.matching(store, text):
+    if tags.tag_named(store, text) is None and not checkpoints.matching(store, text):
         # Runs of no experiment may be several executions of one method: they are named one by one.
         every = [run for run in queries.runs(store) if run.experiment != NO_EXPERIMENT]
         rows = {run.run: run for run in every if f"{run.experiment}/{run.method}" == text}
@@ -50,7 +50,7 @@ def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
         firsts = tuple(group[0] for group in groups(list(rows.values())))
         if len(rows) > 1:
             return Rows(text, firsts) if len(firsts) > 1 else firsts[0]
-    return checkpoints.resolve(store, text)
+    return tags.resolve(store, text)
 
 
 def runs_of(store: Store, text: str) -> list[RunRow]:
@@ -62,7 +62,7 @@ def runs_of(store: Store, text: str) -> list[RunRow]:
     side = side_of(store, text)
     if isinstance(side, Rows):
         return list(side.runs)
-    return [side if isinstance(side, RunRow) else checkpoints.run_of(store, side, None)]
+    return [side if isinstance(side, RunRow) else tags.run_of(store, side, None)]
 
 
 def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow, RunRow]], list[str]]:
@@ -84,7 +84,7 @@ def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow
         new = [benchmark(run) for run in second.runs if benchmark(run) not in known] if isinstance(second, Rows) else []
         return pairs, [f"{name}: not decided, the baseline {first.text} has no run on it" for name in dict.fromkeys(new)]
     if isinstance(first, Checkpoint) and isinstance(second, Rows):
-        return [(checkpoints.run_of(store, first, run), run) for run in second.runs], []
+        return [(tags.run_of(store, first, run), run) for run in second.runs], []
     if not isinstance(first, RunRow) and isinstance(second, RunRow):
         # A checkpoint's run is sought on the benchmark of the other side.
         return [(_on(store, first, second), second)], []
@@ -95,7 +95,7 @@ def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow
 def _on(store: Store, side: Side, like: RunRow | None) -> RunRow:
     """Return the run of a side on another run's benchmark."""
     if not isinstance(side, Rows):
-        return checkpoints.run_of(store, side, like)
+        return tags.run_of(store, side, like)
     assert like is not None, "two sides with several benchmarks are paired one by one"
     here = [run for run in side.runs if benchmark(run) == benchmark(like)]
     # An experiment may ask about a benchmark twice, with different limits or options.

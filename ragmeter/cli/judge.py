@@ -245,7 +245,7 @@ def score(
     from judges.metric import Metric
     from judges.metric import parse as parse_metric
     from results.boards.added import add_columns, remove_columns
-    from results.store import queries, records
+    from results.store import answer_queries, records
     from results.store.invariants import check_run
 
     if trec:
@@ -293,7 +293,7 @@ def score(
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
         passages |= dict.fromkeys(item for question in questions for item in question.evidence)
-        known = queries.passages(store, list(passages))
+        known = answer_queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
             scores = scoring.score(questions, predictions, able, known.__getitem__, faults=faults)
         store.put_scores(row.run, [question.id for question in questions], scores)
@@ -364,14 +364,14 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
     """Return the named runs, or those of an experiment with its reference."""
-    from results.store import checkpoints, queries
+    from results.store import queries, tags
 
     if names and experiment is not None:
         raise UserError(
             "runs and an experiment were named", code="runs-and-experiment", where="--experiment", try_this="name one of the two"
         )
     if names:
-        return [checkpoints.find_run(store, name) for name in names], None
+        return [tags.find_run(store, name) for name in names], None
     row = queries.experiment(store, experiment)
     return queries.runs(store, row.name), row.reference
 

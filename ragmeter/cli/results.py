@@ -23,7 +23,8 @@ from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 
 if TYPE_CHECKING:
     from results.boards.board import Board
-    from results.boards.published import Compared, Figure
+    from results.boards.paper_figures import Figure
+    from results.boards.published_table import Compared
     from results.boards.verdict import BoardVerdict
     from results.boards.verdict_text import Headline
     from results.store.store import Store
@@ -66,7 +67,7 @@ def table(
     """Print an experiment's verdict and tables: values with 95 % intervals, and paired differences from the reference."""
     from leaderboard.matrix.exports import still_matrix
     from ragmeter.show.board_text import show_boards
-    from results.boards import published
+    from results.boards import published_table
     from results.boards.board import boards
     from results.boards.tables import plain
     from results.boards.verdict_of import MANY, verdicts
@@ -98,7 +99,7 @@ def table(
     if form in (*WIDE, PARQUET) or questions:
         _export_tables(store, results, form, output, name, metric if questions else None, questions=questions)
         return
-    rows = published.compare_boards(results) if with_published else []
+    rows = published_table.compare_boards(results) if with_published else []
     if as_json:
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
         if results:
@@ -114,7 +115,7 @@ def table(
         _show_tables(common, results, rows if with_published else None, name, headlines(known), wide=wide)
         return
     elif with_published:
-        text = published.render(rows, "markdown" if form == "text" else form)
+        text = published_table.render(rows, "markdown" if form == "text" else form)
     elif form == "text":
         sheet = io.StringIO()
         show_boards(
@@ -161,7 +162,7 @@ def _export_tables(
     """Export tables or question scores in a format of `results.formats.table_files`."""
     from results.boards.tables import CSV_COLUMNS, tidy, to_csv
     from results.formats import table_files
-    from results.store import queries
+    from results.store import score_queries
 
     columns: Sequence[str] = table_files.QUESTION_COLUMNS if questions else CSV_COLUMNS
     lines = table_files.question_scores(store, name, metrics) if questions else [line for board in results for line in tidy(board)]
@@ -175,7 +176,7 @@ def _export_tables(
     elif form == "csv-wide":
         text = table_files.wide_csv(results)
     else:
-        text = table_files.wide_latex(results, queries.definitions(store), name or "all runs")
+        text = table_files.wide_latex(results, score_queries.definitions(store), name or "all runs")
     if output is None:
         sys.stdout.write(printable(text))
     else:
@@ -202,19 +203,19 @@ def _show_tables(
     common: Common, results: Sequence[Board], rows: Sequence[Compared] | None, name: str | None, lines: Sequence[Headline], *, wide: bool
 ) -> None:
     from ragmeter.show.board_text import show_boards
-    from results.boards import published
+    from results.boards import published_table
 
     store = common.store
     if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
         return
-    closest = published.closest(rows or ())
+    closest = published_table.closest(rows or ())
     if rows is None:
         show_boards(results, lines, out, wide=wide, verbose=common.verbose)
     for item in results if rows is not None else ():
         out.print(Text(item.dataset, style="bold") + Text(f"  setting {item.setting}"))
         table = [row.cells for row in closest if row.board is item]
-        listing(published.HEADS, table, empty="the four papers print no figure of these methods on this dataset")
+        listing(published_table.HEADS, table, empty="the four papers print no figure of these methods on this dataset")
         out.print()
     if rows is None and name is not None and len(results) > 1:
         _show_overall(store, name)
@@ -227,10 +228,10 @@ def _show_tables(
 
 def show_comparison(results: Sequence[Board]) -> None:
     """Print, below a run's tables, the published figures of the same methods, if there are any."""
-    from results.boards import published
+    from results.boards import published_table
     from results.boards.tables import labels
 
-    rows = published.closest(published.compare_boards(results))
+    rows = published_table.closest(published_table.compare_boards(results))
     if not rows:
         return
     out.print(Text("published figures of these methods, the closest setting of each paper", style="bold"))
@@ -248,9 +249,9 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
     """Return the comparison with published figures as JSON (`show_comparison` prints it)."""
-    from results.boards import published
+    from results.boards import published_table
 
-    return [row.to_json() for row in published.closest(published.compare_boards(results))]
+    return [row.to_json() for row in published_table.closest(published_table.compare_boards(results))]
 
 
 @app.command()
@@ -266,17 +267,17 @@ def paper(
     misprints: Annotated[bool, option("Show only figures that are misprinted.", "--misprints")] = False,
 ) -> None:
     """List the figures printed in a paper; `ragmeter results --published` compares ours with them."""
-    from results.boards import published
+    from results.boards import paper_figures
 
     if name is None:
-        known = {item: published.tables_of(item) for item in published.papers()}
-        rows = [(item, len(published.figures(item)), ", ".join(of)) for item, of in known.items()]
+        known = {item: paper_figures.tables_of(item) for item in paper_figures.papers()}
+        rows = [(item, len(paper_figures.figures(item)), ", ".join(of)) for item, of in known.items()]
         common.emit(known, lambda: listing(("paper", "figures", "tables"), rows, empty="none"))
         return
-    results = published.find(paper=name, table=table, method=method, dataset=dataset)
+    results = paper_figures.find(paper=name, table=table, method=method, dataset=dataset)
     results = [figure for figure in results if figure.misprint] if misprints else results
     if not results:
-        hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
+        hint = f"`ragmeter results paper {name}`; its tables: {', '.join(paper_figures.tables_of(name))}"
         raise UserError(f"{name} prints no such figure", code="unknown-figure", try_this=hint)
     common.emit([asdict(figure) for figure in results], lambda: _show_figures(results))
 
@@ -301,30 +302,30 @@ def show(
     from ragmeter.show.run_text import show_question, show_run
     from results.boards.board import board
     from results.boards.primary import primary_of
-    from results.store import checkpoints, queries
+    from results.store import answer_queries, queries, tags
     from results.store.drift import reported_versions
 
     store = common.store
-    row = checkpoints.find_run(store, run)
+    row = tags.find_run(store, run)
     if question is None:
         scores = board(store, [row])
         if row.experiment != queries.NO_EXPERIMENT:
             scores = replace(scores, primary=primary_of(queries.experiment(store, row.experiment)))
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
         endpoints = reported_versions(store, row.run)
-        fallbacks = queries.fallbacks(store, row.run)
+        fallbacks = answer_queries.fallbacks(store, row.run)
         value = row.to_json() | documents | {"endpoints": endpoints, "fallbacks": fallbacks, "board": scores.to_json()}
         common.emit(value, lambda: show_run(row, scores, endpoints, fallbacks, verbose=common.verbose))
         return
-    known = {question.question: question for question in queries.questions(store, row.dataset_fingerprint)}
+    known = {question.question: question for question in answer_queries.questions(store, row.dataset_fingerprint)}
     if question not in known:
         raise unknown_name("question", question, known, where=row.path)
-    answers = queries.answers(store, known[question], [row.run])
+    answers = answer_queries.answers(store, known[question], [row.run])
     if not answers:
         raise UserError(
             f"{row.method} has not answered {question!r} yet", code="run-unanswered", where=row.path, try_this="ragmeter run --resume"
         )
-    calls = queries.calls(store, row.run, question)
+    calls = answer_queries.calls(store, row.run, question)
     value = {"question": asdict(known[question]), "answer": asdict(answers[0]), "calls": list(map(asdict, calls))}
     common.emit(value, lambda: show_question(store, known[question], answers[0], calls, verbose=common.verbose))
 
@@ -342,11 +343,11 @@ def compare_runs(
     """Compare two runs: settings, scores, and the questions on which they differ."""
     from ragmeter.show.run_text import show_compared
     from results.boards import diff
-    from results.store import checkpoints
+    from results.store import tags
     from results.store.drift import refuse_drift
 
     store = common.store
-    item, two = (checkpoints.find_run(store, text) for text in (first, second))
+    item, two = (tags.find_run(store, text) for text in (first, second))
     with offering_score():
         result = diff.diff(store, item, two, metrics=metric, questions=count, over_seeds=over_seeds)
     if strict:
@@ -368,12 +369,12 @@ def power(
     from results.boards import sample_size
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
-    from results.store import checkpoints
+    from results.store import tags
 
     if not 0 < probability < 1:
         raise UserError(f"a power of {probability:g} is not a probability", code="bad-power", where="--power", try_this="--power 0.8")
     store = common.store
-    runs = [checkpoints.find_run(store, name) for name in (first, second)]
+    runs = [tags.find_run(store, name) for name in (first, second)]
     margin = parse_margin(effect, "--effect")
     plans = sample_size.planned(store, runs[0], runs[1], metric or (), margin, power=probability, over_seeds=over_seeds)
 
@@ -410,13 +411,13 @@ def tag(
     remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
     """Tag a run or checkpoint, for example as the baseline of a gate; an existing tag moves."""
-    from results.store import checkpoints
+    from results.store import tags
     from results.store.queries import RunRow
 
     store = common.store
     if name is None:
         rows, value = list[tuple[str, ...]](), list[dict[str, Any]]()
-        for tag_named in checkpoints.tags(store):
+        for tag_named in tags.all_tags(store):
             kind, identity = ("run", tag_named.run) if tag_named.run else ("checkpoint", tag_named.checkpoint)
             rows.append((tag_named.name, kind, (identity or "")[:12], f"{tag_named.tagged_at:%Y-%m-%d %H:%M}", tag_named.note or ""))
             value.append(asdict(tag_named) | {"tagged_at": tag_named.tagged_at.isoformat()})
@@ -426,7 +427,7 @@ def tag(
     if remove:
         if target is not None or note is not None:
             raise UserError("--remove needs the tag only", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
-        gone = checkpoints.untag(store, name)
+        gone = tags.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is not a tag any more")))
         return
     if target is None:
@@ -435,8 +436,8 @@ def tag(
             code="tag-without-target",
             try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT",
         )
-    meant = checkpoints.resolve(store, target)
-    before = checkpoints.tag_run(store, name, meant, note)
+    meant = tags.resolve(store, target)
+    before = tags.tag_run(store, name, meant, note)
     old = (before.run or before.checkpoint) if before else None
     kind, identity = ("run", meant.run) if isinstance(meant, RunRow) else ("checkpoint", meant.sha256)
 
@@ -500,12 +501,12 @@ def export(
 ) -> None:
     """Export a run's rankings as a TREC run file, with the positives as qrels."""
     from results.formats import trec
-    from results.store import checkpoints, records
+    from results.store import records, tags
 
     if form != "trec":
         raise unknown_name("format", form, ("trec",), where="--format")
     store = common.store
-    row = checkpoints.find_run(store, run)
+    row = tags.find_run(store, run)
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
     known = list(records.gold_questions(store, row.dataset_fingerprint).values())
     rankings = [(item.id, [each for each in ranked.get(item.id, ()) if each.id not in item.excluded]) for item in known]

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from benchmarks import sources, verify
+from benchmarks import verify
+from benchmarks.availability import ABSENT, MADE, UNCLEAR, Availability, availability
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, load
-from benchmarks.sources import ABSENT, MADE, UNCLEAR, Availability
 from benchmarks.verify import GREEN, NOTE, RED, Finding, Recorded
 
 _LOADS = "it loads, and twice to the same"
@@ -52,7 +52,7 @@ def check_split(
         return CheckedSplit(position, [Finding(_LOADS, RED, error.what + (f" ({error.where})" if error.where else ""))])
     if position.state == ABSENT:
         # Loading has fetched it.
-        position = sources.availability(position.reference, settings)
+        position = availability(position.reference, settings)
     now = verify.record(benchmark, position.paths) if keep or known is not None else None
     findings = [
         Finding(_LOADS, GREEN if same else RED, "" if same else "the second differs"),

@@ -62,9 +62,9 @@ def export(
 ) -> None:
     """Export runs, with their data and cards, as Parquet."""
     from results.formats import exchange
-    from results.store import checkpoints
+    from results.store import tags
 
-    chosen = [checkpoints.find_run(common.store, text).run for text in runs or ()] or None
+    chosen = [tags.find_run(common.store, text).run for text in runs or ()] or None
     rows = exchange.export(common.store, output, chosen)
     shown = {table: count for table, count in rows.items() if count}
     value = {"folder": str(output), "rows": rows}
@@ -136,11 +136,11 @@ def prune(
 
 def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool, older_than: int | None) -> list[RunRow]:
     from results.formats import exchange
-    from results.store import checkpoints, queries
+    from results.store import queries, tags
     from results.store.database import now
 
     every = {row.run: row for row in queries.runs(store, hidden=True)}
-    chosen = {checkpoints.find_run(store, text).run for text in runs}
+    chosen = {tags.find_run(store, text).run for text in runs}
     if experiment is not None:
         queries.experiment(store, experiment)
         others = {row.run for row in queries.runs(store) if row.experiment not in (experiment, "-")}
@@ -175,11 +175,11 @@ def export_replies(
     """Export replies to a file, so that a run can be repeated elsewhere without calls."""
     from methods.models.reply_cache import export_replies
     from methods.readers.chat import CALL
-    from results.store import checkpoints
+    from results.store import tags
 
     keys = None
     if run is not None:
-        answers = common.store.predictions(checkpoints.find_run(common.store, run).run)
+        answers = common.store.predictions(tags.find_run(common.store, run).run)
         keys = [str(answer.notes[CALL]) for answer in answers if answer.notes.get(CALL)]
         if not keys:
             raise UserError(

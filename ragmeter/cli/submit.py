@@ -291,10 +291,10 @@ def withdraw(run: options.RunArgument, common: Common, reason: Reason = "") -> N
 
 
 def _decide(action: str, run: str, reason: str, common: Common) -> None:
-    from results.store import checkpoints
+    from results.store import tags
     from results.submission import review
 
-    done = review.decide(common.store, checkpoints.find_run(common.store, run), action, reason)
+    done = review.decide(common.store, tags.find_run(common.store, run), action, reason)
     why = f" ({done.reason})" if done.reason else ""
     common.emit(done.to_json(), lambda: out.print(Text(f"{done.run.method} is {done.status}{why}: run {done.run.short}"), soft_wrap=True))
 
@@ -308,16 +308,16 @@ def bundle(
 ) -> None:
     """Write a stored run as one file for `ragmeter submit` elsewhere; without --card, create a card from the run."""
     from ragmeter.runner.submissions import read_card, require_same
-    from results.store import checkpoints, queries
+    from results.store import score_queries, tags
     from results.submission import bundle as bundles
     from results.submission import mean
     from results.submission.storing import card_of, card_of_run
 
     store = common.store
-    row = checkpoints.find_run(store, run)
+    row = tags.find_run(store, run)
     its_card = read_card(card) if card is not None else card_of_run(row) if row.card is None else card_of(row)
     require_same(its_card, row)
-    scores = queries.score_columns(store, row.dataset_fingerprint, [row.run]).values
+    scores = score_queries.score_columns(store, row.dataset_fingerprint, [row.run]).values
     packages = row.environment.get("packages", {})
     manifest = bundles.write_bundle(
         output,
@@ -342,14 +342,14 @@ def verify(
     tolerance: Annotated[str, option("Maximum difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
     """Compare a submission with our own run and mark it as verified if they agree; exit with 1 if not."""
-    from results.store import checkpoints
+    from results.store import tags
     from results.submission import storing
     from results.submission.storing import card_of
 
     store = common.store
-    submitted = checkpoints.find_run(store, run)
+    submitted = tags.find_run(store, run)
     card_of(submitted)
-    ours = checkpoints.find_run(store, against) if against else storing.find_ours(store, submitted)
+    ours = tags.find_run(store, against) if against else storing.find_ours(store, submitted)
     result = storing.compare(store, submitted, ours, _fraction(tolerance))
     origin = storing.promote(store, submitted, result)
     common.emit(result.to_json() | {"origin": origin}, lambda: _show_verification(result, submitted, ours, origin))

@@ -224,11 +224,12 @@ def list_checkpoints(common: Common) -> None:
     """List the checkpoints of the store, and folders in it that could be added."""
     from results.store import checkpoints
     from results.store.checkpoints import CARD
+    from results.store.tags import all_tags
 
     store = common.store
     known = checkpoints.checkpoints(store)
     tags: dict[str, list[str]] = {}
-    for tag in checkpoints.tags(store):
+    for tag in all_tags(store):
         if tag.checkpoint:
             tags.setdefault(tag.checkpoint, []).append(tag.name)
     registered = {item.path for item in known}
@@ -351,12 +352,12 @@ def check_checkpoints(
     ] = None,
 ) -> int:
     """Verify that checkpoint folders are unchanged since training."""
-    from results.store import checkpoints
+    from results.store import checkpoints, tags
     from results.store.checkpoints import CARD
 
     if checkpoint is not None:
         folder = Path(checkpoint)
-        path = folder if (folder / CARD).is_file() else checkpoints.find_checkpoint(common.store, checkpoint).path
+        path = folder if (folder / CARD).is_file() else tags.find_checkpoint(common.store, checkpoint).path
         result = checkpoints.verify(path)
         common.emit([_state(result, None)], lambda: out.print(Text(f"{result.name}: as described, {result.path}")))
         return 0

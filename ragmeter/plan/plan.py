@@ -28,7 +28,7 @@ from ragmeter.runner.preflight import Missing, all_missing, homes_of, needs_of, 
 from ragmeter.runner.sizes import ModelSize, size_of
 from ragmeter.runner.tasks import Loaded, Task, default_metrics, require_scoring
 from ragmeter.trainings import TrainingPlan
-from results.store import queries
+from results.store import cost_queries, queries
 from results.store.store import FINISHED, Store
 
 
@@ -294,7 +294,7 @@ class _Planner:
         latest = max((row for row in runs if row.description == described), key=lambda row: row.updated_at, default=None)
         if latest is None:
             return None
-        own = queries.costs(self.store, [latest.run])[latest.run].seconds
+        own = cost_queries.costs(self.store, [latest.run])[latest.run].seconds
         wall = (latest.updated_at - latest.started_at).total_seconds() / latest.done
         return min(own, wall) if latest.status == FINISHED else own
 

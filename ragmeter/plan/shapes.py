@@ -15,13 +15,13 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 from benchmarks import registry, settings
+from benchmarks.availability import LOCAL, MADE, absences, availability, base_of
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.io.hub import OFFLINE_VARIABLES
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
 from benchmarks.schema import Passage, Question
 from benchmarks.settings import DEFAULT_N, Setting
-from benchmarks.sources import LOCAL, MADE, absences, availability, base_of
 from benchmarks.typical import Typical, typical
 from methods.api import Reading
 from methods.work import CHARACTERS, Lengths, Sample, mean, tokens

@@ -14,11 +14,11 @@ from typing import BinaryIO
 from pydantic import ValidationError
 
 from benchmarks import registry, settings
+from benchmarks.availability import absences
 from benchmarks.core.errors import UserError
 from benchmarks.registry import DataReference, DatasetConfig
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
-from benchmarks.sources import absences
 from judges.metric import Metric
 from judges.metric import parse as parse_metric
 from methods.api import FAILED, Ranking, Services

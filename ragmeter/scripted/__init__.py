@@ -30,8 +30,8 @@ from benchmarks.worlds.world import World, generate
 from judges.llm.ask import AGAIN
 from methods.models.chat import PREFLIGHT, SCRIPTED
 from methods.models.endpoint import Fault, Messages
-from methods.models.llm import ScriptedConfig, register_script
 from methods.models.reply import Completion
+from methods.models.scripts import ScriptedConfig, register_script
 from methods.readers.prompts import PROMPTS
 from ragmeter.scripted.knowledge import Shelf
 from ragmeter.scripted.prompt_patterns import (

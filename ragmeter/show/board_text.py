@@ -33,8 +33,8 @@ from results.boards.tables import (
 )
 from results.boards.verdict_text import Headline, headline_of, headline_parts
 from results.statistics.core import Estimate
+from results.store.cost_queries import Cost
 from results.store.doubts import NOT_RESCORED, not_rescored
-from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
 

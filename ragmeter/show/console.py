@@ -178,7 +178,7 @@ def complain(error: UserError, as_json: bool) -> None:
 def offering_score() -> Iterator[None]:
     """Add a hint to use `ragmeter judge score` to errors of the block about metrics that no run was scored on."""
     from judges.metric import parse
-    from results.store.queries import NotScored
+    from results.store.score_queries import NotScored
 
     try:
         yield

@@ -25,7 +25,7 @@ from results.boards.names import base_name, is_called
 from results.boards.tables import labels, mark, minus, plus_minus
 from results.statistics.difference import CLAIM_CLUSTERS, NEW_TRAININGS
 from results.statistics.tested import FEWEST_CLUSTERS
-from results.store import queries
+from results.store import score_queries
 from results.store.variants import without_options
 
 if TYPE_CHECKING:
@@ -270,7 +270,9 @@ def in_sets(store: Store, board: Board, run: str, metric: str) -> tuple[float, .
     other = next((row.run.run for row in board.rows if row.run.method == board.reference), run)
     if other == run:
         return ()
-    columns = queries.score_columns(store, board.dataset_fingerprint, [run, other], [metric], {row.run.experiment for row in board.rows})
+    columns = score_queries.score_columns(
+        store, board.dataset_fingerprint, [run, other], [metric], {row.run.experiment for row in board.rows}
+    )
     difference = columns.values[run, metric] - columns.values[other, metric]
     labels = columns.sampled.labels or columns.questions
     number = {label: position for position, label in enumerate(dict.fromkeys(labels))}

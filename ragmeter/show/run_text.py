@@ -19,9 +19,10 @@ from results.boards.board import Board, Row
 from results.boards.diff import Apart, Diff, Number, Setting
 from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
-from results.store import queries
+from results.store import score_queries
+from results.store.answer_queries import AnswerRow, QuestionRow
 from results.store.drift import ReportedVersions
-from results.store.queries import AnswerRow, QuestionRow, RunRow
+from results.store.queries import RunRow
 from results.store.store import Store
 
 ABSENT = "–"
@@ -108,11 +109,11 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
         )
     _show_record(answer.record)
     out.print()
-    known, rows = queries.definitions(store), []
+    known, rows = score_queries.definitions(store), []
     for metric, value in answer.scores.items():
         reason = answer.unscored.get(metric)
         shown = f"not scored by the judge: {reason}" if reason else "unscorable"
-        rows.append((metric, shown if value is None else f"{queries.scale_of(metric, known) * value:.1f}"))
+        rows.append((metric, shown if value is None else f"{score_queries.scale_of(metric, known) * value:.1f}"))
     listing(("metric", "value"), rows, empty="not scored yet")
     if calls:
         _show_calls(calls, verbose)

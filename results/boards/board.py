@@ -28,13 +28,14 @@ from results.boards.untouched import ReadBefore, read_before
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
-from results.store import checkpoints, provenance, queries
-from results.store.checkpoints import Cards, Checkpoints, read_unknown
+from results.store import checkpoints, cost_queries, provenance, queries, score_queries
+from results.store.cost_queries import Cost, IndexCost
 from results.store.failures import failures
 from results.store.invariants import violations
-from results.store.queries import Cost, IndexCost, RunRow
+from results.store.queries import RunRow
 from results.store.reuse import Reuse, merged, reuse
 from results.store.store import Store
+from results.store.training_data import Cards, Checkpoints, read_unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -263,9 +264,9 @@ def boards(
     results = groups(runs)
     every = [run.run for group in results for run in group]
     if metrics is not None:
-        metrics = queries.named_metrics(store, every, metrics)
+        metrics = score_queries.named_metrics(store, every, metrics)
     elif experiment is None:
-        metrics = queries.metric_ids(store, every)
+        metrics = score_queries.metric_ids(store, every)
     learned = _learned(store)
     of = primary_of(stored) if stored else None
     every_board = (
@@ -318,7 +319,9 @@ class Facts:
     def read(cls, store: Store, runs: Sequence[RunRow], learned: tuple[Cards, Checkpoints] | None = None) -> Facts:
         """Read them; `learned` is the same for all boards of a store."""
         ids = [run.run for run in runs]
-        return cls(learned or _learned(store), queries.costs(store, ids), violations(store, ids), reuse(store, runs), health(store, runs))
+        return cls(
+            learned or _learned(store), cost_queries.costs(store, ids), violations(store, ids), reuse(store, runs), health(store, runs)
+        )
 
 
 def board(
@@ -344,8 +347,8 @@ def board(
     ids, all_seeds = [run.run for run in runs], tuple(sorted({run.seed for run in runs}))
     if metrics is None and all(run.metrics is not None for run in runs):
         metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
-    shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
-    scores = single = queries.score_columns(store, first.dataset_fingerprint, ids, shown, {run.experiment for run in runs})
+    shown = list(metrics) if metrics is not None else score_queries.metric_ids(store, ids)
+    scores = single = score_queries.score_columns(store, first.dataset_fingerprint, ids, shown, {run.experiment for run in runs})
     facts = facts or Facts.read(store, runs)
     costs, broken, reused, unusual = facts.costs, facts.violations, facts.reused, facts.health
     base = _base(runs, reference)
@@ -363,7 +366,7 @@ def board(
         ids = [run.run for run in runs]
     reference = next((run.method for run in runs if run.run == base), None)
     names, columns, clusters = scores.questions, scores.values, scores.sampled.labels
-    known = queries.definitions(store)
+    known = score_queries.definitions(store)
     bounds = bounds_of_rows(store, scores, members, known)
 
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
@@ -379,7 +382,7 @@ def board(
                 replace(without_incomplete(value, open_to), unscorable=scores.unscorable[run_id, metric]),
                 unscored=scores.unscored[run_id, metric],
                 bounds=open_to,
-                scale=queries.scale_of(metric, known),
+                scale=score_queries.scale_of(metric, known),
                 by_seed=values if seeds > 1 else (),
                 by_repeat=values if seeds == 1 else (),
                 zero_elsewhere=_zero_elsewhere(metric),
@@ -405,7 +408,7 @@ def board(
         together = compared_together(candidates, references, clusters=clusters, metric=of, judged=judged)
         for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
             cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
-    indexing = {} if folded else queries.index_costs(store, ids)
+    indexing = {} if folded else cost_queries.index_costs(store, ids)
     failed = failures(store, [run.run for run in runs if run.failed])
     rows = tuple(
         Row(

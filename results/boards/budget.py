@@ -20,8 +20,8 @@ from results.statistics.core import Estimate
 from results.statistics.difference import Range
 from results.statistics.intervals import estimates
 from results.statistics.pareto import certainly_dominated, pareto_front
-from results.store import queries
-from results.store.queries import Cost
+from results.store import score_queries
+from results.store.cost_queries import Cost
 from results.store.store import Store
 
 Axis = Literal["tokens", "delivered", "memory", "seconds", "cost", "parameters"]
@@ -131,8 +131,8 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
         return {}
     data, experiments = board.dataset_fingerprint, {row.run.experiment for row in board.rows}
     with store.database.reading() as connection:
-        (questions,) = queries.questions_by_data(store, [data]).values()
-        sampled = queries.sampled_by_data(store, {data: runs[:1]}, experiments)[data]
+        (questions,) = score_queries.questions_by_data(store, [data]).values()
+        sampled = score_queries.sampled_by_data(store, {data: runs[:1]}, experiments)[data]
         table = connection.execute(
             f"""SELECT w.member, q.position, CAST({USED[axis]} AS DOUBLE) AS value
                 FROM (SELECT unnest($1) AS run, unnest(range(len($1))) AS member) w JOIN usage u ON u.run = w.run

@@ -18,9 +18,10 @@ from results.boards.unread import bounds_of_rows, range_of_metric, without_incom
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.difference import Range, Side
 from results.statistics.intervals import compared_together, estimates
-from results.store import queries
+from results.store import answer_queries, score_queries
+from results.store.answer_queries import QuestionRow
 from results.store.checkpoints import known_checkpoints
-from results.store.queries import QuestionRow, RunRow
+from results.store.queries import RunRow
 from results.store.store import Store
 
 
@@ -117,12 +118,12 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
             try_this="compare runs of one board",
         )
     fingerprint = runs[0].dataset_fingerprint
-    result = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric], {run.experiment for run in runs})
+    result = score_queries.score_columns(store, fingerprint, [run.run for run in runs], [metric], {run.experiment for run in runs})
     nothing = np.full(len(result.questions), np.nan)
     values = np.stack([result.values.get((run.run, metric), nothing) for run in runs])
     clusters = result.sampled.labels
-    rows = queries.questions(store, fingerprint)
-    known = queries.definitions(store)
+    rows = answer_queries.questions(store, fingerprint)
+    known = score_queries.definitions(store)
     of = range_of_metric(known.get(metric, {}))
     bounds = bounds_of_rows(store, result, {run.run: [run] for run in runs}, known)
     whole = [

@@ -13,10 +13,11 @@ from results.boards.tables import READ_UNKNOWN, labels, plus_minus
 from results.boards.unread import range_of_metric
 from results.boards.untouched import hits, read_before, touched_by_all, without
 from results.statistics.intervals import compared_together
-from results.store import provenance, queries
-from results.store.checkpoints import Checkpoints, known_checkpoints, read_unknown
+from results.store import provenance, score_queries
+from results.store.checkpoints import known_checkpoints
 from results.store.queries import RunRow
 from results.store.store import Store
+from results.store.training_data import Checkpoints, read_unknown
 
 
 def read_lines(
@@ -36,11 +37,11 @@ def read_lines(
         names: Names to use for the runs; empty uses the names of their methods.
         members: By run id, the run's repeats and seeds; None if each run is single.
     """
-    known, cards, definitions = known_checkpoints(store), provenance.cards(store), queries.definitions(store)
-    heads, scales = labels(metrics), {metric: queries.scale_of(metric, definitions) for metric in metrics}
+    known, cards, definitions = known_checkpoints(store), provenance.cards(store), score_queries.definitions(store)
+    heads, scales = labels(metrics), {metric: score_queries.scale_of(metric, definitions) for metric in metrics}
     lines = []
     for name, run in zip(names or [run.method for run in runs], runs, strict=True):
-        columns = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
+        columns = score_queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
         scores = {metric: columns.values[run.run, metric] for metric in metrics if (run.run, metric) in columns.values}
         read = None if run.kind == "control" else read_before([run], known, columns.questions, scores)
         own = [read.in_words(heads, scales)] if read is not None else []
@@ -60,8 +61,8 @@ def _differences(store: Store, members: Mapping[str, Sequence[RunRow]], metrics:
     if not touched.questions:
         return []
     first, second = members
-    experiments, definitions = {run.experiment for run in every}, queries.definitions(store)
-    columns = queries.score_columns(store, every[0].dataset_fingerprint, [run.run for run in every], metrics, experiments)
+    experiments, definitions = {run.experiment for run in every}, score_queries.definitions(store)
+    columns = score_queries.score_columns(store, every[0].dataset_fingerprint, [run.run for run in every], metrics, experiments)
     both = sides(store, columns, members, metrics, definitions, known)
     hit = hits(touched, columns.questions)
     texts = []
@@ -73,6 +74,8 @@ def _differences(store: Store, members: Mapping[str, Sequence[RunRow]], metrics:
         later, earlier = ([without(both[run, metric], hit)] for run in (second, first))
         (result,) = compared_together(later, earlier, clusters=columns.sampled.labels, metric=of, judged=judged).differences
         if not math.isnan(result.value):
-            texts.append(f"{head} {plus_minus(result.value, result.low, result.high, '{:+.1f}', queries.scale_of(metric, definitions))}")
+            texts.append(
+                f"{head} {plus_minus(result.value, result.low, result.high, '{:+.1f}', score_queries.scale_of(metric, definitions))}"
+            )
     left = f"{int((~hit).sum()):,} questions"
     return [f"difference over the other {left}: {', '.join(texts)}" if texts else "each question was read by at least one of the trainings"]

@@ -21,11 +21,13 @@ from results.boards.unread import bounds_of_rows, range_of_metric, without_incom
 from results.statistics.core import Difference, Estimate
 from results.statistics.difference import compared
 from results.statistics.intervals import described, estimate, family
-from results.store import queries
+from results.store import answer_queries, queries, score_queries
+from results.store.answer_queries import AnswerRow, QuestionRow
 from results.store.checkpoints import known_checkpoints
 from results.store.doubts import doubts
 from results.store.drift import drift
-from results.store.queries import AnswerRow, Columns, QuestionRow, RunRow
+from results.store.queries import RunRow
+from results.store.score_queries import Columns
 from results.store.store import Store
 
 
@@ -192,7 +194,7 @@ def diff(
         UserError: Neither run was scored on one of the metrics.
     """
     runs = [first.run, second.run]
-    shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
+    shown = score_queries.named_metrics(store, runs, metrics) if metrics else score_queries.metric_ids(store, runs)
     reason = why_unpaired(first, second)
     members = side_by_side(store, list({run.run: run for run in (first, second)}.values()), over_seeds)
     numbers, by, deltas = _numbers(store, (first, second), members, shown, paired=reason is None)
@@ -306,14 +308,14 @@ def _numbers(
     store: Store, both_runs: tuple[RunRow, RunRow], members: Mapping[str, list[RunRow]], metrics: Sequence[str], *, paired: bool
 ) -> tuple[list[Number], str | None, dict[str, tuple[float, float]]]:
     """Return numbers by metric, the metric that sorts the questions, and both values of each question on it."""
-    definitions = queries.definitions(store)
+    definitions = score_queries.definitions(store)
     shown_of: list[dict[str, Estimate]] = []
     columns: list[dict[str, Any]] = []
     clusters, names = None, []
     first, second = both_runs
     for run in both_runs:
         every = members[run.run]
-        result = queries.score_columns(store, run.dataset_fingerprint, [one.run for one in every], metrics, {run.experiment})
+        result = score_queries.score_columns(store, run.dataset_fingerprint, [one.run for one in every], metrics, {run.experiment})
         if len(every) > 1:
             result = _as_one(folded_columns(result, every, metrics)[0], every[0].run, run.run)
         names, clusters = result.questions, result.sampled.labels
@@ -333,7 +335,7 @@ def _numbers(
     if both:
         # If the runs state different clusters, these are known only from both together.
         ids, shared = [run.run for side in members.values() for run in side], {first.experiment, second.experiment}
-        result = queries.score_columns(store, first.dataset_fingerprint, ids, both, shared)
+        result = score_queries.score_columns(store, first.dataset_fingerprint, ids, both, shared)
         of_runs = sides(store, result, members, both, definitions, known_checkpoints(store))
         tests, rows = [], []
         for metric in both:
@@ -354,7 +356,7 @@ def _numbers(
             differences.get(metric),
             corrected.get(metric),
             definitions.get(metric, {}).get("higher_is_better", True),
-            queries.scale_of(metric, definitions),
+            score_queries.scale_of(metric, definitions),
         )
         for metric in order
     ]
@@ -378,10 +380,10 @@ def _most_apart(
     """Return the questions with the largest differences; ties keep the dataset's order."""
     chosen = [name for name, (a, b) in values.items() if a != b]
     chosen = sorted(chosen, key=lambda name: -abs(values[name][1] - values[name][0]))[:count]
-    known = {question.question: question for question in queries.questions(store, first.dataset_fingerprint)}
+    known = {question.question: question for question in answer_queries.questions(store, first.dataset_fingerprint)}
     results = []
     for name in chosen:
-        responses = {row.run: row for row in queries.answers(store, known[name], [first.run, second.run], depth=5)}
+        responses = {row.run: row for row in answer_queries.answers(store, known[name], [first.run, second.run], depth=5)}
         if len(responses) == len({first.run, second.run}):
             results.append(Apart(known[name], *values[name], responses[first.run], responses[second.run]))
     return results

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from results.boards.names import base_name, first_name, folded_name
 from results.boards.sides import trainings_of
 from results.statistics.difference import Side
-from results.store.queries import NO_EXPERIMENT, OURS, Columns, Cost, RunRow
+from results.store.cost_queries import Cost
+from results.store.queries import NO_EXPERIMENT, OURS, RunRow
+from results.store.score_queries import Columns
 
 
 @dataclass(frozen=True, slots=True)

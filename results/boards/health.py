@@ -25,8 +25,9 @@ from judges.judge import NOTHING_CLAIMED
 from judges.metric import parse
 from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.boards.names import first_name, repeat_of
+from results.store.cost_queries import spendings
 from results.store.failures import OTHER, kind_of
-from results.store.queries import RunRow, spendings
+from results.store.queries import RunRow
 from results.store.redaction import without_secrets
 from results.store.store import Store
 

@@ -22,8 +22,9 @@ from results.statistics.difference import Differences, compared, generalizes
 from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
 from results.statistics.places import Band
 from results.statistics.pooled import Pooled, Stratum, borda, pooled
-from results.store.checkpoints import Cards, Checkpoints
-from results.store.queries import NOT_STATED, OURS, Cost, RunRow
+from results.store.cost_queries import NOT_STATED, Cost
+from results.store.queries import OURS, RunRow
+from results.store.training_data import Cards, Checkpoints
 
 Correction = Literal["column", "all", "fdr"]
 """Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""

@@ -19,7 +19,7 @@ from results.statistics.gate import clusters_needed
 from results.statistics.intervals import differences_of
 from results.statistics.planning import Needed, needed, seeds_needed
 from results.statistics.tested import POWER
-from results.store import queries
+from results.store import score_queries
 from results.store.checkpoints import known_checkpoints
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -91,8 +91,8 @@ def planned(
         raise UserError(reason, code="bad-power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
     members = side_by_side(store, [first, second], over_seeds)
     runs = [run.run for rows in members.values() for run in rows]
-    shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
-    columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown, {first.experiment, second.experiment})
+    shown = score_queries.named_metrics(store, runs, metrics) if metrics else score_queries.metric_ids(store, runs)
+    columns = score_queries.score_columns(store, first.dataset_fingerprint, runs, shown, {first.experiment, second.experiment})
     both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
     if not both:
         raise UserError(
@@ -101,7 +101,7 @@ def planned(
             where=", ".join(shown) or None,
             try_this="ragmeter judge score",
         )
-    known = queries.definitions(store)
+    known = score_queries.definitions(store)
     of = sides(store, columns, members, both, known, known_checkpoints(store))
     results = []
     for metric in both:
@@ -112,7 +112,7 @@ def planned(
         # A variance of zero, or from too few clusters, does not predict other samples.
         able = not pilot.insufficient_data and not math.isnan(pilot.detectable) and pilot.clusters >= 2
         clusters = clusters_needed(one, effect, power=power) if able else None
-        scale = queries.scale_of(metric, known)
+        scale = score_queries.scale_of(metric, known)
         others = tuple(needed(one, pair, effect, power=power)) if able else ()
         seeds = seeds_needed(one, pair, effect, power=power) if able else None
         results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, scale, others, seeds))

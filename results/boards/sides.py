@@ -16,9 +16,10 @@ from results.boards.unread import range_of_metric
 from results.statistics.core import Floats
 from results.statistics.difference import Side
 from results.store.annotations import with_present, worth
-from results.store.checkpoints import Checkpoints, trained_here
-from results.store.queries import Columns, RunRow
+from results.store.queries import RunRow
+from results.store.score_queries import Columns
 from results.store.store import Store
+from results.store.training_data import Checkpoints, trained_here
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ from results.boards.tables import plain
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import difference, differences_together, estimates
 from results.statistics.style_gaps import StyleGap, style_robustness
-from results.store import queries
-from results.store.queries import Columns, RunRow
+from results.store import queries, score_queries
+from results.store.queries import RunRow
+from results.store.score_queries import Columns
 from results.store.store import Store
 from results.store.variants import StyledRun
 
@@ -162,15 +163,15 @@ def style_curves(
     runs = queries.runs(store, experiment)
     ids = [run.run for run in runs]
     named = dict.fromkeys(metric for run in runs for metric in run.metrics or ())
-    shown = queries.named_metrics(store, ids, metrics) if metrics else [*named] or queries.metric_ids(store, ids)
-    known = queries.definitions(store)
+    shown = score_queries.named_metrics(store, ids, metrics) if metrics else [*named] or score_queries.metric_ids(store, ids)
+    known = score_queries.definitions(store)
     tables = []
     for title, points in _grouped(store, runs, over, shown, over_seeds).items():
         for metric in shown:
             curves = _curves(points, metric)
             positions = tuple(sorted({x for curve in curves for x in curve.points}))
             if curves:
-                scale = queries.scale_of(metric, known)
+                scale = score_queries.scale_of(metric, known)
                 tables.append(CurveTable(over, title, metric, scale, positions, tuple(curves)))
     if not tables:
         what, remedy = {
@@ -189,7 +190,7 @@ def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence
     for styled in sides(runs).values():
         for side in styled:
             experiments = {run.experiment for run in side.runs}
-            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics, experiments)
+            columns = score_queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics, experiments)
             rows: Sequence[RunRow] = side.runs
             columns, _ = folded_columns(columns, rows, metrics, over_seeds)
             rows = folded_runs(rows, over_seeds)
@@ -374,7 +375,7 @@ def style_gaps(
     against = reference or queries.experiment(store, experiment).reference
     runs = queries.runs(store, experiment)
     shown = _metrics(store, runs, metrics)
-    known = queries.definitions(store)
+    known = score_queries.definitions(store)
     tables = []
     for base, styled in sides(runs).items():
         for formal in (side for side in styled if not side.styled.shares):
@@ -390,7 +391,7 @@ def style_gaps(
                 for metric in shown:
                     if rows := work.rows(metric):
                         rows, named = work.compared_with(rows, against, metric)
-                        scale = queries.scale_of(metric, known)
+                        scale = score_queries.scale_of(metric, known)
                         tables.append(GapTable(base, formal.setting, formal.seed, metric, scale, rows, named))
     if not tables:
         raise NotStyled(
@@ -405,9 +406,9 @@ def style_gaps(
 def _metrics(store: Store, runs: Sequence[RunRow], wanted: Sequence[str] | None) -> list[str]:
     ids = [run.run for run in runs]
     if wanted:
-        return queries.named_metrics(store, ids, wanted)
+        return score_queries.named_metrics(store, ids, wanted)
     named = dict.fromkeys(metric for run in runs for metric in run.metrics or ())
-    stored = queries.metric_ids(store, ids)
+    stored = score_queries.metric_ids(store, ids)
     return [metric for metric in named if metric in stored] or stored
 
 
@@ -420,7 +421,7 @@ class _Scored:
         self._columns: dict[str, Columns] = {}
         for side in (formal, *others):
             experiments = {run.experiment for run in side.runs}
-            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics, experiments)
+            columns = score_queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics, experiments)
             rows: Sequence[RunRow] = side.runs
             columns, _ = folded_columns(columns, rows, metrics, over_seeds)
             rows = folded_runs(rows, over_seeds)

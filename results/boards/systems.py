@@ -26,9 +26,11 @@ from results.statistics.core import Floats
 from results.statistics.difference import Side, all_pairs, means, p_at_both_ends
 from results.statistics.places import Band, bands
 from results.statistics.tested import Tested
-from results.store.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
-from results.store.queries import NO_EXPERIMENT, RunRow, definitions, questions_by_data, sampled_by_data, unstated
+from results.store.cost_queries import unstated
+from results.store.queries import NO_EXPERIMENT, RunRow
+from results.store.score_queries import definitions, questions_by_data, sampled_by_data
 from results.store.store import FINISHED, Store
+from results.store.training_data import Cards, Checkpoints, contaminating, declared, trained_on
 
 R = TypeVar("R")
 _MOST_KNOWN = 100

@@ -21,7 +21,8 @@ from results.boards.primary import with_profile
 from results.statistics.core import Estimate
 from results.statistics.difference import Range
 from results.store.failures import FROM_QUESTIONS
-from results.store.queries import Columns, RunRow
+from results.store.queries import RunRow
+from results.store.score_queries import Columns
 from results.store.store import INCOMPLETE, Store
 
 MAX_UNSCORED = 0.05

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from results.statistics.core import Floats
 from results.statistics.difference import Side
-from results.store.checkpoints import Checkpoints, touched_by
 from results.store.queries import RunRow
 from results.store.read_questions import Touched
+from results.store.training_data import Checkpoints, touched_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from results.statistics.places import Standing
 from results.statistics.planning import seeds_needed
 from results.statistics.pooled import Added, pilot
 from results.statistics.tested import FEWEST_CLUSTERS, Mask, Tested
-from results.store.queries import Cost
+from results.store.cost_queries import Cost
 
 ALPHA = 1 - LEVEL
 Outcome = Literal["best", "tied", "insufficient_data", "single", "none"]

@@ -12,7 +12,7 @@ from results.boards.primary import Primary, primary_of
 from results.boards.systems import Wanted, figures, scored_metrics, systems
 from results.boards.tables import labels
 from results.boards.verdict import BoardVerdict, Entrant, Place, decide, matrix_verdicts
-from results.store import queries
+from results.store import cost_queries, queries, score_queries
 from results.store.checkpoints import known_checkpoints
 from results.store.invariants import violations
 from results.store.provenance import cards
@@ -40,11 +40,11 @@ def verdicts(
         most: If there are more metrics than this, only the main metric of each benchmark is used; None uses all.
     """
     stored = queries.experiment(store, experiment) if experiment is not None else None
-    definitions, data, declared = queries.definitions(store), queries.datasets(store), primary_of(stored) if stored else None
+    definitions, data, declared = score_queries.definitions(store), queries.datasets(store), primary_of(stored) if stored else None
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
     scored = scored_metrics(store, ids)
-    folded = Folded.of(every, queries.costs(store, ids), violations(store, ids), over_seeds=stored is not None)
+    folded = Folded.of(every, cost_queries.costs(store, ids), violations(store, ids), over_seeds=stored is not None)
     shown_on = [_shown(runs, scored, metrics) for runs in folded.groups]
     mains = [
         main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
@@ -130,8 +130,8 @@ def runs_verdict(store: Store, named: Mapping[str, Sequence[RunRow]], metric: st
     series = {runs[0].run: tuple(run.run for run in runs) for runs in named.values()}
     experiments = frozenset(run.experiment for runs in named.values() for run in runs)
     wanted = Wanted("runs", first.dataset_fingerprint, tuple(series), metric, series, experiments)
-    known, definitions = figures(store, [wanted])[wanted.key], queries.definitions(store)
-    costs, (low, high) = queries.costs(store, list(series)), known.means.interval()
+    known, definitions = figures(store, [wanted])[wanted.key], score_queries.definitions(store)
+    costs, (low, high) = cost_queries.costs(store, list(series)), known.means.interval()
     entrants = []
     for name, runs in named.items():
         at, cost = known.runs[runs[0].run], costs.get(runs[0].run)
@@ -142,7 +142,7 @@ def runs_verdict(store: Store, named: Mapping[str, Sequence[RunRow]], metric: st
         metric,
         labels([metric])[metric],
         bool(definitions.get(metric, {}).get("higher_is_better", True)),
-        queries.scale_of(metric, definitions),
+        score_queries.scale_of(metric, definitions),
         known.questions,
         known.sampled.count(known.questions),
         known.sampled.kind,

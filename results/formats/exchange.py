@@ -29,7 +29,8 @@ from results.store.annotations import with_present
 from results.store.database import FILE, SCHEMA, Database, now
 from results.store.invariants import check_run
 from results.store.queries import RunRow
-from results.store.store import AGGREGATED, BETWEEN_RUNS, BY_RUN, FINISHED, TOKEN, Store
+from results.store.rows import AGGREGATED
+from results.store.store import BETWEEN_RUNS, BY_RUN, FINISHED, TOKEN, Store
 from results.store.variants import style_of_name
 
 MANIFEST = "ragmeter.json"

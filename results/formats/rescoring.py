@@ -18,10 +18,11 @@ from duckdb import DuckDBPyConnection
 from benchmarks.core.errors import UserError, counted
 from judges import score as scoring
 from judges.metric import Metric, Scores, parse
-from results.store import queries, records
+from results.store import answer_queries, queries, records, score_queries
 from results.store.doubts import NOT_RESCORED
 from results.store.queries import RunRow
-from results.store.store import Store, insert_scores, shortened, summarize
+from results.store.rows import insert_scores, summarize
+from results.store.store import Store, shortened
 
 _TOLERANCE = 1e-9
 
@@ -69,7 +70,7 @@ def rescore(store: Store, pairs: Sequence[tuple[str, str]]) -> Rescored:
         return Rescored()
     wanted = dict.fromkeys(run for run, _ in pairs)
     runs = {run.run: run for run in queries.runs(store) if run.run in wanted}
-    judged = {metric for metric, known in queries.definitions(store).items() if known.get("judge") is not None}
+    judged = {metric for metric, known in score_queries.definitions(store).items() if known.get("judge") is not None}
     result = Rescored()
     metrics: dict[str, Metric] = {}
     for metric in dict.fromkeys(metric for _, metric in pairs):
@@ -99,7 +100,7 @@ def _rescore_run(store: Store, run: RunRow, metrics: dict[str, Metric], result: 
         return 0
     passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
     passages |= dict.fromkeys(item for question in questions for item in question.evidence)
-    known = queries.passages(store, list(passages))
+    known = answer_queries.passages(store, list(passages))
     ids = [question.id for question in questions]
     computed: dict[str, Scores] = {}
     for name, metric in metrics.items():

@@ -31,7 +31,7 @@ from results.boards.tables import (
     title_of,
     to_csv,
 )
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.store import Store
 
 QUESTION_COLUMNS = (
@@ -53,11 +53,11 @@ def question_scores(store: Store, experiment: str | None, metrics: Sequence[str]
         metrics: Names of metrics; None uses the experiment's.
     """
     lines: list[list[Any]] = []
-    known = queries.definitions(store)
+    known = score_queries.definitions(store)
     for runs in groups(queries.runs(store, experiment)):
         ids = [run.run for run in runs]
-        shown = queries.metric_ids(store, ids) if metrics is None else queries.named_metrics(store, ids, list(metrics))
-        columns = queries.score_columns(store, runs[0].dataset_fingerprint, ids, shown, {run.experiment for run in runs})
+        shown = score_queries.metric_ids(store, ids) if metrics is None else score_queries.named_metrics(store, ids, list(metrics))
+        columns = score_queries.score_columns(store, runs[0].dataset_fingerprint, ids, shown, {run.experiment for run in runs})
         labels_of = columns.sampled.labels if columns.sampled.labels is not None else columns.questions
         clusters = dict(zip(columns.questions, labels_of, strict=True))
         for run in runs:
@@ -71,7 +71,7 @@ def question_scores(store: Store, experiment: str | None, metrics: Sequence[str]
             first = [run.dataset, run.dataset_fingerprint, run.setting, run.seed, run.method, run.kind]
             for metric, question, value, unscored, repeat in rows:
                 state = "scored" if value is not None else "unscored" if unscored else "unscorable"
-                unit = "number" if queries.scale_of(metric, known) == 1 else "fraction"
+                unit = "number" if score_queries.scale_of(metric, known) == 1 else "fraction"
                 about = [source_of(run, metric), run.status, run.run, metric, unit, question, str(clusters.get(question, ""))]
                 lines.append([*first, *about, repeat, value, state, unscored, failed.get(question)])
     return lines

@@ -23,7 +23,7 @@ from results.boards.verdict_text import verdict_parts
 from results.gate.many import ManyGates
 from results.gate.report import DETECTABLE, SIGNS, interval, margin_of, memory_cells, points, rule_of
 from results.gate.verdicts import Gate, Verdict
-from results.store import queries
+from results.store import answer_queries, score_queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
@@ -55,11 +55,11 @@ class Worse:
 def worse_questions(store: Store, gate: Gate, verdict: Verdict) -> list[Worse]:
     """List the questions on which the candidate scores worse, largest loss first, ties in the dataset's order."""
     runs = [gate.baseline.run, gate.candidate.run]
-    columns = queries.score_columns(store, gate.baseline.dataset_fingerprint, runs, [verdict.metric])
+    columns = score_queries.score_columns(store, gate.baseline.dataset_fingerprint, runs, [verdict.metric])
     before, after = (columns.values[run, verdict.metric] for run in runs)
     loss = (before - after) * (1 if verdict.higher_is_better else -1)
     order = [int(at) for at in np.argsort(-np.nan_to_num(loss), kind="stable") if loss[at] > 0]
-    texts = {row.question: row.text for row in queries.questions(store, gate.baseline.dataset_fingerprint)} if order else {}
+    texts = {row.question: row.text for row in answer_queries.questions(store, gate.baseline.dataset_fingerprint)} if order else {}
     return [Worse(columns.questions[at], texts[columns.questions[at]], float(before[at]), float(after[at])) for at in order]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.core.errors import UserError, unknown_name
 from results.gate.margins import margin_of
-from results.store import queries
+from results.store import score_queries
 from results.store.queries import RunRow
 from results.store.store import FINISHED, INCOMPLETE, Store
 
@@ -63,7 +63,7 @@ def margins_of(
     for name in named:
         if name not in chosen and all(name not in (m, m.partition("#")[0]) for m in chosen.values()):
             raise unknown_name("metric with a margin", name, chosen, where="--margin")
-    known = queries.definitions(store)
+    known = score_queries.definitions(store)
     widths = {m: _width(known.get(m, {}).get("low"), known.get(m, {}).get("high")) for m in chosen.values()}
     return {m: margin_of(m, name, margin, named, widths[m]) for name, m in chosen.items()}
 
@@ -73,11 +73,11 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
     results = []
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         try:
-            results.append(queries.named_metrics(store, [run.run], [name]))
+            results.append(score_queries.named_metrics(store, [run.run], [name]))
         except UserError as error:
-            scored = f"it was scored on: {', '.join(queries.metric_ids(store, [run.run])) or 'nothing yet'}"
+            scored = f"it was scored on: {', '.join(score_queries.metric_ids(store, [run.run])) or 'nothing yet'}"
             guess = error.try_this if error.try_this and error.try_this.startswith("did you mean") else ""
-            raise queries.NotScored(
+            raise score_queries.NotScored(
                 f"the {role} was not scored on {name!r}", name, where=run.path, try_this=f"{guess} {scored}".strip()
             ) from None
     item, two = results

@@ -17,9 +17,9 @@ from results.boards.untouched import hits, touched_by_all, without
 from results.statistics.difference import Side
 from results.statistics.gate import GateReport
 from results.store import provenance
-from results.store.checkpoints import Checkpoints, read_unknown, touched_by
 from results.store.queries import RunRow
 from results.store.store import Store
+from results.store.training_data import Checkpoints, read_unknown, touched_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from results.gate.warnings import warnings_of, why_untested
 from results.statistics import spending
 from results.statistics.difference import Side, generalizes
 from results.statistics.gate import GateReport, decide_all
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.checkpoints import known_checkpoints
 from results.store.drift import drift, refuse_drift, within
 from results.store.queries import RunRow
@@ -84,7 +84,7 @@ def ask(
         refuse_drift(drifted)
     tolerated = margins_of(store, baseline, candidate, metrics, margin, margins)
     ids = list(tolerated)
-    definitions = queries.definitions(store)
+    definitions = score_queries.definitions(store)
     ranges = {m: range_of_metric(definitions.get(m, {})) for m in ids}
     up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in ids}
 
@@ -95,7 +95,9 @@ def ask(
     if pinned is not None and anchor is not None:
         members.setdefault(anchor.run, members_of(store, anchor, over_seeds, until=pinned.set_at))
     runs = list({run.run: run for side in members.values() for run in side}.values())
-    columns = queries.score_columns(store, baseline.dataset_fingerprint, [run.run for run in runs], ids, {run.experiment for run in runs})
+    columns = score_queries.score_columns(
+        store, baseline.dataset_fingerprint, [run.run for run in runs], ids, {run.experiment for run in runs}
+    )
     # A repeat that was not scored on all metrics does not count.
     scored = {run for run, _ in columns.values if all((run, m) in columns.values for m in ids)}
     members = {run: [one for one in side if one.run in {run, *scored}] for run, side in members.items()}

@@ -12,6 +12,7 @@ from results.store import checkpoints
 from results.store.checkpoints import Checkpoint
 from results.store.queries import RunRow
 from results.store.store import Store, token_of
+from results.store.tags import all_tags
 
 
 class Line(NamedTuple):
@@ -60,7 +61,7 @@ def timelines(store: Store, runs: Sequence[RunRow]) -> dict[Line, list[Point]]:
         if run.kind != "control":
             groups.setdefault(Line(base_name(run.method), run.dataset, run.setting), {}).setdefault(run.run, run)
     made = checkpoints.checkpoints(store)
-    tags = checkpoints.tags(store)
+    tags = all_tags(store)
     pinned: dict[str, list[str]] = {}
     for name, run_id in store.database.rows("SELECT DISTINCT name, run FROM anchors ORDER BY name", lenient=True):
         pinned.setdefault(run_id, []).append(name)

@@ -24,7 +24,7 @@ from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_ter
 from results.statistics.core import LEVEL, Estimate
 from results.statistics.holm import holm
 from results.statistics.prediction_powered import ENOUGH_LABELS, PredictionPowered, prediction_powered_mean
-from results.store import queries
+from results.store import answer_queries, score_queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
@@ -219,13 +219,13 @@ def _board(
     length: bool,
 ) -> BattleBoard:
     first = group[0]
-    requests = queries.questions(store, first.dataset_fingerprint)
+    requests = answer_queries.questions(store, first.dataset_fingerprint)
     position = {row.question: number for number, row in enumerate(requests)}
     with store.database.reading() as connection:
         experiments = {run.experiment for run in group}
         most = max_unscored(connection, experiments)
         data = first.dataset_fingerprint
-        clusters = queries.sampled_by_data(store, {data: list(names)}, experiments)[data].labels
+        clusters = score_queries.sampled_by_data(store, {data: list(names)}, experiments)[data].labels
     rows = [
         battle
         for battle in judgments.battles(store, first.dataset_fingerprint, first.setting, judge)
@@ -236,7 +236,7 @@ def _board(
     pairings: list[Pairing] = []
     strengths = {}
     rectified: set[str] = set()
-    lengths = queries.answer_lengths(store, list(names))
+    lengths = answer_queries.answer_lengths(store, list(names))
     answered: dict[str, set[str]] = {run: set() for run in names}
     for run, question in lengths:
         answered[run].add(question)

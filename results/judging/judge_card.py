@@ -33,7 +33,7 @@ from results.statistics.judges import (
     repetition_variance,
 )
 from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
-from results.store import queries
+from results.store import answer_queries, score_queries
 from results.store.redaction import without_secrets
 from results.store.store import Store
 
@@ -169,7 +169,7 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
     values = {name: _pair_values(by[name]) for name in criteria}
     others = {other: _battles(store, other) for other, results in cards.items() if other != card["id"] and results["kind"] == "pair"}
     runs = {run for battle in battles for run in (battle.one, battle.other)}
-    lengths, cluster_of = queries.answer_lengths(store, sorted(runs)), _clusters(store, sorted(runs))
+    lengths, cluster_of = answer_queries.answer_lengths(store, sorted(runs)), _clusters(store, sorted(runs))
     apart = {name: _of_questions(by[name], cluster_of) for name in criteria}
     columns = {name: _columns(by[name]) for name in criteria}
     return JudgeCard(
@@ -249,7 +249,7 @@ def _clusters(store: Store, runs: Sequence[str]) -> dict[str, str]:
         rows = connection.execute("SELECT run, dataset_fingerprint FROM runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
         for run, data in rows:
             by_data.setdefault(data, []).append(run)
-        sampled = queries.sampled_by_data(store, by_data)
+        sampled = score_queries.sampled_by_data(store, by_data)
         for data, of_data in sampled.items():
             if of_data.labels is not None:
                 query = "SELECT question FROM questions WHERE dataset_fingerprint = ? ORDER BY position"

@@ -22,7 +22,8 @@ from benchmarks.core.errors import UserError, unknown_name
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score, counting
 from judges.raising import RAISED
 from results.store.redaction import redacted, shareable, without_secrets
-from results.store.store import Store, insert, insert_scores, storable, summarize
+from results.store.rows import insert, insert_scores, storable, summarize
+from results.store.store import Store
 
 ONE, OTHER = "one", "other"
 """Verdicts of a battle, besides `TIE` and `NONE`, in canonical order."""

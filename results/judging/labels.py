@@ -28,11 +28,12 @@ from judges.judge import NONE, TIE
 from results.boards.tables import to_csv
 from results.judging.judgments import ONE, OTHER
 from results.statistics.judges import Agreement, krippendorff_alpha
-from results.store import queries, records
+from results.store import answer_queries, queries, records
 from results.store.annotations import VALUES, digest, with_present, worth
 from results.store.database import now
 from results.store.queries import RunRow
-from results.store.store import Store, insert, storable
+from results.store.rows import insert, storable
+from results.store.store import Store
 
 BOTH_COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages_1", "passages_2", "label_1", "label_2", "note")
 """Columns of a table with the answers of two runs in one row, each with its label."""
@@ -200,7 +201,8 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
     """
     known = {run.run: run for run in queries.runs(store)}
     requests = {
-        data: {row.question for row in queries.questions(store, data)} for data in {run.dataset_fingerprint for run in known.values()}
+        data: {row.question for row in answer_queries.questions(store, data)}
+        for data in {run.dataset_fingerprint for run in known.values()}
     }
     results: dict[_Key, tuple[RunRow, str, str]] = {}
     blank = 0

@@ -10,7 +10,8 @@ import numpy as np
 from benchmarks.core.errors import UserError
 from judges.metric import Metric, Scores, parse
 from judges.score import check_invariants
-from results.store.store import AGGREGATED, Store, insert
+from results.store.rows import AGGREGATED, insert
+from results.store.store import Store
 
 
 def check_run(store: Store, run: str) -> list[str]:

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage
 from benchmarks.settings import Setting
 from methods.api import WAIT
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimates
 from results.statistics.stages import StageLosses, stage_losses
-from results.store import queries
-from results.store.queries import Cost, Passage, QuestionRow, RunRow
+from results.store import answer_queries, cost_queries, queries, score_queries
+from results.store.answer_queries import QuestionRow
+from results.store.cost_queries import Cost
+from results.store.queries import RunRow
 from results.store.redaction import shareable
 from results.store.store import FINISHED, Store
 
@@ -71,7 +74,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
         full = _first(every, wanted["gold_only"], plain)
         if full is not None:
             chosen["gold_uncompressed"] = full.run
-    columns = queries.score_columns(store, run.dataset_fingerprint, [run.run, *chosen.values()], [metric], {run.experiment})
+    columns = score_queries.score_columns(store, run.dataset_fingerprint, [run.run, *chosen.values()], [metric], {run.experiment})
     nothing = np.full(len(columns.questions), np.nan)
     scores = {name: columns.values.get((item, metric), nothing) for name, item in {"normal": run.run, **chosen}.items()}
     common = int((~np.isnan(np.stack(list(scores.values()))).any(axis=0)).sum())
@@ -243,12 +246,12 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
         number: Number of questions.
         start: Offset of the sample; equal offsets give equal samples.
     """
-    requests = queries.questions(store, fingerprint)
+    requests = answer_queries.questions(store, fingerprint)
     if not requests:
         return []
     positions = np.linspace(0, len(requests), min(number, len(requests)), endpoint=False).astype(int)
     chosen = [requests[(position + start) % len(requests)] for position in positions]
-    owned = queries.passages(store, list(dict.fromkeys(item for row in chosen for item in row.evidence)))
+    owned = answer_queries.passages(store, list(dict.fromkeys(item for row in chosen for item in row.evidence)))
     return [Sample(row, {item: owned[item] for item in row.evidence if item in owned}) for row in chosen]
 
 
@@ -312,8 +315,8 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
     for run in runs:
         by_data.setdefault(run.dataset_fingerprint, []).append(run.run)
     with store.database.reading():
-        read = list(queries.score_columns_by_data(store, by_data, metrics, {run.experiment for run in runs}).values())
-        costs, stages, peaks = queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
+        read = list(score_queries.score_columns_by_data(store, by_data, metrics, {run.experiment for run in runs}).values())
+        costs, stages, peaks = cost_queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
     values: dict[str, dict[str, Estimate]] = {run: {} for run in ids}
     for result in read:
         if not result.values:

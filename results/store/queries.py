@@ -1,34 +1,26 @@
-"""Query the store for tables and pages: runs, experiments, datasets, metrics, scores, costs, single questions.
+"""Query the store for runs, experiments and datasets.
 
-Each function opens the store for a moment and returns plain values.
+Scores are in `score_queries`, costs in `cost_queries`, single questions in `answer_queries`. Each function opens the store
+for a moment and returns plain values.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import yaml
-from duckdb import DuckDBPyConnection
-from numpy.typing import NDArray
 
-from benchmarks.clusters import QUESTION, Sampled, connected
-from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.core.yaml import LOADER
-from benchmarks.schema import Passage, Turn, sentence_of, turns_of
-from methods.api import RETRIEVAL_ONLY, SPENDING, WAIT, Call, Prediction, not_stated
-from results.store.redaction import redacted, shareable, without_secrets
-from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, stored_record, token_of
+from methods.api import RETRIEVAL_ONLY, not_stated
+from results.store.redaction import shareable, without_secrets
+from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
 from results.store.variants import StyledRun
 
 _RUNNING = """
@@ -89,41 +81,10 @@ def running(store: Store) -> list[Running]:
     return [Running(*row) for row in rows]
 
 
-# Usage that submitters state; usage that they do not state is unknown, not zero. A run made here measures itself, so
-# its zeros are zeros. The predictions of a submission are stored with zeros where nothing was said (`usage` is
-# optional), and a submission can omit its costs.
-
-
 NO_EXPERIMENT = "-"
 """Experiment name of runs that no experiment shows."""
 OURS = "run"
 """Origin of runs made here; all others are submissions, confirmed or not."""
-AS_STATED = "as its sender states"
-NOT_STATED = "its sender does not state it"
-_TOKENS = ("prompt_tokens", "completion_tokens", "memory_tokens")
-_SAYS_NOTHING = " AND ".join(f"{name} = 0" for name in (*_TOKENS, "model_calls", "seconds", "cost_usd"))
-_UNSTATED = f"""SELECT run, bool_or(failed IS NULL AND {_SAYS_NOTHING}), sum({" + ".join(_TOKENS)}) = 0,
-sum(model_calls) = 0, sum(seconds) = 0, sum(cost_usd) = 0
-FROM runs JOIN usage USING (run) JOIN predictions USING (run, question)
-WHERE origin <> '{OURS}' AND list_contains(?, run) GROUP BY run"""
-_FIELDS = ((*_TOKENS, "cached_tokens"), ("model_calls",), ("seconds", "seconds_p50", "seconds_p95"), ("cost_usd",))
-
-
-def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
-    """Find the usage fields that a submission does not report, by run; runs made here are omitted.
-
-    A field is unknown if it is zero for all questions. All fields are unknown if any successful question reports no usage,
-    because a mean over the others would be biased.
-
-    Args:
-        connection: A connection to the store.
-        run_ids: Ids of the runs.
-    """
-    rows = connection.execute(_UNSTATED, [list(run_ids)]).fetchall()
-    return {
-        run: frozenset(name for names, nothing in zip(_FIELDS, nothings, strict=True) if silent or nothing for name in names)
-        for run, silent, *nothings in rows
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,73 +197,9 @@ class ExperimentRow:
     answered: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Mean cost of a run's answers; NaN if a submission does not report it.
-
-    Attributes:
-        seconds: Mean seconds per question over all stages, without waiting for a free slot.
-        prompt_tokens, completion_tokens, memory_tokens, model_calls: Means per question.
-        cost_usd: Total cost in US dollars; NaN if the cost of some call is unknown.
-        cached_tokens: Prompt tokens per question that endpoints read from their own caches.
-        seconds_p50, seconds_p95: Percentiles of the seconds per question; averaged if a row combines several runs.
-    """
-
-    seconds: float
-    prompt_tokens: float
-    completion_tokens: float
-    memory_tokens: float
-    model_calls: float
-    cost_usd: float
-    seconds_p50: float = math.nan
-    seconds_p95: float = math.nan
-    cached_tokens: float = 0.0
-
-    @property
-    def tokens(self) -> float:
-        """Return prompt, completion and memory tokens per question."""
-        return self.prompt_tokens + self.completion_tokens + self.memory_tokens
-
-    @property
-    def delivered(self) -> float:
-        """Return the tokens that the reader receives per question: prompt tokens plus memory tokens (compressed passages)."""
-        return self.prompt_tokens + self.memory_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class IndexCost:
-    """Total cost of indexing a run's corpus; not part of `Cost`.
-
-    Attributes:
-        seconds: Time for building indexes, or for opening existing ones.
-        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Cost of model calls during indexing.
-        reused: Whether all artifacts existed already, so that these costs arose in an earlier run.
-    """
-
-    seconds: float
-    prompt_tokens: int
-    completion_tokens: int
-    memory_tokens: int
-    model_calls: int
-    cost_usd: float
-    reused: bool
-
-    @property
-    def tokens(self) -> int:
-        """Return the number of tokens of all kinds."""
-        return self.prompt_tokens + self.completion_tokens + self.memory_tokens
-
-    def in_words(self) -> str:
-        """Describe the cost in one line, without items that are zero."""
-        calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
-        if self.reused:
-            return f"{self.seconds:.2f} s to open the artifacts of an earlier run" + (f" with {calls}" if calls else "")
-        return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
-
-
 HIDDEN = ("held", "rejected", "withdrawn")
 """Origins of pending and removed submissions, which no board shows."""
-_MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
+MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
 SELECT m.experiment, max(m.position) + 1, s.run, NULL, first(m.metrics ORDER BY m.position), first(m.cluster ORDER BY m.position)
 FROM runs s JOIN runs o USING (dataset_fingerprint, setting, seed) JOIN experiment_runs m ON m.run = o.run
 WHERE s.origin NOT IN ('{OURS}', {", ".join(f"'{name}'" for name in HIDDEN)})
@@ -315,7 +212,7 @@ SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
        r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics, g.outcome
-FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {_MEMBERS} m USING (run)
+FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {MEMBERS} m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
@@ -507,227 +404,6 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     return UserError(f"unknown {noun} {text!r}", code="unknown", try_this=hint)
 
 
-def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
-    """List the metrics that any of these runs was scored on, in the order in which they were first written."""
-    rows = store.database.rows(
-        "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
-    )
-    return [row[0] for row in rows]
-
-
-class NotScored(UserError):
-    """Raised if none of the runs was scored on a named metric; `metric` is its name."""
-
-    def __init__(self, what: str, metric: str, *, where: str | None = None, try_this: str | None = None) -> None:
-        super().__init__(what, code="not-scored", where=where, try_this=try_this)
-        self.metric = metric
-
-
-def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Resolve names of metrics to the ids of stored scores; a name may omit version and parameters.
-
-    Raises:
-        NotScored: None of these runs was scored on a metric of this name.
-    """
-    stored = metric_ids(store, run_ids)
-    results: list[str] = []
-    for name in wanted:
-        meant = [metric for metric in stored if name in (metric, metric.partition("#")[0])]
-        meant = meant or [metric for metric in stored if name == re.split(r"[(#]", metric)[0]]
-        meant = meant or [metric for metric in stored if name == re.split(r"[@(#]", metric)[0]]
-        if not meant:
-            error = unknown_name("stored metric", name, stored)
-            raise NotScored(error.what, name, where=error.where, try_this=error.try_this)
-        results += meant
-    return list(dict.fromkeys(results))
-
-
-def definitions(store: Store) -> dict[str, dict[str, Any]]:
-    """Read the definitions of all metrics by id: definition, low, high, higher_is_better, group, source, judge, unit."""
-    names = ("definition", "low", "high", "higher_is_better", "group", "source", "judge", "unit")
-    rows = store.database.rows("SELECT id, definition, low, high, higher_is_better, metric_group, source, judge, unit FROM metrics")
-    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
-
-
-def scale_of(metric: str, known: Mapping[str, Mapping[str, Any]]) -> float:
-    """Return the factor for displaying a metric's values: 100 for fractions, 1 for counts and similar values.
-
-    Args:
-        metric: Id of the metric.
-        known: Definitions by id, from `definitions`.
-    """
-    return 1.0 if known.get(metric, {}).get("unit") == "number" else 100.0
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Per-question scores of several runs on one dataset, in the same order of questions.
-
-    Attributes:
-        questions: Question ids, in the dataset's order.
-        sampled: Clusters of the questions and their kind.
-        values: Scores by (run, metric), shape (questions,); NaN if unscorable or not scored.
-        unscorable: By (run, metric), the number of questions without gold for the metric.
-        unscored: By (run, metric), the number of questions that the judge gave no value.
-        unread: By (run, metric), a mask of these questions, shape (questions,); only if there are any.
-    """
-
-    questions: list[str]
-    sampled: Sampled
-    values: dict[tuple[str, str], NDArray[np.float64]]
-    unscorable: dict[tuple[str, str], int]
-    unscored: dict[tuple[str, str], int]
-    unread: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
-
-
-def sampled_by_data(store: Store, runs_by_data: Mapping[str, Sequence[str]], experiments: Collection[str] = ()) -> dict[str, Sampled]:
-    """Read the clusters of the questions of several datasets, by fingerprint, of the kind that experiments declare.
-
-    If experiments declare different kinds, clusters that share a question are merged, so that different clusters are
-    independent in any case.
-
-    Args:
-        store: The store to read.
-        runs_by_data: Ids of runs by the fingerprint of their dataset.
-        experiments: Experiments whose declarations are used; empty uses all that show the runs.
-    """
-    kinds: dict[str, list[str]] = {}
-    every = sorted({run for same in runs_by_data.values() for run in same})
-    for data, kind in store.database.rows(
-        f"""SELECT DISTINCT dataset_fingerprint,
-                   coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
-            FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
-            LEFT JOIN {_MEMBERS} m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
-            WHERE list_contains($1, r.run) ORDER BY ALL""",
-        [every, sorted(experiments)],
-    ):
-        kinds.setdefault(data, []).append(kind)
-    labels = {
-        (data, kind): clusters
-        for data, kind, clusters in store.database.rows(
-            """SELECT q.dataset_fingerprint, u.kind, list(u.cluster ORDER BY q.position) FROM questions q
-               JOIN clusters u USING (dataset_fingerprint, question) WHERE list_contains(?, q.dataset_fingerprint) GROUP BY ALL""",
-            [list(kinds)],
-        )
-    }
-    results = {data: Sampled() for data in runs_by_data}
-    for data, kind_names in kinds.items():
-        if len(kind_names) == 1:
-            results[data] = Sampled(kind_names[0], labels.get((data, kind_names[0])))
-        elif len(kind_names) > 1:
-            pairs = [[(kind, cluster) for cluster in labels[data, kind]] for kind in kind_names if (data, kind) in labels]
-            results[data] = Sampled(" or ".join(kind_names), connected(list(zip(*pairs, strict=True))))
-    return results
-
-
-def questions_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, list[str]]:
-    """Read the ids of the questions of datasets, in the dataset's order, by fingerprint."""
-    return dict(
-        store.database.rows(
-            """SELECT dataset_fingerprint, list(question ORDER BY position) FROM questions
-               WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
-            [sorted(set(fingerprints))],
-        )
-    )
-
-
-def score_columns(
-    store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
-) -> Columns:
-    """Read per-question scores of runs on one dataset, for the given metrics (None: all); `experiments` as in `sampled_by_data`."""
-    return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics, experiments)[dataset_fingerprint]
-
-
-def score_columns_by_data(
-    store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
-) -> dict[str, Columns]:
-    """Read per-question scores of runs on several datasets with one query, by the dataset's fingerprint.
-
-    `metrics` None reads all metrics; `experiments` is as in `sampled_by_data`.
-    """
-    queries = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
-    with store.database.reading() as connection:
-        ids_by_data = questions_by_data(store, runs_by_data)
-        clusters = sampled_by_data(store, runs_by_data, experiments)
-        table = connection.sql(
-            """SELECT w.data, s.run, s.metric,
-                      list(struct_pack(place := q.position::BIGINT, score := coalesce(s.value, 'nan'),
-                                       unscored := (s.unscored IS NOT NULL)::BIGINT)) AS said
-               FROM (SELECT unnest(?) AS data, unnest(?) AS run) w JOIN scores s ON s.run = w.run
-               JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data
-               WHERE ? IS NULL OR list_contains(?, s.metric) GROUP BY ALL ORDER BY s.run, s.metric""",
-            params=[[data for data, _ in queries], [run for _, run in queries], *[None if metrics is None else list(metrics)] * 2],
-        ).to_arrow_table()
-    results = {data: Columns([], Sampled(), {}, {}, {}) for data in runs_by_data}
-    for data, ids in ids_by_data.items():
-        results[data] = Columns(ids, clusters[data], {}, {}, {})
-    names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
-    for (data, run, metric), columns in zip(names, table["said"], strict=True):
-        positions, scores, unscored = map(_numbers, columns.values.flatten(), (np.int64, np.float64, np.int64))
-        of, column = results[data], np.full(len(results[data].questions), np.nan)
-        column[positions] = scores
-        of.values[run, metric] = column
-        of.unscored[run, metric] = int(unscored.sum())
-        if of.unscored[run, metric]:
-            of.unread[run, metric] = np.zeros(len(column), dtype=np.bool_)
-            of.unread[run, metric][positions] = unscored > 0
-        of.unscorable[run, metric] = int(np.isnan(scores).sum()) - of.unscored[run, metric]
-    return results
-
-
-def _numbers(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
-    """Convert a column without nulls to eight-byte numbers; `to_numpy` would import pandas, which takes a third of a second."""
-    return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
-
-
-def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
-    """Read the mean cost per question of runs, by run id; NaN for unknown values, for example if a submission does not report them."""
-    with store.database.reading() as connection:
-        noted = spendings(connection, run_ids)
-        cached, unpriced = {run: tokens for run, _, tokens, _ in noted}, {run for run, calls, _, _ in noted if calls}
-        rows = store.database.rows(
-            # Sums of floating-point numbers depend on their order, which threads of DuckDB vary.
-            """SELECT run, avg(seconds ORDER BY seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
-               avg(model_calls), sum(cost_usd ORDER BY cost_usd), quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95)
-               FROM usage WHERE list_contains(?, run) GROUP BY run""",
-            [sorted(run_ids)],
-        )
-        unknown = unstated(connection, run_ids)
-    missing = {row[0]: {*unknown.get(row[0], ()), *(("cost_usd",) if row[0] in unpriced else ())} for row in rows}
-    return {
-        row[0]: replace(Cost(*row[1:]), **{"cached_tokens": cached.get(row[0], 0.0), **dict.fromkeys(missing[row[0]], math.nan)})
-        for row in rows
-    }
-
-
-def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tuple[str, int, float, int]]:
-    """Read the stored spending notes of runs as rows (run id, calls of unknown cost, cached tokens per question, all calls)."""
-    # Reading JSON is slow: only of runs that have such a note at all.
-    noted = connection.execute(
-        f"""SELECT DISTINCT run FROM predictions WHERE list_contains(?, run) AND contains(CAST(notes AS VARCHAR), '"{SPENDING}"')""",
-        [list(run_ids)],
-    ).fetchall()
-    if not noted:
-        return []
-    return connection.execute(
-        f"""SELECT run, sum(coalesce(CAST(notes -> '$.{SPENDING}.unpriced' AS BIGINT), 0))::BIGINT,
-            avg(coalesce(CAST(notes -> '$.{SPENDING}.cached_tokens' AS BIGINT), 0)), sum(model_calls)::BIGINT
-            FROM predictions JOIN usage USING (run, question) WHERE list_contains(?, run) GROUP BY run""",
-        [[run for (run,) in noted]],
-    ).fetchall()
-
-
-def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
-    """Read the cost of indexing the corpus by run id; runs without it, such as submissions, are omitted."""
-    rows = store.database.rows(
-        """SELECT run, sum(seconds ORDER BY seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT,
-               sum(memory_tokens)::BIGINT, sum(model_calls)::BIGINT, sum(cost_usd ORDER BY cost_usd), bool_and(reused)
-               FROM indexing WHERE list_contains(?, run) GROUP BY run""",
-        [list(run_ids)],
-    )
-    return {row[0]: IndexCost(*row[1:]) for row in rows}
-
-
 def datasets(store: Store) -> dict[str, dict[str, Any]]:
     """Read all stored datasets by fingerprint: reference, card, number of questions and passages, notes."""
     rows = store.database.rows("SELECT fingerprint, reference, card, questions, passages, notes FROM datasets")
@@ -735,167 +411,3 @@ def datasets(store: Store) -> dict[str, dict[str, Any]]:
         row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
         for row in rows
     }
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceRow:
-    """Ranked evidence item with its passage, and whether it is a gold passage."""
-
-    rank: int
-    id: str
-    score: float
-    title: str
-    text: str
-    sentences: tuple[str, ...]
-    gold: bool
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionRow:
-    """Stored question with its gold."""
-
-    question: str
-    text: str
-    answers: tuple[str, ...]
-    golds: tuple[str, ...]
-    evidence: tuple[str, ...]
-    supporting_facts: tuple[str, ...]
-    type: str
-    document_id: str | None
-    turns: tuple[Turn, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRow:
-    """Stored answer of one run to one question.
-
-    `unscored` has the reasons of judges that gave no value. `stages` has the seconds per stage, and `waited_s` the time spent
-    waiting for a free slot. `calls_kept` is the number of stored calls. `record` has the contexts, statements, searches and
-    confidence that the system returned.
-    """
-
-    run: str
-    method: str
-    answer: str
-    failed: str | None
-    notes: dict[str, Any]
-    evidence: tuple[EvidenceRow, ...]
-    scores: dict[str, float | None]
-    unscored: dict[str, str]
-    stages: dict[str, float]
-    prompt_tokens: int
-    completion_tokens: int
-    memory_tokens: int
-    model_calls: int
-    cost_usd: float
-    calls_kept: int = 0
-    waited_s: float = 0.0
-    record: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def spending(self) -> Mapping[str, int]:
-        """Return the note on tokens that endpoints read from their caches, and on calls of unknown cost."""
-        noted = self.notes.get(SPENDING)
-        return noted if isinstance(noted, dict) else {}
-
-
-def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
-    """Read the questions of a dataset with their gold, in the dataset's order."""
-    rows = store.database.rows(
-        """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id, turns FROM questions
-               WHERE dataset_fingerprint = ? ORDER BY position""",
-        [dataset_fingerprint],
-    )
-    return [
-        QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d, turns_of(json.loads(turns or "[]")))
-        for q, text, a, g, e, s, t, d, turns in rows
-    ]
-
-
-def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
-    """Read passages by id, in the requested order; ids that the store lacks are omitted."""
-    rows = store.database.rows("SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)])
-    results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
-    return {identifier: results[identifier] for identifier in identifiers if identifier in results}
-
-
-def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
-    """Return the indices of a passage's sentences that are gold support for a question."""
-    return {index for owner, index in map(sentence_of, question.supporting_facts) if owner == passage and index >= 0}
-
-
-def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
-    """Read the answers of runs to one question, with at most `depth` evidence items each, in the order of `run_ids`."""
-    wanted = list(run_ids)
-    with store.database.reading() as connection:
-        responses = connection.execute(
-            """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
-               u.memory_tokens, u.model_calls, u.cost_usd,
-               (SELECT count(*) FROM calls c WHERE c.run = p.run AND c.question = p.question),
-               p.contexts, p.statements, p.searches, p.confidence
-               FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
-               WHERE question = ? AND list_contains(?, p.run)""",
-            [question.question, wanted],
-        ).fetchall()
-        ranked = connection.execute(
-            """SELECT e.run, e.rank, e.id, e.score, coalesce(p.title, ''), coalesce(p.text, ''),
-               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = e.id
-               WHERE e.question = ? AND list_contains(?, e.run) AND e.rank <= ? ORDER BY e.run, e.rank""",
-            [question.question, wanted, depth],
-        ).fetchall()
-        scored = connection.execute(
-            """SELECT run, metric, value, unscored FROM scores WHERE question = ? AND list_contains(?, run)
-               ORDER BY rowid""",
-            [question.question, wanted],
-        ).fetchall()
-    gold = set(question.evidence)
-    evidence: dict[str, list[EvidenceRow]] = {}
-    for run, rank, identifier, score, title, text, sentences in ranked:
-        row = EvidenceRow(rank, identifier, score, title, text, tuple(sentences), identifier in gold)
-        evidence.setdefault(run, []).append(row)
-    scores: dict[str, dict[str, float | None]] = {}
-    reasons: dict[str, dict[str, str]] = {}
-    for run, metric, value, reason in scored:
-        scores.setdefault(run, {})[metric] = value
-        if reason is not None:
-            reasons.setdefault(run, {})[metric] = without_secrets(reason)
-    rows = [
-        AnswerRow(
-            run,
-            method,
-            answer,
-            failed and without_secrets(failed),
-            shareable(notes),
-            tuple(evidence.get(run, ())),
-            scores.get(run, {}),
-            reasons.get(run, {}),
-            timed := json.loads(stages),
-            *(*used[:-4], timed.pop(WAIT, 0.0), redacted(Prediction("", "", **stored_record(used[-4:])).record())),
-        )
-        for run, method, answer, failed, notes, stages, *used in responses
-    ]
-    return sorted(rows, key=lambda row: wanted.index(row.run))
-
-
-def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
-    """Count failed steps of a run's questions by system and reason, and how its questions ended (`ended`)."""
-    rows = store.database.rows("SELECT notes FROM predictions WHERE run = ?", [run])
-    counts: dict[str, Counter[str]] = {}
-    for system, note in (item for (text,) in rows for item in json.loads(text).items()):
-        if isinstance(note, dict):
-            own = Counter(note.get("fallbacks") or {}) + Counter([f"ended {note['ended']}"] if note.get("ended") else [])
-            counts[system] = counts.get(system, Counter()) + own
-    return {system: dict(sorted(own.items())) for system, own in sorted(counts.items()) if own}
-
-
-def calls(store: Store, run: str, question: str) -> list[Call]:
-    """Read the stored calls of generating models that a run made for a question, in order."""
-    names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
-    rows = store.database.rows(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question])
-    return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]
-
-
-def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:
-    """Return the length of every answer in characters, by (run, question)."""
-    rows = store.database.rows("SELECT run, question, length(answer) FROM predictions WHERE list_contains(?, run)", [list(run_ids)])
-    return {(run, question): length for run, question, length in rows}

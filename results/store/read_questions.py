@@ -11,7 +11,7 @@ from duckdb import DuckDBPyConnection
 from benchmarks.core.fingerprint import READ_QUESTIONS
 from benchmarks.datasets import fold_of
 from benchmarks.read_questions import ReadQuestions
-from results.store import queries
+from results.store import answer_queries
 from results.store.store import Store
 
 Fold = tuple[int, int]
@@ -69,7 +69,7 @@ class Record:
         if key not in self._known:
             ((content,),) = self.store.database.rows("SELECT hashes FROM read_questions WHERE sha256 = ?", [self.sha256])
             read = ReadQuestions.from_bytes(content, f"checkpoint {self.sha256}")
-            rows = queries.questions(self.store, dataset)
+            rows = answer_queries.questions(self.store, dataset)
             hits = read.touched([row.text for row in rows], [row.golds for row in rows])
             members = (fold is None or fold_of(row.text, fold[1]) == fold[0] for row in rows)
             ids = frozenset(row.question for row, hit, own in zip(rows, hits.tolist(), members, strict=True) if hit and own)

@@ -15,7 +15,7 @@ from benchmarks.text import answer_positions, is_abstention, normalize
 from judges.judge import Item
 from methods.api import Prediction
 from results.contexts import outside
-from results.store import queries
+from results.store import answer_queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
@@ -94,7 +94,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
     questions, responses = answered(store, run)
     k = run.description.get("k")
     ids = [[item.id for item in prediction.evidence[:k]] for prediction in responses]
-    known = queries.passages(store, list(dict.fromkeys(item for row in ids for item in row)))
+    known = answer_queries.passages(store, list(dict.fromkeys(item for row in ids for item in row)))
     read = [
         _known(known, row) if prediction.contexts is None else tuple(outside(item) for item in prediction.contexts)
         for prediction, row in zip(responses, ids, strict=True)
@@ -105,7 +105,7 @@ def items(store: Store, run: RunRow) -> list[Item]:
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
     """Return the gold passages of each question, as far as they are in the store."""
     named = list(dict.fromkeys(item for question in questions for item in question.evidence))
-    known = queries.passages(store, named)
+    known = answer_queries.passages(store, named)
     return [_known(known, question.evidence) for question in questions]
 
 

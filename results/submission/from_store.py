@@ -20,7 +20,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from benchmarks.settings import Setting
-from results.store import queries, records
+from results.store import answer_queries, queries, records, score_queries
 from results.store.queries import RunRow
 from results.store.store import Store
 from results.submission.bundle import template_files
@@ -123,7 +123,7 @@ def stored_target(store: Store, board: Known, setting: Setting) -> Target:
     card = DatasetCard.model_validate(queries.datasets(store)[board.fingerprint]["card"])
     loaded = Benchmark(reference, 0, card, questions, _corpus(store, board, questions), extra=extra)
     with store.database.reading():
-        sampled = queries.sampled_by_data(store, {board.fingerprint: [run.run for run in board.runs]})[board.fingerprint]
+        sampled = score_queries.sampled_by_data(store, {board.fingerprint: [run.run for run in board.runs]})[board.fingerprint]
     return Target(loaded, loaded, stored=board.fingerprint, clusters=sampled)
 
 
@@ -153,4 +153,4 @@ def _corpus(store: Store, board: Known, questions: Sequence[Question]) -> Corpus
         "SELECT DISTINCT id FROM evidence WHERE list_contains(?, run) ORDER BY 1", [[run.run for run in board.runs]]
     )
     named = dict.fromkeys((*(item for question in questions for item in question.evidence), *(passage for (passage,) in ranked)))
-    return Corpus.of(queries.passages(store, list(named)).values())
+    return Corpus.of(answer_queries.passages(store, list(named)).values())

@@ -32,7 +32,7 @@ from benchmarks.schema import Question
 from benchmarks.text import normalize
 from benchmarks.worlds.world import TEST
 from methods.api import Prediction
-from results.store import queries
+from results.store import answer_queries, queries
 from results.store.store import Store
 from results.store.variants import covers, questions_of
 from results.submission import Findings, Severity, shown
@@ -387,7 +387,7 @@ def stored_training(store: Store) -> LoadTraining:
 
     @cache
     def asked(data: str) -> dict[str, str]:
-        return {row.question: row.text for row in queries.questions(store, data)}
+        return {row.question: row.text for row in answer_queries.questions(store, data)}
 
     def load(reference: str) -> Mapping[str, str]:
         results = {name: text for data in _within(DataReference.parse(reference), stored_data()) for name, text in asked(data).items()}

@@ -22,7 +22,7 @@ from results.contexts import named
 from results.offered import MIB
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimates
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.queries import RunRow
 from results.store.store import FINISHED, Run, Store
 from results.submission import Report
@@ -347,7 +347,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
                 try_this="run the method here on the data and in the setting of the card",
             )
     runs = [submitted.run, ours.run]
-    columns = queries.score_columns(store, submitted.dataset_fingerprint, runs)
+    columns = score_queries.score_columns(store, submitted.dataset_fingerprint, runs)
     theirs = [metric for run, metric in columns.values if run == submitted.run]
     common = [metric for metric in theirs if (ours.run, metric) in columns.values]
     if not common:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.availability import ABSENT, LOCAL, OWN, availability, fetch
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.io.records import stream_json
 from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetCard, DatasetConfig, load, register
 from benchmarks.schema import Passage, Question, passage_id
-from benchmarks.sources import ABSENT, LOCAL, OWN, availability, fetch
 from ragmeter.api import run
 from ragmeter.cli import app
 from tests.support.errors import raises

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.availability import LOCAL, availability, splits
 from benchmarks.registry import DATASETS, Benchmark, load, resolve
 from benchmarks.schema import Question, sentence_of
-from benchmarks.sources import LOCAL, availability, splits
 from benchmarks.text import has_answer, normalize
 from judges.metric import METRICS, Metric, parse
 from judges.metrics.entities import rule_entities

@@ -17,7 +17,7 @@ from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import parse
 from methods.api import Call, Prediction
 from results.judging import judgments
-from results.store import queries
+from results.store import answer_queries, queries
 from results.store.store import FINISHED, Run, Store
 
 SECRET = "sk-proj-Zq7Hostile0Key1Never2Shown3"
@@ -125,7 +125,7 @@ def _judge(store: Store, synthetic: ModuleType) -> None:
     judge = Judge.of("match", {"llm": {"model": NAMES[0]}, "repetitions": 1})
     judgments.put_judge(store, judge)
     for run in queries.runs(store, synthetic.EXPERIMENT)[:3]:
-        requests = [row.question for row in queries.questions(store, run.dataset_fingerprint)]
+        requests = [row.question for row in answer_queries.questions(store, run.dataset_fingerprint)]
         calls = [[JudgeCall("match", 0, "k", Parsed(None, TEXT), TEXT, 1, 1, 0.1, 0.0)] for _ in requests]
         scores = [dict.fromkeys(("accuracy", "partial", "mismatch"), Score(None, TEXT)) for _ in requests]
         judgments.put_judgments(store, run.run, judge, requests, calls, scores)

@@ -19,7 +19,8 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from judges.metric import Metric, MetricEntry
-from results.store.store import FINISHED, RUNNING, Store, insert, insert_scores
+from results.store.rows import insert, insert_scores
+from results.store.store import FINISHED, RUNNING, Store
 from results.store.variants import style_of_name
 
 EXPERIMENT = "several"

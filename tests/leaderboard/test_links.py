@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from leaderboard.links import question_address
-from results.store import queries
+from results.store import answer_queries, queries, score_queries
 from results.store.store import Store
 
 Start = Callable[[Path], Any]
@@ -70,8 +70,8 @@ def test_method_names_on_boards_link_to_their_page(app: Start, filled: Path, sev
 def test_question_url_opens_the_question(app: Start, filled: Path) -> None:
     store = Store(filled)
     first, second, *_ = [run for run in queries.runs(store) if run.kind != "control"]
-    question = queries.questions(store, second.dataset_fingerprint)[3].question
-    metric = queries.metric_ids(store, [second.run])[-1]
+    question = answer_queries.questions(store, second.dataset_fingerprint)[3].question
+    metric = score_queries.metric_ids(store, [second.run])[-1]
     address = urlsplit(question_address("https://board.example.org", first, second, metric, question))
     view = {name: values[0] for name, values in parse_qs(address.query).items()}
     page = app(filled).open(address.path.strip("/"), **view)

@@ -15,7 +15,7 @@ from leaderboard.elements.nodes import TAGS
 from leaderboard.widgets import STYLE
 from results.boards.board import boards
 from results.boards.tables import plus_minus
-from results.store import queries
+from results.store import answer_queries, queries
 from results.store.store import Store
 
 Start = Callable[[Path], Any]
@@ -97,15 +97,15 @@ def question_of(page: Any) -> str:
 def test_question_view_marks_gold_passages_and_gold_sentences(app: Start, filled: Path) -> None:
     store = Store(filled)
     run = queries.runs(store, "made-up")[0]
-    rows = queries.questions(store, run.dataset_fingerprint)
+    rows = answer_queries.questions(store, run.dataset_fingerprint)
     # A question of which the first run found both passages.
-    row = next(r for r in rows if sum(e.gold for e in queries.answers(store, r, [run.run])[0].evidence) == 2)
+    row = next(r for r in rows if sum(e.gold for e in answer_queries.answers(store, r, [run.run])[0].evidence) == 2)
     page = app(filled).open("questions", question=row.question)
     assert question_of(page) == row.text
     evidence = next(node for node in page.part("detail").find(cls="evidence") if "bm25" in words(node))
     gold = list(evidence.find(tag="li", cls="is-gold"))
     assert len(gold) == 2
-    passages = queries.passages(store, row.evidence)
+    passages = answer_queries.passages(store, row.evidence)
     marks = [mark for item in gold for mark in item.find(tag="mark")]
     sentences = {"".join(mark.texts()) for mark in marks if not mark.classes}
     assert sentences == {passage.sentences[1] for passage in passages.values()}
@@ -119,11 +119,11 @@ def test_question_view_marks_gold_passages_and_gold_sentences(app: Start, filled
 def test_question_view_shows_answer_and_scores_of_each_run(app: Start, filled: Path) -> None:
     store = Store(filled)
     results = queries.runs(store, "made-up")
-    row = queries.questions(store, results[0].dataset_fingerprint)[5]
+    row = answer_queries.questions(store, results[0].dataset_fingerprint)[5]
     page = app(filled).open("questions", question=row.question)
     (body,) = page.part("detail").find(tag="tbody")
     lines = {"".join(next(line.find(cls="method")).texts()): words(line) for line in body.find(tag="tr")}
-    for answer in queries.answers(store, row, [run.run for run in results]):
+    for answer in answer_queries.answers(store, row, [run.run for run in results]):
         line = lines[answer.method]
         value = answer.scores[F1]
         assert (answer.answer or answer.failed) in line
@@ -147,7 +147,7 @@ def listed(page: Any) -> list[str]:
 
 def test_search_and_type_filter_the_question_list(app: Start, filled: Path) -> None:
     store = Store(filled)
-    rows = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
+    rows = answer_queries.questions(store, queries.runs(store)[0].dataset_fingerprint)
     page = app(filled).open("questions", type="comparison", search="guild tolland")
     expected = [r.question for r in rows if r.type == "comparison" and "Tolland" in f"{r.text} {' '.join(r.golds)}"]
     assert expected
@@ -158,10 +158,10 @@ def test_search_and_type_filter_the_question_list(app: Start, filled: Path) -> N
 def test_filter_only_where_they_differ_keeps_questions_with_different_scores(app: Start, filled: Path) -> None:
     store = Store(filled)
     results = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
-    rows = queries.questions(store, results[0].dataset_fingerprint)
+    rows = answer_queries.questions(store, results[0].dataset_fingerprint)
     expected = []
     for row in rows:
-        scores = [a.scores.get(F1) for a in queries.answers(store, row, [run.run for run in results])]
+        scores = [a.scores.get(F1) for a in answer_queries.answers(store, row, [run.run for run in results])]
         if len({s for s in scores if s is not None}) > 1:
             expected.append(row.question)
     page = app(filled).open("questions", differ="1")

@@ -12,8 +12,8 @@ import pytest
 
 from leaderboard import read
 from methods.api import Prediction, Usage
-from results.store import queries
-from results.store.queries import Cost
+from results.store import cost_queries
+from results.store.cost_queries import Cost
 from results.store.store import Run, Store
 
 
@@ -82,13 +82,13 @@ def test_costs_of_finished_runs_are_read_once_and_stay_equal(tmp_path: Path, mon
     monkeypatch.setenv(read.STORE_VARIABLE, str(store.folder))
     monkeypatch.setattr(read, "REST_S", 0.0)
     read_of: list[int] = []
-    costs = queries.costs
+    costs = cost_queries.costs
 
     def counted(store: Store, runs: Sequence[str]) -> dict[str, Cost]:
         read_of.append(len(runs))
         return costs(store, runs)
 
-    monkeypatch.setattr(queries, "costs", counted)
+    monkeypatch.setattr(cost_queries, "costs", counted)
     run = Run("f" * 16, "written meanwhile", "perf", "method", {}, dataset, f"{1:016x}", "distractor", 0, 20, {})
     store.start(run)
     for number in (0, 1):

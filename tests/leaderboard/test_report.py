@@ -29,7 +29,7 @@ from ragmeter.cli import main
 from results.boards.board import Board, boards
 from results.boards.budget import quality_budget
 from results.boards.verdict_of import verdicts
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -130,11 +130,11 @@ def test_report_embeds_the_complete_board(html: str, filled: Path, synthetic: Mo
     assert document["verdicts"] == [verdict.to_json() for verdict in verdicts(store, synthetic.EXPERIMENT)]
     assert document["boards"] == [json.loads(json.dumps(board.to_json())) for board in boards(store, synthetic.EXPERIMENT)]
     assert set(document["metrics"]) == set(document["boards"][0]["metrics"])
-    assert document["metrics"][F1]["definition"] == queries.definitions(store)[F1]["definition"]
+    assert document["metrics"][F1]["definition"] == score_queries.definitions(store)[F1]["definition"]
 
 
 def test_report_table_orders_equal_the_board(made_up: Board, filled: Path) -> None:
-    definitions = queries.definitions(Store(filled))
+    definitions = score_queries.definitions(Store(filled))
     result = sortable_board(made_up, F1, definitions)
     assert len(result["orders"]) == 2 * len({key.partition("|")[0] for key in result["orders"]})
     for key, order in result["orders"].items():
@@ -148,7 +148,7 @@ def test_report_table_orders_equal_the_board(made_up: Board, filled: Path) -> No
 
 
 def test_dots_are_drawn_at_their_values(made_up: Board, filled: Path) -> None:
-    drawing = drawings.intervals(made_up, made_up.rows, F1, queries.definitions(Store(filled)))
+    drawing = drawings.intervals(made_up, made_up.rows, F1, score_queries.definitions(Store(filled)))
     marks = [mark for mark in parts(drawing, "g") if str(mark[1].get("class", "")).startswith("mark")]
     assert len(marks) == len(made_up.rows)
     placed = []

@@ -26,7 +26,7 @@ from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
 from methods.baselines.rerank.replies import LABELS
 from methods.models.causal import CausalModel
 from methods.models.likelihood import TextEncoder
-from methods.models.llm import Loaded, OwnCounter
+from methods.models.local_llm import Loaded, OwnCounter
 from methods.prompts import Messages, shipped
 from methods.readers.ddr import DdrGenerator, DdrGeneratorConfig, DdrPrompt
 from methods.readers.end_to_end import InContextRalmConfig, RalmPrompt

@@ -20,7 +20,7 @@ from results.boards.health import health
 from results.contexts import Matcher, TextIndex, named, outside, reading
 from results.formats import exchange
 from results.offered import LIMITS
-from results.store import queries, records
+from results.store import answer_queries, queries, records
 from results.store.redaction import HIDDEN
 from results.store.store import Run, Store
 from results.submission import Findings
@@ -164,10 +164,10 @@ def test_store_keeps_the_record_and_judges_read_the_contexts(store: Store, tmp_p
     shown, without = (item.passages for item in records.items(store, run))
     assert [passage.text for passage in shown] == [item.text for item in FULL.contexts or ()]
     assert [passage.id for passage in without] == ["p2"]
-    row = queries.questions(store, benchmark.fingerprint)[0]
+    row = answer_queries.questions(store, benchmark.fingerprint)[0]
     assert row.turns == records.gold_questions(store, benchmark.fingerprint)["q1"].turns == turns
     assert questions[0].query().turns == turns
-    (answer,) = queries.answers(store, row, ["abcd"])
+    (answer,) = answer_queries.answers(store, row, ["abcd"])
     assert answer.record["contexts"][1]["text"] == f"the key is {HIDDEN}"
     assert (answer.record["confidence"], answer.record["statements"][0]["cites"]) == (0.75, ["doc-1", 0])
     (line,) = [line for line in health(store, [run]) if line.code == "unmatched_contexts"]

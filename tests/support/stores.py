@@ -10,7 +10,8 @@ from benchmarks.read_questions import Recorder, write_record
 from judges.metric import Scores
 from methods.api import Prediction
 from results.store.checkpoints import Checkpoint, describe, register
-from results.store.store import Store, storable, summarize
+from results.store.rows import storable, summarize
+from results.store.store import Store
 
 
 def change_score(store: Store, run: str, metric: str, value: float | None) -> None:

@@ -23,7 +23,8 @@ from benchmarks.schema import Passage
 from methods.api import Services
 from methods.flow import Batcher, together
 from methods.models.chat_config import ChatConfig
-from methods.models.llm import LLM, LocalConfig, defaults
+from methods.models.llm import LLM, defaults
+from methods.models.local_llm import LocalConfig
 from methods.models.nli import NliConfig, NliModel
 from methods.models.weights import has_chat_template
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program

@@ -34,7 +34,8 @@ from methods.graphs.noun_phrases import NounPhrases
 from methods.models.chat import ChatModel
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
+from methods.models.llm import LLM, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
+from methods.models.scripts import ScriptedConfig
 from methods.models.weights import check_models
 from methods.prompts import OURS, PUBLISHED, Prompt, published, published_hash, shipped
 from methods.registry import MethodConfig

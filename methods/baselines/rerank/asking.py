@@ -25,7 +25,8 @@ from methods.baselines.rerank.replies import UNUSABLE, Order, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import together
 from methods.models.chat import ChatModel, Reply
-from methods.models.llm import LabelModel, asks_released, llm_hash, open_llm
+from methods.models.llm import asks_released, llm_hash, open_llm
+from methods.models.local_llm import LabelModel
 from methods.prompts import OURS, Messages
 from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask

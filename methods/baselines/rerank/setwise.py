@@ -20,7 +20,8 @@ from methods.api import Services
 from methods.baselines.rerank.asking import FAILED, NO_ROOM, ChoiceConfig, ChoiceReranker, State, choices_work, made_of
 from methods.baselines.rerank.replies import LABELS, answer_of, label_of
 from methods.models.chat_config import ChatConfig
-from methods.models.llm import LLM, LabelModel, LocalConfig, LocalLabelModel, defaults, llm_name
+from methods.models.llm import LLM, defaults, llm_name
+from methods.models.local_llm import LabelModel, LocalConfig, LocalLabelModel
 from methods.models.weights import is_encoder_decoder
 from methods.registry import register
 from methods.served import ScorerConfig, ServedLabelModel

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.io.files import archive_of, best, fits, is_sharded, matching, members, missing_shards, open_bytes, sibling, size_of
 from benchmarks.io.records import stream_json
-from benchmarks.sources import records
+from benchmarks.records import records
 from tests.support.errors import raises
 
 RECORDS = [{"id": i, "text": f"Zürich \u2028 {i}"} for i in range(5)]

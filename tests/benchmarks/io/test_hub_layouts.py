@@ -11,8 +11,8 @@ import pytest
 from benchmarks.core.fingerprint import file_sha256
 from benchmarks.datasets import hotpotqa, musique, two_wiki
 from benchmarks.datasets.multihop import restored
+from benchmarks.records import BadRecord, Record, records
 from benchmarks.registry import load
-from benchmarks.sources import BadRecord, Record, records
 from tests.support.errors import raises
 from tests.support.hub_server import HubServer, Repository
 from tests.support.worlds_native import write_native

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.io.records import is_parquet, rows
+from benchmarks.records import read_records, records
 from benchmarks.registry import SkippedRecord
-from benchmarks.sources import read_records, records
 from tests.support.errors import raises
 
 ROWS = [

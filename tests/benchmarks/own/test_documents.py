@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.own.documents import Document, read_folder
-from benchmarks.sources import BadRecord
+from benchmarks.records import BadRecord
 from tests.support.errors import raises
 
 

@@ -27,7 +27,8 @@ from leaderboard.matrix.rows import (
 from results.boards.matrix import Cell, Column, Matrix
 from results.boards.primary import Primary
 from results.boards.systems import System, key_of
-from results.store.queries import Cost, RunRow
+from results.store.cost_queries import Cost
+from results.store.queries import RunRow
 from results.store.variants import style_of_name
 
 

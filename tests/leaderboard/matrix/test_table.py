@@ -31,13 +31,13 @@ from results.statistics.core import Estimate
 from results.statistics.difference import Range, Side
 from results.statistics.places import Standing
 from results.statistics.pooled import Stratum, pooled
-from results.store import invariants, provenance, queries
+from results.store import cost_queries, invariants, provenance, queries, score_queries
 from results.store.store import Store
 
 
 def made(folder: Path, measure: str) -> Shown:
     store = Store(folder)
-    definitions = queries.definitions(store)
+    definitions = score_queries.definitions(store)
     boards = [runs for runs in groups(queries.runs(store, "several")) if runs[0].setting == "distractor"]
     ids = [run.run for runs in boards for run in runs]
     scored = column_figures.scored_metrics(store, ids)
@@ -46,7 +46,7 @@ def made(folder: Path, measure: str) -> Shown:
     rows = systems({column.key: column.runs for column in columns}, cards, {})
     result = column_figures.figures(store, wanted_of(columns))
     cells = ranked_cells(columns, rows, result, cards=cards, known={}, violations=invariants.violations(store, ids))
-    board = matrix(columns, rows, result, cells, costs=queries.costs(store, ids), reference="bm25")
+    board = matrix(columns, rows, result, cells, costs=cost_queries.costs(store, ids), reference="bm25")
     published: dict[tuple[str, str], Comparison] = {}
     for column in columns:
         for run in column.runs:

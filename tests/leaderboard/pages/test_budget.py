@@ -19,8 +19,8 @@ from leaderboard.report import behind
 from leaderboard.views import budget
 from results.boards.board import Board, Row, boards
 from results.boards.budget import UsageCost, budget_curves, cost_intervals, informative_axis, quality_budget, read_in_full, spent
-from results.store import queries
-from results.store.queries import Cost
+from results.store import score_queries
+from results.store.cost_queries import Cost
 from results.store.store import Store
 
 Start = Callable[[Path], Any]
@@ -235,7 +235,7 @@ def test_cost_axis_is_seconds_if_no_method_uses_tokens(made_up: Board) -> None:
 
 def test_report_contains_the_compression_section(made_up: Board, filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
-    definitions = queries.definitions(store)
+    definitions = score_queries.definitions(store)
     (node,) = behind(store, synthetic.EXPERIMENT, [compressed(made_up)], definitions, {})
     assert "What compression saves" in words(node)
     response = words(next(node.find(tag="table")))

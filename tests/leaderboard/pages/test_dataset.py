@@ -13,7 +13,7 @@ import pytest
 
 from leaderboard.elements.nodes import TAGS
 from leaderboard.views import dataset
-from results.store import queries
+from results.store import answer_queries, queries
 from results.store.provenance import Contaminated, DatasetFacts, dataset_facts, samples
 from results.store.store import Store
 
@@ -47,7 +47,7 @@ def make_facts(**changes: Any) -> DatasetFacts:
 def test_counts_equal_the_questions_of_the_dataset(filled: Path) -> None:
     store = Store(filled)
     (facts,) = dataset_facts(store)
-    rows = queries.questions(store, facts.fingerprint)
+    rows = answer_queries.questions(store, facts.fingerprint)
     assert facts.questions == len(rows) == 40
     assert facts.types == dict(Counter(row.type for row in rows))
     assert facts.words == pytest.approx(sum(len(row.text.split(" ")) for row in rows) / len(rows))
@@ -58,7 +58,7 @@ def test_counts_equal_the_questions_of_the_dataset(filled: Path) -> None:
 def test_samples_are_evenly_spaced_and_shift_with_the_offset(filled: Path) -> None:
     store = Store(filled)
     fingerprint = dataset_facts(store)[0].fingerprint
-    order = [row.question for row in queries.questions(store, fingerprint)]
+    order = [row.question for row in answer_queries.questions(store, fingerprint)]
     first, moved = (samples(store, fingerprint, 5, start) for start in (0, 1))
     assert [order.index(item.question.question) for item in first] == [0, 8, 16, 24, 32]
     assert [order.index(item.question.question) for item in moved] == [1, 9, 17, 25, 33]

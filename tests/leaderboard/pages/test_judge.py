@@ -23,7 +23,7 @@ from results.judging.battles import BattleBoard, battle_boards
 from results.judging.judge_card import JudgeCard, judge_card
 from results.judging.judgments import Match
 from results.statistics.bradley_terry import bradley_terry
-from results.store import queries
+from results.store import answer_queries, queries, score_queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
@@ -51,7 +51,7 @@ def store_battle(store: Store, mine: RunRow, theirs: RunRow, winners: Sequence[s
     item, other = sorted((mine, theirs), key=lambda run: run.run)
     owner = {"mine": mine.run, "theirs": theirs.run}
     judgments.put_judge(store, PAIRWISE)
-    query = [row.question for row in queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
+    query = [row.question for row in answer_queries.questions(store, mine.dataset_fingerprint)][: len(winners)]
     calls, verdicts = [], []
     for winner in winners:
         reported, made = [], []
@@ -87,7 +87,7 @@ def judge_all(store: Store, run: RunRow, judge: Judge, values: Sequence[float | 
     scores = [
         dict.fromkeys(("accuracy", "partial", "mismatch"), Score(value, None if value is not None else "no verdict")) for value in values
     ]
-    query = [row.question for row in queries.questions(store, run.dataset_fingerprint)][: len(values)]
+    query = [row.question for row in answer_queries.questions(store, run.dataset_fingerprint)][: len(values)]
     judgments.put_judge(store, judge)
     judgments.put_judgments(store, run.run, judge, query, calls, scores)
 
@@ -105,7 +105,7 @@ def judged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     judge_all(store, runs["bm25"], OTHER, [1.0] * 8 + [0.0] * 4)
     judge_all(store, runs["gold answer"], MATCH, [0.0] * N, 2)
     path = folder.parent / "labels.csv"
-    query = queries.questions(store, runs["bm25"].dataset_fingerprint)
+    query = answer_queries.questions(store, runs["bm25"].dataset_fingerprint)
     path.write_text(to_csv(("item", "criterion", "label"), [(f"{runs['bm25'].run}/{row.question}", "accuracy", "1") for row in query[:6]]))
     labels.import_labels(store, path, "Ann <b>")
     return folder
@@ -273,16 +273,16 @@ def test_misplaced_control_is_flagged(judged: Path) -> None:
         replace(row, run=replace(row.run, method_id="gold_answer")) if row.run.method == "gold answer" else row for row in wrong.rows
     )
     flagged = replace(wrong, rows=named, flags={next(iter(measures)): ["ranks bm25 above the gold answer"]})
-    shown = judge_view.controls(flagged, queries.definitions(store), measures)
+    shown = judge_view.controls(flagged, score_queries.definitions(store), measures)
     assert shown is not None
     assert "⚑ accuracy ranks bm25 above the gold answer" in words(shown)
     assert "best method" in words(shown)
     assert "Not flagged" not in words(shown)
-    unflagged = judge_view.controls(replace(flagged, flags={}), queries.definitions(store), measures)
+    unflagged = judge_view.controls(replace(flagged, flags={}), score_queries.definitions(store), measures)
     assert unflagged is not None
     assert "Not flagged: nothing is above the gold answer." in words(unflagged)
     others = tuple(replace(row, run=replace(row.run, method_id="another")) for row in wrong.rows)
-    unknown = judge_view.controls(replace(wrong, rows=others, flags={}), queries.definitions(store), measures)
+    unknown = judge_view.controls(replace(wrong, rows=others, flags={}), score_queries.definitions(store), measures)
     assert unknown is not None
     assert "Not checked" in words(unknown)
     methods_only = replace(wrong, rows=tuple(row for row in wrong.rows if not row.control))
@@ -427,7 +427,7 @@ def test_store_without_judges_explains_how_to_judge(app: Start, filled: Path) ->
 @pytest.mark.slow
 def test_report_contains_the_battle_matrix(judged: Path, battles: BattleBoard, synthetic: ModuleType) -> None:
     store = Store(judged)
-    (node,) = behind(store, synthetic.EXPERIMENT, [], queries.definitions(store), {})
+    (node,) = behind(store, synthetic.EXPERIMENT, [], score_queries.definitions(store), {})
     assert "Who wins against whom" in words(node)
     assert words(battle_view.matrix(battles, "overall")) in words(node)
     assert battle_view.MATRIX_NOTE in words(node)

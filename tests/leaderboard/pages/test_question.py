@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from methods.api import Call
-from results.store import queries
-from results.store.queries import QuestionRow
+from results.store import answer_queries, queries, score_queries
+from results.store.answer_queries import QuestionRow
 from results.store.store import Store
 from tests.support.stores import answer_again
 
@@ -40,8 +40,8 @@ def question_with_gold(folder: Path, *, gold: int) -> QuestionRow:
     """Return a question for which the first run found the given number of gold passages."""
     store = Store(folder)
     run = queries.runs(store, "made-up")[0]
-    for row in queries.questions(store, run.dataset_fingerprint):
-        (response,) = queries.answers(store, row, [run.run])
+    for row in answer_queries.questions(store, run.dataset_fingerprint):
+        (response,) = answer_queries.answers(store, row, [run.run])
         if sum(item.gold for item in response.evidence) == gold and len(row.golds[0]) > 3:
             return row
     raise AssertionError("no such question")
@@ -68,7 +68,7 @@ def test_model_calls_are_listed_for_the_chosen_run(app: Start, tmp_path: Path, f
     folder = Path(shutil.copytree(filled, tmp_path / "store"))
     store = Store(folder)
     run = next(row for row in queries.runs(store, "made-up") if row.method == "hybrid + chat reader")
-    row = queries.questions(store, run.dataset_fingerprint)[0]
+    row = answer_queries.questions(store, run.dataset_fingerprint)[0]
     (response,) = [item for item in store.predictions(run.run) if item.question_id == row.question]
     made = (Call("hyde", "", "user: <b>who</b>?", "**He**", 12, 3, 0.5, cached=True), Call("reader", "", "user: so?", "cut", failed=True))
     answer_again(store, run.run, [replace(response, calls=made)])
@@ -114,7 +114,7 @@ def test_question_page_shows_only_the_chosen_pair_and_its_failures(app: Start, f
     table = next(page.part("detail").find(tag="tbody"))
     assert {words(node) for node in table.find(cls="method")} == {first.method, second.method}
     listed = {str(node.action["question"]) for node in page.part("list").find(tag="button", cls="pick")}
-    columns = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], ["f1(rules=hotpotqa)#v1"])
+    columns = score_queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], ["f1(rules=hotpotqa)#v1"])
     worst = [values == 0 for values in columns.values.values()]
     failing = {name for name, *failed in zip(columns.questions, *worst, strict=True) if any(failed)}
     assert listed == failing

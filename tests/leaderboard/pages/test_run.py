@@ -18,8 +18,9 @@ from leaderboard.pages import run as screen
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
 from results.boards.diff import diff
-from results.store import queries
-from results.store.queries import Running, RunRow, UserError, running
+from results.errors import UserError
+from results.store import queries, score_queries
+from results.store.queries import Running, RunRow, running
 from results.store.store import FINISHED, RUNNING, Store
 
 Start = Callable[[Path], Any]
@@ -262,7 +263,7 @@ def test_nearest_runs_are_offered_and_any_run_opens_by_url(
 
 def test_significant_gain_is_marked_by_the_metric_direction(filled: Path, synthetic: ModuleType) -> None:
     store = Store(filled)
-    runs, known = runs_of(store, synthetic.EXPERIMENT), queries.definitions(store)
+    runs, known = runs_of(store, synthetic.EXPERIMENT), score_queries.definitions(store)
     result = diff(store, runs["closed book"], runs["gold answer"], metrics=[F1, "perplexity"], questions=0)
     lines = {number.metric: words(diff_view.numbers(replace(result, numbers=(number,)), known)) for number in result.numbers}
     assert "▲ +" in lines[F1]

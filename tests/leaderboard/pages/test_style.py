@@ -20,7 +20,7 @@ from leaderboard.report import behind
 from leaderboard.views import style
 from methods.api import Prediction
 from results.boards.style import GapTable, style_curves, style_gaps
-from results.store import queries
+from results.store import score_queries
 from results.store.store import FINISHED, Run, Store
 
 Start = Callable[[Path], Any]
@@ -186,7 +186,7 @@ def test_experiment_without_formal_candidates_is_named_with_its_board(app: Start
 @pytest.mark.slow
 def test_report_contains_the_style_section(styles_store: Path, table: GapTable) -> None:
     store = Store(styles_store)
-    (node,) = behind(store, "restyled", [], queries.definitions(store), {})
+    (node,) = behind(store, "restyled", [], score_queries.definitions(store), {})
     assert "What style costs" in words(node)
     drawn = next(node.find(tag="table"))
     assert words(drawn) == words(next(style.gaps(table).find(tag="table")))

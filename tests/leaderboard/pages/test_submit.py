@@ -18,9 +18,9 @@ from leaderboard.server import _environment, command
 from leaderboard.views import submission
 from ragmeter import cli
 from results.boards.board import boards
+from results.errors import UserError
 from results.offered import LIMITS, MIB
 from results.store import queries
-from results.store.queries import UserError
 from results.store.redaction import HIDDEN
 from results.store.store import Store
 from tests.support.errors import raises

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from leaderboard.intake import Draft, hand_over
+from results.errors import UserError
 from results.offered import MIB
 from results.store import queries
-from results.store.queries import UserError
 from results.store.store import Store
 from results.submission.bundle import MEMBERS
 

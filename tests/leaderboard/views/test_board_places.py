@@ -14,7 +14,7 @@ from results.boards.board import Board, board, positions
 from results.statistics.difference import all_pairs
 from results.statistics.holm import holm
 from results.statistics.places import Standing
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.store import Store
 
 EM = "em#v1"
@@ -33,7 +33,7 @@ def test_rank_counts_better_methods_and_its_range_significantly_better_or_worse_
     assert len(able) > 2
     placed = positions(store, result, EM)
     assert set(placed) == {row.run.run for row in able}
-    read = queries.score_columns(store, result.dataset_fingerprint, [row.run.run for row in able], [EM])
+    read = score_queries.score_columns(store, result.dataset_fingerprint, [row.run.run for row in able], [EM])
     scores = np.stack([read.values[row.run.run, EM] for row in able])
     clusters = read.sampled.labels
     tests = all_pairs(scores, clusters=clusters)

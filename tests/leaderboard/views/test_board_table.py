@@ -17,7 +17,7 @@ from leaderboard.views import board as drawings
 from leaderboard.views.board import draw_board, ordered, ranks, sort_columns
 from results.boards.board import Board, boards
 from results.statistics.places import Band, Standing
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.store import Store
 
 F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v1", "em#v1", "perplexity#v1"
@@ -175,11 +175,11 @@ def test_chart_marks_incomparable_results(made_up: Board) -> None:
 def test_main_metrics_of_the_dataset_come_first(filled: Path) -> None:
     store = Store(filled)
     runs = [run.run for run in queries.runs(store)]
-    result = families(queries.metric_ids(store, runs), queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
+    result = families(score_queries.metric_ids(store, runs), score_queries.definitions(store), ("f1(rules=hotpotqa)", "em"))
     assert result[MAIN][:2] == [F1, EM]
     assert result["retrieval"] == ["recall@5#v2", "hit@5#v2"]
     # If the question is not about the dataset's main metric, the experiment's own order applies.
-    other = families([EM, "recall@5#v2", "hit@5#v2"], queries.definitions(store), ("f1(rules=hotpotqa)", "recall@5"))
+    other = families([EM, "recall@5#v2", "hit@5#v2"], score_queries.definitions(store), ("f1(rules=hotpotqa)", "recall@5"))
     assert other[MAIN][:2] == [EM, "recall@5#v2"]
     assert set(result["all"]) == {F1, EM, PERPLEXITY, "recall@5#v2", "hit@5#v2"}
 

@@ -11,7 +11,8 @@ import pytest
 from leaderboard.elements.nodes import Node
 from leaderboard.views.drill import Wanted, cutoffs, hops_of, passing, worst_of
 from leaderboard.views.question import evidence
-from results.store.queries import AnswerRow, EvidenceRow, Passage, QuestionRow, RunRow
+from results.store.answer_queries import AnswerRow, EvidenceRow, Passage, QuestionRow
+from results.store.queries import RunRow
 from results.store.variants import style_of_name
 
 ROWS = [

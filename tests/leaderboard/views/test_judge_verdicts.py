@@ -17,7 +17,7 @@ from methods.models.reply_cache import Call, ResponseCache
 from results.judging import judgments
 from results.judging import judgments as judged
 from results.judging.judgments import Match
-from results.store import queries
+from results.store import answer_queries, queries
 from results.store.store import Store
 
 Start = Callable[[Path], Any]
@@ -33,7 +33,7 @@ def judged_question(copied: Callable[[], Path], synthetic: ModuleType) -> tuple[
     store = Store(copied())
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
     bm25, hybrid = runs["bm25"], runs["hybrid"]
-    question = queries.questions(store, bm25.dataset_fingerprint)[0].question
+    question = answer_queries.questions(store, bm25.dataset_fingerprint)[0].question
     for judge in (MATCH, PAIRWISE):
         judgments.put_judge(store, judge)
     calls = [
@@ -125,7 +125,7 @@ def test_page_shows_verdicts_and_opens_a_conversation_by_url(app: Start, judged_
     assert "does not keep the conversation" in words(lost.part("detail"))
     # A URL can only open conversations of its question.
     store = Store(folder)
-    other = queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
+    other = answer_queries.questions(store, queries.runs(store)[0].dataset_fingerprint)[1].question
     foreign = app(folder).open("questions", question=other, call=REQUESTED.key)
     assert "Is <b>it</b> right?" not in words(foreign.part("detail"))
 
@@ -133,8 +133,8 @@ def test_page_shows_verdicts_and_opens_a_conversation_by_url(app: Start, judged_
 def test_conversation_of_a_reader_is_shown(judged_question: tuple[Path, str], synthetic: ModuleType) -> None:
     store = Store(judged_question[0])
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
-    query = next(row for row in queries.questions(store, run.dataset_fingerprint) if row.question == judged_question[1])
-    (answer,) = queries.answers(store, query, [run.run])
+    query = next(row for row in answer_queries.questions(store, run.dataset_fingerprint) if row.question == judged_question[1])
+    (answer,) = answer_queries.answers(store, query, [run.run])
     assert verdict_view.readers([answer], verdict_view.answered_here([answer], [run]), "", judged_question[1]) is None
     reported = replace(answer, notes={"call": REQUESTED.key})
     here = verdict_view.answered_here([reported], [run])

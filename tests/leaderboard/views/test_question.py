@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leaderboard.elements.nodes import Node
 from leaderboard.views.question import question, returned
-from results.store.queries import AnswerRow, QuestionRow
+from results.store.answer_queries import AnswerRow, QuestionRow
 from tests.leaderboard.hostile import TEXT
 
 

@@ -16,7 +16,7 @@ from leaderboard.views import timeline
 from results.gate import history as gate_history
 from results.gate.decision import ask
 from results.gate.timeline import Point, timelines
-from results.store import checkpoints, provenance, queries
+from results.store import checkpoints, provenance, queries, score_queries
 from results.store.store import Store
 
 F1 = "f1(rules=hotpotqa)#v1"
@@ -60,7 +60,7 @@ def values_of(store: Store, points: list[Point]) -> dict[str, Any]:
 
 def test_timeline_table_and_chart_agree(aged: Path) -> None:
     store = Store(aged)
-    points, definitions = found(store), queries.definitions(store)
+    points, definitions = found(store), score_queries.definitions(store)
     values = values_of(store, points)
     table = timeline.timeline_table(points, values, F1, definitions)
     drawn = timeline.chart_points(points, values, F1, definitions, "x")
@@ -78,7 +78,7 @@ def test_timeline_table_and_chart_agree(aged: Path) -> None:
 
 def test_run_without_the_metric_has_a_row_but_no_point(aged: Path) -> None:
     store = Store(aged)
-    points, definitions = found(store), queries.definitions(store)
+    points, definitions = found(store), score_queries.definitions(store)
     assert timeline.chart_points(points, {}, F1, definitions, "x") == []
     assert all(point.revision in words(timeline.timeline_table(points, {}, F1, definitions)) for point in points)
 
@@ -87,7 +87,7 @@ def test_changed_questions_are_marked_and_start_a_new_curve(aged: Path) -> None:
     store = Store(aged)
     first, second = found(store)
     points = [first, replace(second, changed_data=True)]
-    definitions, values = queries.definitions(store), values_of(store, points)
+    definitions, values = score_queries.definitions(store), values_of(store, points)
     assert "other questions" in words(timeline.timeline_table(points, values, F1, definitions))
     assert len({item.series for item in timeline.chart_points(points, values, F1, definitions, "x")}) == 2
 

@@ -14,7 +14,8 @@ from methods.flow import ordered
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.chat import ChatModel
 from methods.models.decoding import Sampling
-from methods.models.llm import LLM, LocalBackend, LocalConfig, defaults, llm_hash, open_llm
+from methods.models.llm import LLM, defaults, llm_hash, open_llm
+from methods.models.local_llm import LocalBackend, LocalConfig
 from methods.presets import laid_over
 from methods.registry import Component
 from tests.support.errors import raises

@@ -11,7 +11,8 @@ import pytest
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Answer, Context, Services
 from methods.flow import each
-from methods.models.llm import LocalConfig, open_llm
+from methods.models.llm import open_llm
+from methods.models.local_llm import LocalConfig
 from methods.registry import Component
 from tests.support.errors import raises
 

@@ -22,9 +22,9 @@ from methods.registry import EXPLAINERS, METHODS
 from methods.training import TRAININGS
 from ragmeter import cli
 from ragmeter.cli import completion
-from results.store.checkpoints import tag_run
 from results.store.queries import runs
 from results.store.store import Store
+from results.store.tags import tag_run
 
 Tab = Callable[..., list[str]]
 START = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli import main\ntry: main()\nfinally: "

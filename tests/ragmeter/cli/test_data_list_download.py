@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from benchmarks.core.fingerprint import file_sha256
 from benchmarks.datasets import hotpotqa
+from benchmarks.records import records
 from benchmarks.registry import DATASETS
-from benchmarks.sources import records
 from ragmeter.cli import app, data
 from tests.support.hub_server import HubServer, Repository
 

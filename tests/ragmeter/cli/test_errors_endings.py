@@ -18,7 +18,7 @@ from benchmarks.schema import Query
 from methods.api import Prediction, Services
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.cli import main
-from results.store import checkpoints, queries
+from results.store import queries, tags
 from results.store.store import Run, Store
 
 Command = Callable[..., tuple[int, str, str]]
@@ -158,7 +158,7 @@ def test_error_suggests_at_most_twelve_runs_of_the_newest_experiments(ragmeter: 
 
 def test_error_suggests_matching_tags_before_runs(ragmeter: Command, store: Store) -> None:
     run = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
-    checkpoints.tag_run(store, "bm25-best", run)
+    tags.tag_run(store, "bm25-best", run)
     assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("results", "show", "bm25")[2]
 
 

@@ -14,7 +14,7 @@ from ragmeter.cli import doctor
 from ragmeter.cli.config_options import given_options
 from ragmeter.plan.show import dollars
 from ragmeter.runner.rewriting import judge_of
-from results.store import checkpoints, queries
+from results.store import queries, tags
 
 Command = Callable[..., Any]
 KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
@@ -48,7 +48,7 @@ def test_error_suggests_run_names_and_hashes_for_a_hash(ragmeter: Command, store
     run = queries.runs(store)[0].run
     assert run not in response
     wrong = run[:-2] + ("00" if run[-2:] != "00" else "11")
-    for find in (queries.find_run, checkpoints.find_run):
+    for find in (queries.find_run, tags.find_run):
         with pytest.raises(UserError) as caught:
             find(store, wrong)
         assert f"did you mean {run!r}?" in str(caught.value.try_this)

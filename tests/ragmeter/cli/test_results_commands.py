@@ -26,9 +26,9 @@ from ragmeter.cli import results
 from ragmeter.show import console
 from results.boards.board import boards
 from results.boards.diff import diff, differing
-from results.boards.published import figures, papers
+from results.boards.paper_figures import figures, papers
 from results.statistics.intervals import differences_together
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
@@ -92,9 +92,9 @@ def test_differing_scores_equal_the_paired_statistics(folder: str) -> None:
     item, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
     result = diff(store, item, two)
     assert [number.metric for number in result.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v2"]
-    columns = queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).values
+    columns = score_queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).values
     values = [np.array([columns[run, number.metric] for number in result.numbers]) for run in (two.run, item.run)]
-    questions = queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).questions
+    questions = score_queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).questions
     seeds = [question.split("-")[1] for question in questions]
     together = differences_together(*values, clusters=seeds)
     for number, expected, p in zip(result.numbers, together.differences, together.p, strict=True):
@@ -107,7 +107,7 @@ def test_comparison_shows_the_most_different_questions_with_both_answers(folder:
     response = json.loads(done.out)
     store = Store(Path(folder))
     runs = [response["first"]["run"], response["second"]["run"]]
-    columns = queries.score_columns(store, response["first"]["dataset_fingerprint"], runs, ["recall@5#v2"])
+    columns = score_queries.score_columns(store, response["first"]["dataset_fingerprint"], runs, ["recall@5#v2"])
     apart = np.abs(columns.values[runs[0], "recall@5#v2"] - columns.values[runs[1], "recall@5#v2"])
     order = sorted(range(len(apart)), key=lambda position: -apart[position])[:4]
     assert [item["question"] for item in response["questions"]] == [columns.questions[position] for position in order]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from methods.models.llm import ScriptedConfig
+from methods.models.scripts import ScriptedConfig
 from ragmeter import experiment
 
 END_TO_END = {

@@ -27,7 +27,7 @@ from ragmeter.runner.loop import execute
 from ragmeter.runner.progress import RunProgress
 from ragmeter.runner.tasks import estimate, states, tasks_of
 from ragmeter.show.console import out
-from results.store import queries
+from results.store import cost_queries, queries
 from results.store.store import Store
 
 MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
@@ -210,7 +210,7 @@ def test_graph_rag_plan_includes_native_contexts_and_building_calls(tmp_path: Pa
     with RunProgress(1, quiet=True) as progress:
         execute(states(tasks_of(loaded), store), store, Services(artifacts=tmp_path / "artifacts"), progress)
     runs = {run.method: run.run for run in queries.runs(store)}
-    spent, built = queries.costs(store, [*runs.values()]), queries.index_costs(store, [*runs.values()])
+    spent, built = cost_queries.costs(store, [*runs.values()]), cost_queries.index_costs(store, [*runs.values()])
     for row in rows:
         run = runs[row.key["method"]]
         planned_work = total(part for name, part in row.parts.items() if name != "index")
@@ -352,7 +352,7 @@ def test_plan_excludes_answered_questions(tmp_path: Path) -> None:
     # All six take as long as the four did, question by question.
     more = json.loads(ragmeter("run", file, "--dry-run", "--store", store, "--json")[1])["tasks"]
     (run,) = queries.runs(kept)
-    assert more[0]["measured_hours"] == pytest.approx(6 * queries.costs(kept, [run.run])[run.run].seconds / 3600)
+    assert more[0]["measured_hours"] == pytest.approx(6 * cost_queries.costs(kept, [run.run])[run.run].seconds / 3600)
     assert more[1]["measured_hours"] is None
 
 

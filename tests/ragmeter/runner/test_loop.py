@@ -24,7 +24,7 @@ from ragmeter import experiment
 from ragmeter.runner.loop import Outcome, execute
 from ragmeter.runner.tasks import Task, states, tasks_of
 from results.boards.board import boards
-from results.store import queries
+from results.store import cost_queries, queries, score_queries
 from results.store.store import FAILED_RUN, FINISHED, Store
 from tests.support.errors import raises
 
@@ -116,7 +116,7 @@ def test_stored_scores_equal_the_scores_of_the_predictions(finished: Store, once
     predictions = finished.predictions(task.run.run)
     corpus = task.loaded.benchmark.corpus
     fresh = score([questions[p.question_id] for p in predictions], predictions, task.loaded.metrics, passage=lambda i: corpus.get([i])[0])
-    columns = queries.score_columns(finished, task.loaded.fingerprint, [task.run.run]).values
+    columns = score_queries.score_columns(finished, task.loaded.fingerprint, [task.run.run]).values
     for metric, values in fresh.items():
         assert sorted(columns[task.run.run, metric].tolist()) == sorted(values.tolist())
 
@@ -217,7 +217,7 @@ def test_method_inputs_contain_no_gold(store: Store, scratch: None) -> None:
     native = {question.id for question in questions}
     seen = [item for item in handed if isinstance(item, Query)]
     assert len(seen) == 2 * len(questions)
-    cost = queries.index_costs(store, [outcomes[0].task.run.run])[outcomes[0].task.run.run]
+    cost = cost_queries.index_costs(store, [outcomes[0].task.run.run])[outcomes[0].task.run.run]
     assert (cost.prompt_tokens, cost.model_calls) == (30, 2)
     for query in seen:
         assert type(query) is Query

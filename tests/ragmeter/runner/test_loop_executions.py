@@ -13,7 +13,7 @@ from ragmeter.api import run
 from ragmeter.runner.loop import Interrupted
 from results.boards.board import boards
 from results.formats import exchange
-from results.store import checkpoints, queries
+from results.store import queries, tags
 from results.store.store import BY_RUN, FINISHED, INTERRUPTED, Store, fingerprint_of, token_of
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
@@ -93,7 +93,7 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
     (old,) = queries.runs(store, "first")
     assert [row.run for row in queries.runs(store, "second")] == [old.run]
     assert calls == QUESTIONS
-    checkpoints.tag_run(store, "main", old)
+    tags.tag_run(store, "main", old)
     before, table = snapshot(store, [old.run]), [board.to_json() for board in boards(store, "first")]
 
     model.says = "Paris"
@@ -105,7 +105,7 @@ def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Mode
     assert token_of(new.run)
     assert snapshot(store, [old.run]) == before
     assert [board.to_json() for board in boards(store, "first")] == table
-    assert checkpoints.find_run(store, "main").run == old.run
+    assert tags.find_run(store, "main").run == old.run
     assert (answers(store, old), answers(store, new)) == ({"Lyon"}, {"Paris"})
 
 
@@ -224,7 +224,7 @@ def test_pruning_lists_the_references_to_a_run(kind: str, model: Model, url: str
     run(experiment("x", url), store=store.folder)
     (row,) = queries.runs(store, "x")
     if kind == "tag":
-        checkpoints.tag_run(store, "main", row)
+        tags.tag_run(store, "main", row)
     names = exchange.references(store, [row.run])[row.run]
     assert names == (["experiment x", "tag main"] if kind == "tag" else ["experiment x"])
     done = call("store", "prune", row.run, "--store", str(store.folder), "--json")

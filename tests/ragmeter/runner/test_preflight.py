@@ -13,7 +13,7 @@ from methods.models.reply import Completion
 from ragmeter import experiment
 from ragmeter.runner.preflight import preflight
 from ragmeter.runner.tasks import TaskState, estimate, reach, require_device, states, tasks_of
-from results.store import queries
+from results.store import answer_queries, queries
 from results.store.store import Store
 from tests.support.errors import raises
 from tests.support.scripted import WorldTruth
@@ -98,7 +98,7 @@ def test_replies_are_listed_exported_imported_and_pruned(tmp_path: Path, call: C
         ragmeter("b", "run", str(file))
         assert server.calls == calls
         ragmeter("c", "run", str(file), "--no-calls")
-    question = queries.questions(Store(tmp_path / "a"), queries.runs(Store(tmp_path / "a"))[0].dataset_fingerprint)[0].question
+    question = answer_queries.questions(Store(tmp_path / "a"), queries.runs(Store(tmp_path / "a"))[0].dataset_fingerprint)[0].question
     made = {store: ragmeter(store, "results", "show", run, question) for store in "abc"}
     assert [(call["role"], call["cached"]) for call in made["a"]["calls"]] == [("reader", False)]
     assert [(call["role"], call["cached"]) for call in made["b"]["calls"]] == [("reader", True)]

@@ -19,7 +19,7 @@ from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.runner.loop import Outcome
 from ragmeter.runner.spending import compared, options_of, require_prices
 from results.boards.health import health
-from results.store import queries
+from results.store import cost_queries, queries
 from results.store.store import FINISHED, INCOMPLETE, Store
 from tests.support.app import app
 from tests.support.batches import Batches
@@ -155,14 +155,14 @@ def test_reported_cost_is_counted_and_stored(run: Any, served: Served) -> None:
     assert isinstance(outcome.error, LimitReached)
     assert len(served.calls) == 4
     (run_id,) = (row.run for row in queries.runs(store, "spent"))
-    assert queries.costs(store, [run_id])[run_id].cost_usd == pytest.approx(0.25 * 3)
+    assert cost_queries.costs(store, [run_id])[run_id].cost_usd == pytest.approx(0.25 * 3)
 
 
 def test_missing_usage_is_noted_as_unknown_cost_below_the_table(run: Any, served: Served) -> None:
     served.silent = True
     _, store = run(**PRICE)
     (row,) = queries.runs(store, "spent")
-    assert math.isnan(queries.costs(store, [row.run])[row.run].cost_usd)
+    assert math.isnan(cost_queries.costs(store, [row.run])[row.run].cost_usd)
     lines = {line.code: line.values for line in health(store, [row])}
     assert lines["unpriced"] == {"calls": QUESTIONS, "unpriced": QUESTIONS}
 

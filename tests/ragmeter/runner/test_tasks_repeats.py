@@ -16,7 +16,7 @@ from ragmeter.runner.judging import execute, judgings
 from results.boards import sample_size
 from results.boards.board import Board, boards
 from results.judging.battles import battle_boards
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.store import Store
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
@@ -127,7 +127,7 @@ def test_repeat_row_has_the_mean_per_question_and_is_not_a_training(repeated: Re
     cells = {row.run.method: row.cells for row in repeated.board.rows}
     metric = next(name for name in repeated.board.metrics if not name.startswith("em"))
     runs = [run for name, run in repeated.runs().items() if name.startswith("varies")]
-    scores = queries.score_columns(repeated.store, repeated.board.dataset_fingerprint, runs, [metric])
+    scores = score_queries.score_columns(repeated.store, repeated.board.dataset_fingerprint, runs, [metric])
     single = np.stack([scores.values[name, metric] for name in runs])
     cell = cells["varies (3 repeats)"][metric]
     assert single.std(axis=0).max() > 0

@@ -14,7 +14,7 @@ from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
 from results.boards.board import boards
 from results.statistics.intervals import difference
-from results.store import queries
+from results.store import answer_queries, queries, score_queries
 from results.store.store import FINISHED, Run, Store
 from tests.support.errors import raises
 from tests.support.toy import CARD
@@ -129,8 +129,8 @@ def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store, fill: Fill)
 
 def test_a_questions_page_marks_gold_evidence(store: Store, fill: Fill) -> None:
     benchmark = fill(store, [None] * 4)
-    question = queries.questions(store, benchmark.fingerprint)[0]
-    (response,) = queries.answers(store, question, ["run-dense"])
+    question = answer_queries.questions(store, benchmark.fingerprint)[0]
+    (response,) = answer_queries.answers(store, question, ["run-dense"])
     assert [(item.rank, item.gold, item.title) for item in response.evidence] == [(1, True, "T")]
     assert response.scores == {"em#v1": 1.0}
 
@@ -174,7 +174,7 @@ def test_metric_names_mean_what_is_stored(store: Store, fill: Fill) -> None:
     store.put_scores("run-bm25", ["q0"], {"f1(rules=hotpotqa)#v1": np.ones(1), "f1(rules=squad)#v1": np.ones(1)})
 
     def meant(*names: str) -> list[str]:
-        return queries.named_metrics(store, ["run-bm25"], names)
+        return score_queries.named_metrics(store, ["run-bm25"], names)
 
     assert meant("f1") == ["f1(rules=hotpotqa)#v1", "f1(rules=squad)#v1"]
     assert meant("f1(rules=squad)") == meant("f1(rules=squad)#v1") == ["f1(rules=squad)#v1"]

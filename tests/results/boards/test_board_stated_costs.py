@@ -24,8 +24,8 @@ from results.boards.budget import budget_curves, informative_axis, quality_budge
 from results.boards.matrix import Column, ranked_cells
 from results.boards.systems import Wanted, figures, systems
 from results.boards.tables import CSV_COLUMNS, tidy, to_csv
-from results.store import queries
-from results.store.queries import AS_STATED, NOT_STATED
+from results.store import cost_queries, queries
+from results.store.cost_queries import AS_STATED, NOT_STATED
 from results.store.store import FINISHED, Run, Store
 from tests.support.stores import change_score
 from tests.support.toy import CARD
@@ -71,7 +71,7 @@ def keep(store: Store, benchmark: Benchmark, name: str, origin: str, predictions
 
 @pytest.mark.slow
 def test_what_a_sender_does_not_say_is_unknown_and_what_was_measured_here_is_not(store: Store, board: Board) -> None:
-    costs = queries.costs(store, list(USAGES))
+    costs = cost_queries.costs(store, list(USAGES))
     assert (costs["ours"].tokens, costs["ours"].seconds, costs["ours"].cost_usd) == (105, 0.5, pytest.approx(0.03))
     assert costs["stated"] == costs["ours"]
     assert (costs["ours for nothing"].tokens, costs["ours for nothing"].cost_usd) == (0, 0)
@@ -88,7 +88,7 @@ def test_what_a_sender_does_not_say_is_unknown_and_what_was_measured_here_is_not
 def test_a_failed_question_needs_no_usage(store: Store, benchmark: Benchmark, board: Board) -> None:
     responses = [Prediction("q0", "", notes={FAILED: "timeout"}), *(Prediction(f"q{n}", "a", usage=FULL) for n in (1, 2))]
     keep(store, benchmark, "broke once", "submitted", responses)
-    assert queries.costs(store, ["broke once"])["broke once"].tokens == pytest.approx(70)
+    assert cost_queries.costs(store, ["broke once"])["broke once"].tokens == pytest.approx(70)
 
 
 @pytest.mark.parametrize("axis", ["tokens", "delivered", "seconds", "cost"])

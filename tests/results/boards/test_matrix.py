@@ -17,12 +17,12 @@ from results.boards import systems as column_figures
 from results.boards.board import boards, groups
 from results.boards.budget import quality_budget
 from results.boards.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
-from results.boards.published import printed, published_for
+from results.boards.published import published_for
 from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.boards.tables import remarks
 from results.statistics.holm import benjamini_hochberg, holm
 from results.statistics.intervals import estimate
-from results.store import invariants, provenance, queries
+from results.store import cost_queries, invariants, provenance, queries, score_queries
 from results.store.store import Store
 
 EM = "em#v1"
@@ -58,7 +58,7 @@ def built(store: Store, shown: list[Column] | None = None, without: tuple[str, .
     rows = [row for row in rows if row.name not in without]
     result = read(store, shown)
     cells = ranked_cells(shown, rows, result, cards=cards, known={}, violations=invariants.violations(store, ids))
-    return matrix(shown, rows, result, cells, costs=queries.costs(store, ids), **options)
+    return matrix(shown, rows, result, cells, costs=cost_queries.costs(store, ids), **options)
 
 
 def cell(board: Matrix, name: str, dataset: str) -> Cell:
@@ -71,7 +71,7 @@ def scores(store: Store) -> dict[str, np.ndarray]:
     results = {}
     for runs in groups(queries.runs(store, "several")):
         ids = [run.run for run in runs]
-        values = queries.score_columns(store, runs[0].dataset_fingerprint, ids, [EM]).values
+        values = score_queries.score_columns(store, runs[0].dataset_fingerprint, ids, [EM]).values
         results.update({run: column for (run, _), column in values.items()})
     return results
 
@@ -302,7 +302,7 @@ def test_shared_run_has_the_clusters_that_each_experiment_states(store: Store) -
     wanted = [Wanted(name, data, tuple(names), str(shown.metric), experiments=frozenset({name})) for name in ("other", "several")]
     try:
         read_by = column_figures.figures(store, wanted)
-        kind = queries.score_columns(store, data, names).sampled.kind
+        kind = score_queries.score_columns(store, data, names).sampled.kind
     finally:
         with store.database.writing() as connection:
             connection.execute("DELETE FROM experiments WHERE name = 'other'")
@@ -319,20 +319,6 @@ def test_no_published_figure_is_about_a_submission(store: Store) -> None:
     ours = next(run for run in queries.runs(store, "several") if run.method == "bm25")
     assert published_for("hotpotqa:dev", "oracle", "recall@5#v2", sent.description) == []
     assert published_for("hotpotqa:dev", "oracle", "recall@5#v2", ours.description)
-
-
-def test_what_papers_print_is_of_the_dataset_the_metric_and_where_it_can_be_of_the_setting() -> None:
-    results = printed("hotpotqa:dev", "oracle", "cover_em(match=substring)#v1")
-    assert results
-    for figure in results:
-        assert figure.dataset.partition("/")[0].partition(":")[0] == "hotpotqa"
-        assert figure.metric.startswith("cover_em")
-        assert figure.conditions["retrieval"] == "oracle"
-    normal = {
-        figure.conditions.get("retrieval", "normal") for figure in printed("hotpotqa:dev", "distractor", "cover_em(match=substring)#v1")
-    }
-    assert normal == {"normal"}
-    assert printed("worlds/long:test", "document", "em#v1") == ()
 
 
 def test_seeds_of_a_method_count_with_their_mean_question_by_question(store: Store, scores: dict[str, np.ndarray]) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from results.boards.systems import contaminated_by, systems
 from results.store import checkpoints
-from results.store.checkpoints import Checkpoint, declared, known_checkpoints, references_of, trained_on
+from results.store.checkpoints import Checkpoint, known_checkpoints
 from results.store.queries import RunRow
 from results.store.read_questions import Record, Touched
 from results.store.store import Store
+from results.store.training_data import declared, references_of, trained_on
 from results.store.variants import style_of_name
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64

@@ -18,7 +18,7 @@ from results.boards.systems import POSITIVE_CONTROL
 from results.boards.tables import READ_UNKNOWN, badge, remarks
 from results.formats.table_files import wide_latex
 from results.gate.comparable import check_comparable
-from results.store import checkpoints, queries
+from results.store import checkpoints, queries, score_queries
 from results.store.store import Store
 from tests.results.gate.test_decision import F1, questions, run_of
 from tests.support.errors import raises
@@ -183,7 +183,7 @@ def test_positive_control_is_compared_and_never_ranked_or_best(store: Store, tmp
     assert badge(board, row) == f" ({POSITIVE_CONTROL})"
     assert next(entry for entry in board.to_json()["rows"] if entry["method"] == "trained #1")["positive_control"]
     assert set(positions(store, board, F1)) == {"base-fingerprint", "ours-fingerprint"}
-    assert r"\mathbf{40.0}" in wide_latex([board], queries.definitions(store), "e")
+    assert r"\mathbf{40.0}" in wide_latex([board], score_queries.definitions(store), "e")
     assert "trained #1" not in {item.row.run.method for item in quality_budget(board, F1, "seconds") if item.front}
     with raises("control-gated"):
         check_comparable(queries.find_run(store, "base-fingerprint"), row.run, allow_partial=False)

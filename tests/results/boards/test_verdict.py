@@ -21,7 +21,7 @@ from results.boards.verdict import BoardVerdict, CostRatio, Entrant, Place, cost
 from results.boards.verdict_of import main_metric, verdicts
 from results.statistics.difference import Side, all_pairs, means, p_at_both_ends
 from results.statistics.intervals import difference
-from results.store.queries import Cost
+from results.store.cost_queries import Cost
 
 BETWEEN_0_AND_1 = {"low": 0.0, "high": 1.0}
 

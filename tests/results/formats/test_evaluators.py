@@ -19,7 +19,8 @@ from ragmeter.api import run
 from ragmeter.runner.provenance import environment
 from ragmeter.runner.submissions import Checked, Checker, short_card
 from results.formats.predictions import FORMATS
-from results.store.queries import runs, score_columns
+from results.store.queries import runs
+from results.store.score_queries import score_columns
 from results.store.store import Store
 from results.submission import storing
 from tests.support import evaluators

@@ -23,7 +23,8 @@ from results.judging.labels import labels, standing
 from results.store import queries
 from results.store.annotations import with_present
 from results.store.invariants import check_run, violations
-from results.store.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
+from results.store.rows import insert
+from results.store.store import BY_RUN, FINISHED, RUNNING, Run, Store
 from tests.support.errors import raises
 from tests.support.stores import change_answer, score_again
 

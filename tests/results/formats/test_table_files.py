@@ -15,7 +15,7 @@ from ragmeter.api import run
 from results.boards.board import Board, boards
 from results.boards.tables import CSV_COLUMNS, board_notes, latex_text, tidy
 from results.formats.table_files import QUESTION_COLUMNS, question_scores, wide_csv, wide_latex, write_parquet
-from results.store import queries
+from results.store import score_queries
 from results.store.store import Store
 
 EXPERIMENT = """
@@ -43,7 +43,7 @@ def two(store: Store) -> list[Board]:
 
 
 def test_wide_latex_groups_metrics_under_benchmarks_and_keeps_every_note(store: Store, two: list[Board]) -> None:
-    text = wide_latex(two, queries.definitions(store), "two & more_benchmarks")
+    text = wide_latex(two, score_queries.definitions(store), "two & more_benchmarks")
     assert r"\label{tab:two-more-benchmarks}" in text
     assert r"\caption{Results of two \& more\_benchmarks.}" in text
     assert len(re.findall(r"\\multicolumn\{2\}\{c\}", text)) == len(two) == 2
@@ -54,7 +54,7 @@ def test_wide_latex_groups_metrics_under_benchmarks_and_keeps_every_note(store: 
 
 
 def test_wide_latex_prints_the_best_value_bold_with_its_interval(store: Store, two: list[Board]) -> None:
-    text = wide_latex(two, queries.definitions(store), "x")
+    text = wide_latex(two, score_queries.definitions(store), "x")
     for board in two:
         top = max((row for row in board.rows if not row.control), key=lambda row: row.cells[board.metrics[0]].estimate.value)
         assert rf"\mathbf{{{100 * top.cells[board.metrics[0]].estimate.value:.1f}}}" in text
@@ -62,7 +62,7 @@ def test_wide_latex_prints_the_best_value_bold_with_its_interval(store: Store, t
 
 
 def test_wide_latex_compiles(store: Store, two: list[Board], typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
-    assert typeset(wide_latex(two, queries.definitions(store), "x"), tmp_path) > 1000
+    assert typeset(wide_latex(two, score_queries.definitions(store), "x"), tmp_path) > 1000
 
 
 def test_wide_csv_has_one_row_per_method_with_bounds_and_notes(two: list[Board]) -> None:

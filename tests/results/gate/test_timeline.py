@@ -8,7 +8,7 @@ import pytest
 
 from results.gate.memory import set_anchors
 from results.gate.timeline import Line, timelines, worth_showing
-from results.store import checkpoints, queries
+from results.store import queries, tags
 from results.store.store import FINISHED, Run, Store
 
 DAY = datetime(2026, 1, 1)
@@ -52,7 +52,7 @@ def aged(store: Store) -> Store:
     decide(store, "bb" * 8, "pass", "regressed", 2)
     decide(store, "bb" * 8, "inconclusive", "inconclusive", 4)
     runs = {run.run: run for run in queries.runs(store)}
-    checkpoints.tag_run(store, "main", runs["aa" * 8])
+    tags.tag_run(store, "main", runs["aa" * 8])
     set_anchors(store, "main", [runs["aa" * 8]])
     return store
 

@@ -21,7 +21,7 @@ from results.boards.tables import labels, remarks, render
 from results.formats import exchange
 from results.judging import judgments
 from results.judging.judgments import ONE, OTHER, Match
-from results.store import queries
+from results.store import score_queries
 from results.store.drift import drift
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -108,7 +108,7 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
     put(store, run, MATCH, [1.0, 0.0, "no verdict", "refusal", None])
     metric = MATCH.metric("accuracy")
     add_columns(store, run.run, [metric])
-    columns = queries.score_columns(store, run.dataset_fingerprint, [run.run], [metric])
+    columns = score_queries.score_columns(store, run.dataset_fingerprint, [run.run], [metric])
     assert (columns.unscored[run.run, metric], columns.unscorable[run.run, metric]) == (2, 1)
     (board,) = boards(store, "toy")
     (row,) = board.rows
@@ -175,7 +175,7 @@ def test_another_spelling_of_the_same_options_is_the_same_judge() -> None:
 def test_a_metric_of_a_judge_is_defined_in_the_store(store: Store, fill: Any) -> None:
     run = fill(store, STATED, GOLDS)["bm25"]
     put(store, run, MATCH, [1.0])
-    known = queries.definitions(store)
+    known = score_queries.definitions(store)
     assert known[MATCH.metric("accuracy")]["judge"] == str(MATCH)
     assert known["em(rules=squad)#v1"]["judge"] is None
     groups = {name: known[metric]["group"] for name, metric in MATCH.metrics.items()}

@@ -19,7 +19,8 @@ from results.judging.judgments import ONE, OTHER
 from results.judging.labels import BOTH_COLUMNS, COLUMNS, Imported, Label, export_both, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
 from results.store.annotations import digest, with_present
-from results.store.store import Run, Store, storable
+from results.store.rows import storable
+from results.store.store import Run, Store
 from tests.support.errors import raises
 from tests.support.stores import change_answer, reopen
 

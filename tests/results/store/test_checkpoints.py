@@ -17,7 +17,7 @@ from methods.pipeline import Composition
 from methods.registry import Component
 from ragmeter.runner.provenance import provenance
 from results.formats import exchange
-from results.store import checkpoints
+from results.store import checkpoints, tags
 from results.store.checkpoints import CARD, describe, register, verify
 from results.store.queries import RunRow
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
@@ -53,7 +53,7 @@ def run_with(store: Store, name: str, weights: str | None, *, dataset: str = "d"
 
 
 def found_run(store: Store, text: str) -> RunRow:
-    return checkpoints.find_run(store, text)
+    return tags.find_run(store, text)
 
 
 def test_the_hash_of_a_folder_is_what_sha256sum_says(tmp_path: Path) -> None:
@@ -177,12 +177,12 @@ def test_the_registry_keeps_what_the_card_says_and_moves_with_the_folder(store: 
 def test_a_checkpoint_is_found_by_hash_folder_and_name(store: Store, tmp_path: Path) -> None:
     made = describe(model(tmp_path / "ark-2"), method="ark", stage="s")
     with raises("unregistered-checkpoint"):
-        checkpoints.find_checkpoint(store, str(tmp_path / "ark-2"))
+        tags.find_checkpoint(store, str(tmp_path / "ark-2"))
     register(store, tmp_path / "ark-2")
     for text in (made.sha256, made.sha256[:6], "ark-2", str(tmp_path / "ark-2")):
-        assert checkpoints.find_checkpoint(store, text).sha256 == made.sha256
+        assert tags.find_checkpoint(store, text).sha256 == made.sha256
     with raises("unknown-checkpoint"):
-        checkpoints.find_checkpoint(store, "ark-3")
+        tags.find_checkpoint(store, "ark-3")
 
 
 def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_pat
     newest = run_with(store, "newest", weights)
     run_with(store, "unfinished", weights, status=INTERRUPTED)
     run_with(store, "other", "0" * 64)
-    checkpoint = checkpoints.find_checkpoint(store, "m")
+    checkpoint = tags.find_checkpoint(store, "m")
     assert [run.method for run in checkpoints.runs_with(store, checkpoint)] == ["unfinished", "newest", "older"]
     assert found_run(store, "m").run == newest
 
@@ -249,32 +249,32 @@ def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, 
     on_d = run_with(store, "d", made.sha256)
     run_with(store, "e", made.sha256, dataset="e")
     other, third = run_with(store, "other", None), run_with(store, "third", None, dataset="f")
-    checkpoint = checkpoints.find_checkpoint(store, "m")
-    assert checkpoints.run_of(store, checkpoint, found_run(store, other)).run == on_d
+    checkpoint = tags.find_checkpoint(store, "m")
+    assert tags.run_of(store, checkpoint, found_run(store, other)).run == on_d
     with raises("checkpoint-on-several-benchmarks"):
-        checkpoints.run_of(store, checkpoint)
+        tags.run_of(store, checkpoint)
     with raises("no-run-of-checkpoint"):
-        checkpoints.run_of(store, checkpoint, found_run(store, third))
+        tags.run_of(store, checkpoint, found_run(store, third))
 
 
 def test_a_tag_comes_first_and_moves(store: Store) -> None:
     item, two = run_with(store, "one", None), run_with(store, "two", None)
-    assert checkpoints.tag_run(store, "two", found_run(store, "one"), "the first") is None
+    assert tags.tag_run(store, "two", found_run(store, "one"), "the first") is None
     assert found_run(store, "two").run == item
-    before = checkpoints.tag_run(store, "two", found_run(store, two))
+    before = tags.tag_run(store, "two", found_run(store, two))
     assert before is not None
     assert (before.run, before.note) == (item, "the first")
     assert found_run(store, "two").run == two
-    assert [name.name for name in checkpoints.tags(store)] == ["two"]
-    checkpoints.untag(store, "two")
-    assert checkpoints.tags(store) == []
+    assert [name.name for name in tags.all_tags(store)] == ["two"]
+    tags.untag(store, "two")
+    assert tags.all_tags(store) == []
     with raises("unknown-tag"):
-        checkpoints.untag(store, "two")
+        tags.untag(store, "two")
 
 
 def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
     run = run_with(store, "one", None)
-    checkpoints.tag_run(store, "main", found_run(store, "one"))
+    tags.tag_run(store, "main", found_run(store, "one"))
     run_with(store, "two", None)
     exchange.prune(store, [run])
     with raises("dangling-tag"):
@@ -285,11 +285,11 @@ def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
 def test_only_finished_runs_that_compete_are_tagged_under_names_that_can_be_typed(store: Store) -> None:
     run_with(store, "half", None, status=INTERRUPTED)
     with pytest.raises(UserError, match="not finished"):
-        checkpoints.tag_run(store, "main", found_run(store, "half"))
+        tags.tag_run(store, "main", found_run(store, "half"))
     run_with(store, "whole", None)
     for name in ("", "-x", "a b", "a/b", "é", "x" * 101, "a\n"):
         with pytest.raises(UserError, match="cannot be a tag"):
-            checkpoints.tag_run(store, name, found_run(store, "whole"))
+            tags.tag_run(store, name, found_run(store, "whole"))
 
 
 def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path:
     register(store, tmp_path / "twin")
     run_with(store, "twin", None)
     with raises("ambiguous-name"):
-        checkpoints.resolve(store, "twin")
-    checkpoints.tag_run(store, "main", checkpoints.find_checkpoint(store, "twin"))
+        tags.resolve(store, "twin")
+    tags.tag_run(store, "main", tags.find_checkpoint(store, "twin"))
     with raises("unknown-run,-checkpoint-or-tag"):
-        checkpoints.resolve(store, "mian")
+        tags.resolve(store, "mian")

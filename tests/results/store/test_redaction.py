@@ -14,7 +14,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import FAILED, Prediction
-from results.store import queries
+from results.store import answer_queries, queries
 from results.store.redaction import HIDDEN, names_secret, redacted, shareable, variable_is_secret, without_secrets
 from results.store.store import FAILED_RUN, Run, Store
 from tests.support.toy import CARD
@@ -234,8 +234,8 @@ def test_runs_and_answers_are_read_without_secrets(store: Store) -> None:
     store.append("ab" * 8, [Prediction("q0", "", notes={FAILED: f"401: {key}"})], {})
     store.end("ab" * 8, FAILED_RUN, f"Incorrect API key provided: {key}")
     (run,) = queries.runs(store)
-    (question,) = queries.questions(store, query.fingerprint)
-    response = repr((run, queries.answers(store, question, [run.run])))
+    (question,) = answer_queries.questions(store, query.fingerprint)
+    response = repr((run, answer_queries.answers(store, question, [run.run])))
     assert key not in response
     assert "hunter2" not in response
     assert run.error == f"Incorrect API key provided: {HIDDEN}"

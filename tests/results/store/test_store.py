@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import FAILED, REASON_CHARACTERS, Evidence, Indexed, Prediction, Usage, reason
-from results.store import queries
+from results.store import answer_queries, cost_queries, queries
 from results.store.database import DiskFull
 from results.store.failures import cause_of, failures
 from results.store.store import FINISHED, RUNNING, Run, Store
@@ -48,7 +48,7 @@ def test_what_is_written_reads_back_equal(store: Store) -> None:
     store.append(RUN.run, responses, {"em#v1": np.array([1.0, np.nan])}, [Passage("p1", "T", "text", ("text",))])
     assert store.predictions(RUN.run) == responses
     assert store.scored(RUN.run) == {"em#v1": 2}
-    assert queries.passages(store, ["p1", "p9"]) == {"p1": Passage("p1", "T", "text", ("text",))}
+    assert answer_queries.passages(store, ["p1", "p9"]) == {"p1": Passage("p1", "T", "text", ("text",))}
     with store.database.reading() as connection:
         assert connection.execute("SELECT value FROM scores ORDER BY question").fetchall() == [(1.0,), (None,)]
 
@@ -245,7 +245,7 @@ def test_full_disk_names_the_file_and_keeps_what_was_written(
     def no_space(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("results.store.store.insert", no_space)
+    monkeypatch.setattr("results.store.rows.insert", no_space)
     with pytest.raises(DiskFull) as caught:
         store.append(RUN.run, [prediction(2)], {})
     assert Path(str(caught.value.where)).name == file
@@ -345,14 +345,14 @@ def test_any_text_survives_the_store(tmp_path_factory: pytest.TempPathFactory, a
 def test_what_indexing_took_is_kept_once_an_artifact_and_apart_from_questions(store: Store) -> None:
     store.start(RUN)
     store.append(RUN.run, [prediction(1)], {})
-    before = queries.costs(store, [RUN.run])
+    before = cost_queries.costs(store, [RUN.run])
     for seconds in (2.0, 9.0):
         store.put_indexing(RUN.run, Indexed("a", False, Usage(30, 4, 0, 2, {"index": seconds}, 0, 0.5)))
     store.put_indexing(RUN.run, Indexed("b", True, Usage(seconds={"index": 0.5})))
-    assert queries.index_costs(store, [RUN.run]) == {RUN.run: queries.IndexCost(2.5, 30, 4, 0, 2, 0.5, False)}
-    assert queries.costs(store, [RUN.run]) == before
+    assert cost_queries.index_costs(store, [RUN.run]) == {RUN.run: cost_queries.IndexCost(2.5, 30, 4, 0, 2, 0.5, False)}
+    assert cost_queries.costs(store, [RUN.run]) == before
     store.forget(RUN.run)
-    assert queries.index_costs(store, [RUN.run]) == {}
+    assert cost_queries.index_costs(store, [RUN.run]) == {}
 
 
 def test_a_run_says_in_its_row_whose_questions_it_asks(store: Store) -> None:

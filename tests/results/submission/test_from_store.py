@@ -16,7 +16,7 @@ from benchmarks.settings import Setting
 from judges.metric import parse
 from methods.api import Evidence, Prediction
 from results.boards.board import board
-from results.store import queries
+from results.store import queries, score_queries
 from results.store.store import FINISHED, Run, Store
 from results.submission.card import Card, parse_card
 from results.submission.from_store import known_board, stored_target, template_of
@@ -139,7 +139,7 @@ def test_a_closed_book_submission_has_no_value_of_rankings(ours: Store, target: 
         report = validate(card(), source, target, file="x", metrics=[*METRICS, parse("recall@5"), parse("sp_f1")])
     assert list(report.scores) == [str(metric) for metric in METRICS]
     run = store_report(ours, report, target, METRICS, environment={}).run
-    assert set(queries.metric_ids(ours, [run])) == {str(metric) for metric in METRICS}
+    assert set(score_queries.metric_ids(ours, [run])) == {str(metric) for metric in METRICS}
 
 
 def test_seeds_of_worlds_are_known_without_the_data(ours: Store) -> None:

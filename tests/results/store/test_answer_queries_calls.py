@@ -14,7 +14,7 @@ import pytest
 from methods.api import FAILED, KEPT_CALLS, KEPT_CHARACTERS, WAIT, Call, Prediction, Usage, kept
 from ragmeter.show import run_text as command
 from results.formats import exchange
-from results.store import provenance, queries
+from results.store import answer_queries, cost_queries, provenance
 from results.store.redaction import HIDDEN
 from results.store.store import Run, Store
 
@@ -33,24 +33,24 @@ def append(store: Store, *predictions: Prediction) -> None:
 
 def test_calls_are_kept_in_order_and_go_with_their_answer(store: Store) -> None:
     append(store, Prediction("q1", "", notes={FAILED: "HTTP 500"}, calls=CALLS), Prediction("q2", "b"))
-    assert queries.calls(store, RUN.run, "q1") == list(CALLS)
-    assert queries.calls(store, RUN.run, "q2") == []
+    assert answer_queries.calls(store, RUN.run, "q1") == list(CALLS)
+    assert answer_queries.calls(store, RUN.run, "q2") == []
     append(store, Prediction("q1", "again", calls=CALLS[1:]))
-    assert queries.calls(store, RUN.run, "q1") == list(CALLS[1:])
+    assert answer_queries.calls(store, RUN.run, "q1") == list(CALLS[1:])
     store.forget(RUN.run)
-    assert queries.calls(store, RUN.run, "q1") == []
+    assert answer_queries.calls(store, RUN.run, "q1") == []
 
 
 def test_calls_can_be_left_out(store: Store) -> None:
     append(Store(store.folder, calls=False), Prediction("q1", "a", calls=CALLS))
-    assert queries.calls(store, RUN.run, "q1") == []
+    assert answer_queries.calls(store, RUN.run, "q1") == []
     assert [prediction.answer for prediction in store.predictions(RUN.run)] == ["a"]
 
 
 def test_what_is_kept_is_bounded_and_cut_once(store: Store) -> None:
     long = "x" * (2 * KEPT_CHARACTERS)
     append(store, Prediction("q1", "a", calls=(Call("reader", "", long, kept(long)), *CALLS * KEPT_CALLS)))
-    stored = queries.calls(store, RUN.run, "q1")
+    stored = answer_queries.calls(store, RUN.run, "q1")
     assert len(stored) == KEPT_CALLS
     assert (stored[0].prompt, stored[0].reply) == (kept(long), kept(long))
     assert kept(kept(long)) == kept(long)
@@ -60,7 +60,7 @@ def test_what_is_kept_is_bounded_and_cut_once(store: Store) -> None:
 def test_keys_and_half_characters_of_models_are_not_shown(store: Store) -> None:
     secret = "sk-proj-Zq7Hostile0Key1Never2Shown3"
     append(store, Prediction("q1", "a", calls=(Call("reader", "", f"key {secret}", "\ud800 half"),)))
-    (call,) = queries.calls(store, RUN.run, "q1")
+    (call,) = answer_queries.calls(store, RUN.run, "q1")
     assert (call.prompt, call.reply) == (f"key {HIDDEN}", "? half")
 
 
@@ -68,16 +68,16 @@ def test_pruning_a_run_takes_its_calls(store: Store, tmp_path: Path) -> None:
     append(store, Prediction("q1", "a", calls=CALLS))
     exchange.export(store, tmp_path / "out", [RUN.run])
     exchange.prune(store, [RUN.run])
-    assert queries.calls(store, RUN.run, "q1") == []
+    assert answer_queries.calls(store, RUN.run, "q1") == []
     exchange.merge(store, tmp_path / "out")
-    assert queries.calls(store, RUN.run, "q1") == list(CALLS)
+    assert answer_queries.calls(store, RUN.run, "q1") == list(CALLS)
 
 
 def test_a_question_takes_its_own_seconds_and_percentiles_are_those_of_numpy(store: Store) -> None:
     own = np.random.default_rng(3).exponential(size=41)
     usages = [Usage(seconds={"retrieve": spent / 4, "read": 3 * spent / 4, WAIT: 100.0}) for spent in own]
     append(store, *(Prediction(f"q{number:02}", "a", usage=usage) for number, usage in enumerate(usages)))
-    cost = queries.costs(store, [RUN.run])[RUN.run]
+    cost = cost_queries.costs(store, [RUN.run])[RUN.run]
     assert (cost.seconds, cost.seconds_p50, cost.seconds_p95) == pytest.approx((own.mean(), *np.percentile(own, [50, 95])))
     assert store.predictions(RUN.run)[0].usage.seconds[WAIT] == 100.0
 
@@ -90,14 +90,14 @@ def test_costs_do_not_depend_on_the_order_of_answers(store: Store) -> None:
         store.forget(RUN.run)
         usages = [Usage(seconds={"read": value}, cost_usd=value) for value in order]
         append(store, *(Prediction(f"q{number}", "a", usage=usage) for number, usage in enumerate(usages)))
-        costs.append((queries.costs(store, [RUN.run]), provenance.stage_seconds(store, [RUN.run])))
+        costs.append((cost_queries.costs(store, [RUN.run]), provenance.stage_seconds(store, [RUN.run])))
     assert costs == [costs[0]] * len(costs)
 
 
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, verbose: bool) -> str:
-    question = queries.QuestionRow("q1", "Who?", ("He",), ("He",), (), (), "", None)
-    answer = queries.AnswerRow("r", "m", "He", None, {}, (), {}, {}, {"read": 0.75}, 1, 1, 0, 3, 0.0, len(CALLS), 2.0)
-    monkeypatch.setattr("ragmeter.show.run_text.queries", SimpleNamespace(definitions=lambda store: {}))
+    question = answer_queries.QuestionRow("q1", "Who?", ("He",), ("He",), (), (), "", None)
+    answer = answer_queries.AnswerRow("r", "m", "He", None, {}, (), {}, {}, {"read": 0.75}, 1, 1, 0, 3, 0.0, len(CALLS), 2.0)
+    monkeypatch.setattr("ragmeter.show.run_text.score_queries", SimpleNamespace(definitions=lambda store: {}))
     calls = [*CALLS, replace(CALLS[0], prompt="begin " + "[bold]x " * 500 + "end")]
     any_store: Any = None
     command.show_question(any_store, question, answer, calls, verbose=verbose)

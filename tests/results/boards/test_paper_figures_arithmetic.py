@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from results.boards.published import Figure, figures, find
+from results.boards.paper_figures import Figure, figures, find
 
 ACC, F1, EM = "cover_em(match=substring)", "f1(rules=clara)", "em(rules=clara)"
 FOUR = ("nq", "hotpotqa", "musique", "2wikimultihopqa")

@@ -236,9 +236,9 @@ def is_abstention(text: str) -> bool:
 
     The phrases must be the whole answer after squad normalization: unanswerable, not answerable, no answer,
     noanswer, none, unknown, cannot be answered, cannot answer, I don't know, I do not know, not enough
-    information, insufficient information.
+    information, insufficient information. The apostrophe may be curly.
     """
-    normal = normalize(text)
+    normal = normalize(text.replace("’", "'"))
     return not normal or normal in _ABSTENTIONS
 
 

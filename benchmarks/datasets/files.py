@@ -483,6 +483,8 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
         )
     if number := loading.counts.pop("placeholder_answers", 0):
         caveats.append(f"{number:,} answers are a word for a missing value, such as nan; if there is no answer, leave the field empty")
+    if (number := loading.counts.pop("truth_values", 0)) and number == sum(len(question.answers) for question in questions):
+        caveats.append(f"all {number:,} answers are True or False; if the questions want yes or no, write these words")
     if loading.of_documents:
         caveats.append(
             "gold evidence names whole documents: ranking metrics count documents by default (level=documents), without it their passages"

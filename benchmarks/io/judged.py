@@ -409,26 +409,27 @@ def read_table(path: Path, kind: Kind) -> Table:
         documents[item.document] = item.value
     if not values:
         raise UserError("the file has no data lines", code="no-data-line", where=str(path), try_this=FORMS[kind])
-    problem = not_ranks({question: list(documents.values()) for question, documents in values.items()}, reading)
+    problem = not_ranks(((question, list(documents.values())) for question, documents in values.items()), reading)
     if problem is not None:
         raise UserError(problem, code="rank-column-mismatch", where=str(path), try_this=NAME_THE_SCORE)
     return Table(path, values, reading)
 
 
-def not_ranks(values: Mapping[str, Sequence[float]], reading: Reading) -> str | None:
+def not_ranks(values: Iterable[tuple[str, Sequence[float]]], reading: Reading) -> str | None:
     """Describe why the last of three columns, read as a rank, is probably a score: a run with whole scores has the same layout.
 
     Args:
-        values: By question, the negative ranks in the file's order.
+        values: The negative ranks of each question, in the file's order.
         reading: The detected layout.
     """
     if reading.layout != _MS_MARCO:
         return None
-    for question, falling in values.items():
-        if (first := int(-max(falling))) > 1:
+    several = []
+    for question, rising in values:
+        if (first := int(-max(rising))) > 1:
             return f"the third column was read as a rank, and question {question!r} has none below {first}"
-    several = [list(falling) for falling in values.values() if len(falling) > 1]
-    if several and all(falling == sorted(set(falling)) for falling in several):
+        several += [rising] if len(rising) > 1 else []
+    if several and all(list(rising) == sorted(set(rising)) for rising in several):
         return "the third column was read as a rank, and falls from line to line in every question"
     return None
 

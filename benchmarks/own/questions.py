@@ -13,7 +13,7 @@ from benchmarks.records import QUESTION_CHARS, Record
 from benchmarks.schema import Turn
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
-_PLACEHOLDERS = ("nan", "null", "<na>", "n/a", "#n/a")
+_PLACEHOLDERS = ("nan", "none", "null", "<na>", "n/a", "#n/a")
 _ROLES = {**dict.fromkeys(("user", "human"), "user"), **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"), "system": ""}
 """Roles by the speakers' names in users' data; system messages are not turns."""
 _SPAN = {
@@ -199,6 +199,7 @@ class Reader:
             answers.append(text)
             counts["undivided_answers"] += self._separator is None and "|" in text
             counts["placeholder_answers"] += text.strip().casefold() in _PLACEHOLDERS
+            counts["truth_values"] += text.strip().casefold() in ("true", "false")
             if (whole := text.removesuffix(".0")) != text and whole.removeprefix("-").isdecimal():
                 aliases[text] = (whole,)
         counts["blank_answers"] += blank if answers else 0

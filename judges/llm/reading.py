@@ -26,7 +26,10 @@ REFUSAL = "refusal"
 SEVERAL, QUALIFIED = "more than one verdict", "the verdict is qualified"
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['’]?m|i am)(?: \w+)? sorry|sorry\b|as an ai\b|unfortunately,? i\b"
-    r"|i (?:can['’]?t|can ?not|won['’]?t|am unable|am not able|must decline)|i['’]m (?:unable|not able))",
+    r"|i (?:can['’]?t|can ?not|won['’]?t|am unable|am not able|must decline)|i['’]m (?:unable|not able)"
+    r"|(?:es )?tut mir leid|ich kann\b[^.\n]{0,60}\bnicht|(?:je suis )?(?:désolé|navré)e?\b|je ne (?:peux|puis) pas|lo siento|no puedo"
+    r"|mi dispiace|non posso|desculpe|sinto muito|(?:eu )?não posso|извините|простите|к сожалению|я не могу"
+    r"|(?:非常|很)?抱歉|对不起|我(?:无法|不能)|申し訳|죄송)",
     re.IGNORECASE,
 )
 

@@ -49,7 +49,7 @@ class FileTriples:
     """Extractor that reads a document's graph from a file of passages with triples.
 
     Each line is an object with `text`, `triples` (lists of subject, predicate and object) and optionally `title`. An entity's
-    descriptions are the triples that mention it.
+    descriptions are the triples that mention it. A passage may have several lines.
 
     Args:
         path: The file, JSON Lines.
@@ -64,8 +64,11 @@ class FileTriples:
 
     @cached_property
     def _triples(self) -> Mapping[str, Sequence[tuple[str, ...]]]:
-        rows = read_records(self._path, _passage, skip_bad=False, skipped=[])
-        return dict(rows)
+        results: dict[str, tuple[tuple[str, ...], ...]] = {}
+        for key, triples in read_records(self._path, _passage, skip_bad=False, skipped=[]):
+            known = results.get(key, ())
+            results[key] = (*known, *(triple for triple in triples if triple not in known))
+        return results
 
     def extract(self, document_id: str, chunks: Sequence[Chunk]) -> KnowledgeGraph:
         """Build the graph of a document's chunks; every chunk's text must occur in the file.

@@ -38,7 +38,9 @@ def _record_missing() -> None:
             return load(cls, *args, output_loading_info=output_loading_info, **options)
         model, report = load(cls, *args, output_loading_info=True, **options)
         missing.update(report["missing_keys"])
-        if (unused := _unused.get()) is not None and report["unexpected_keys"]:
+        # Layers that predict further tokens follow the configured ones, and generation does not need them.
+        predicts = getattr(model.config, "num_nextn_predict_layers", None)
+        if (unused := _unused.get()) is not None and report["unexpected_keys"] and not predicts:
             kinds, base = set(map(_kind, model.state_dict())), f"{model.base_model_prefix}."
             unused.update(name for name in report["unexpected_keys"] if _kind(name.removeprefix(base)) in kinds or _kind(name) in kinds)
         return (model, report) if output_loading_info else model
@@ -48,7 +50,7 @@ def _record_missing() -> None:
 
 def _kind(name: str) -> str:
     """Return a weight's name without the numbers of its layers."""
-    return re.sub(r"\.\d+\.", ".*.", name)
+    return re.sub(r"\.\d+(?=\.)", ".*", name)
 
 
 @contextmanager

@@ -496,7 +496,7 @@ class SentenceTower:
     """
 
     def __init__(self, model: Any, config: EncoderConfig, side: Side, name: str) -> None:
-        self._model = model
+        self._model, self._name = model, name
         self._side = side
         self._prompt = config.prompt(side)
         self._task = config.query_task if side == "query" else config.passage_task
@@ -528,7 +528,17 @@ class SentenceTower:
         if self._task is not None:
             # `encode_query` would set its own task, but `task` must choose the adapter.
             encode, options = self._model.encode, {"prompt": self._prompt or "", "task": self._task or None}
-        vectors = encode(list(texts), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **options)
+        try:
+            vectors = encode(list(texts), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **options)
+        except KeyError as error:
+            if error.args != ("sentence_embedding",):
+                raise
+            raise UserError(
+                f"the encoder {self._name!r} has no pooling layer: it gives vectors of tokens and none of a text",
+                code="encoder-without-pooling",
+                where="model",
+                try_this="a model with one vector per text; the retriever colbert takes models with vectors of tokens",
+            ) from None
         return vectors.float().cpu().numpy()
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:

@@ -311,6 +311,12 @@ def loading(noun: str, model: str) -> Iterator[None]:
                 code="weight-shapes-mismatch",
                 try_this="fetch all files of the model from one revision",
             ) from error
+        if isinstance(error, RuntimeError) and "loading state_dict" in str(error):
+            raise UserError(
+                f"a layer of the {noun} {model!r} has weights of other names than it wants: {' '.join(str(error).split())[:200]}",
+                code="weight-names-mismatch",
+                try_this="fetch all files of the model from one revision",
+            ) from error
         # safetensors has an exception class of its own, which is not a subclass of the above; the others are of torch's .bin files.
         unreadable = isinstance(error, UnpicklingError | EOFError) or "PytorchStreamReader" in str(error)
         if type(error).__name__ != "SafetensorError" and not unreadable:

@@ -336,6 +336,15 @@ _REFUSES = (
     r"(?:(?:help|assist)(?: you)?(?: with\b|\W*$)|(?:comply|engage|continue) with\b|participate in\b|fulfil"
     r"|(?:provide|give|discuss|create|generate|support|share) (?:this|that|such|any|assistance|help|content|instructions|information)\b)"
     r"|^\W*(?:很?抱歉|对不起)\W*我(?:无法|不能)(?:协助|帮助|提供)"
+    r"|^[\s\p{P}]*(?:(?:es )?tut mir (?:sehr )?leid[\s\p{P}]+(?:aber )?|leider )?"
+    r"(?:ich kann|kann ich)(?: \p{L}+){0,3} nicht (?:weiter)?helfen"
+    r"|^[\s\p{P}]*(?:(?:je suis )?(?:désolé|navré)e?[\s\p{P}]+(?:mais )?)?je ne (?:peux|puis) pas (?:vous |t['’])?(?:aider|assister)"
+    r"|^[\s\p{P}]*(?:lo siento[\s\p{P}]+(?:pero )?)?no puedo (?:ayudar|asistir)"
+    r"|^[\s\p{P}]*(?:mi dispiace[\s\p{P}]+(?:ma )?)?non posso (?:aiutar|assister)"
+    r"|^[\s\p{P}]*(?:(?:desculpe|sinto muito|lamento)[\s\p{P}]+(?:mas )?)?(?:eu )?não posso (?:te |lhe )?ajudar"
+    r"|^[\s\p{P}]*(?:(?:извините|простите|к сожалению)[\s\p{P}]+(?:но )?)?я не могу (?:вам )?помочь"
+    r"|^[\s\p{P}]*(?:申し訳|すみません)[^\n]{0,30}(?:お手伝い|お応え|対応|支援|提供)[^\n]{0,12}(?:できません|できかねます)"
+    r"|^[\s\p{P}]*죄송[^\n]{0,30}(?:도와|도움을|제공할)[^\n]{0,12}수 ?(?:는|가)? ?없"
 )
 _GROUNDED = (
     r"passage|context|document|evidence|sources?\b|article|provided|mention|the (?:given )?text"

@@ -159,7 +159,7 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
             results[question].append((score, rank, document))
     if reading.comments:
         findings.listed("comments", f"{reading.comments} lines")
-    if what := not_ranks({question: [score for score, _, _ in ranked] for question, ranked in results.items()}, reading):
+    if what := not_ranks(((question, [score for score, _, _ in ranked]) for question, ranked in results.items()), reading):
         findings.add("not_ranks", shown(what, 160), try_this=NAME_THE_SCORE)
     rankings = {}
     for question, ranked in results.items():

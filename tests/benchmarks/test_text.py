@@ -243,7 +243,7 @@ def test_unknown_match_is_an_error():
         cover_em("a b", ["b"], "substrings")
 
 
-@pytest.mark.parametrize("text", ["", "the", "Unanswerable.", "No answer", "I don't know", "noanswer"])
+@pytest.mark.parametrize("text", ["", "the", "Unanswerable.", "No answer", "I don't know", "I don’t know.", "noanswer"])
 def test_abstentions_are_recognized(text):
     assert is_abstention(text)
 

@@ -181,8 +181,16 @@ def test_answers_with_an_undeclared_separator_are_counted_and_reported(tmp_path:
 
 
 def test_answers_that_look_like_missing_values_are_reported(tmp_path: Path) -> None:
-    whole = read(write(tmp_path / "q.csv", "question,answer\nWho?,nan\nWhere?,Lyon\nWhat?,#N/A\n"))
-    assert any(note.startswith("2 answers are a word for a missing value") for note in whole.extra["caveats"])
+    whole = read(write(tmp_path / "q.csv", "question,answer\nWho?,nan\nWhere?,Lyon\nWhat?,#N/A\nWhy?,None\n"))
+    assert any(note.startswith("3 answers are a word for a missing value") for note in whole.extra["caveats"])
+
+
+@pytest.mark.parametrize(("answers", "caveats"), [(("True", "FALSE"), 1), (("True", "yes"), 0)])
+def test_answers_that_are_all_truth_values_are_reported(answers: tuple[str, ...], caveats: int, tmp_path: Path) -> None:
+    rows = [{"question": f"Is it {number}?", "answer": answer} for number, answer in enumerate(answers)]
+    benchmark = read(write(tmp_path / "boolq.csv", as_csv(rows)))
+    assert len(benchmark.extra[CAVEATS]) == caveats
+    assert [question.answers for question in benchmark.questions] == [(answer,) for answer in answers]
 
 
 def test_ids_that_pandas_wrote_as_floats_still_match(tmp_path: Path) -> None:

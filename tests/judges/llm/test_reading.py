@@ -100,6 +100,7 @@ def test_explicit_verdict_is_read(reply: str, verdict: str) -> None:
             for text in ("The answer is not a Match but a Partial match.", "The answer is a match in the name, but not the date.")
         ),
         *((text, "refusal: ") for text in ("I'm sorry, but I can't help with that.", "I am very sorry, this is not for me to judge.")),
+        *((text, "refusal: ") for text in ("Ich kann das leider nicht beurteilen.", "Je suis désolé.", "抱歉，我无法判断。")),
         *(
             (text, "refusal: ")
             for text in ("I can’t judge this.", "I cannot say whether they match.", "As an AI language model I must not")

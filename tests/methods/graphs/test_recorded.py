@@ -70,6 +70,13 @@ def test_triples_of_passages_give_a_graph_with_described_entities(tmp_path: Path
     assert graph.counts == {f"malformed: {BROKEN}": 2, MISSING: 1}
 
 
+def test_triples_of_a_passage_in_several_lines_are_joined(tmp_path: Path) -> None:
+    row = {"text": "Velmar lies on the Orn.", "triples": [["Velmar", "lies on", "Orn"]]}
+    path = lines(tmp_path / "p.jsonl", row, {**row, "triples": [["Velmar", "lies on", "Orn"], ["Orn", "passes", "Karn"]]})
+    graph = FileTriples(path).extract("d", [Chunk(0, row["text"], 0, 0)])
+    assert [(edge.source, edge.target) for edge in graph.edges] == [("KARN", "ORN"), ("ORN", "VELMAR")]
+
+
 def test_file_about_other_passages_is_refused(tmp_path: Path) -> None:
     with raises("triples-match-nothing", "p.jsonl"):
         FileTriples(passages(tmp_path)).extract("d", [Chunk(0, "Unknown.", 0, 0)])

@@ -78,6 +78,8 @@ def test_weights_of_more_layers_than_configured_are_refused(kind: str, prefix: s
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}), "utf-8")
     with raises("layers-beyond-config"):
         LOADERS[kind](str(folder))
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1, "num_nextn_predict_layers": 1}), "utf-8")
+    LOADERS[kind](str(folder))
 
 
 @pytest.mark.parametrize("damage", [lambda raw: raw[:-10], lambda raw: b"", lambda raw: b"version https://git-lfs.github.com/spec/v1"])
@@ -91,6 +93,32 @@ def test_damaged_bin_file_is_refused(damage: Callable[[bytes], bytes], tiny_mode
     (folder / "pytorch_model.bin").write_bytes(damage((folder / "pytorch_model.bin").read_bytes()))
     with raises("damaged-weights"):
         LOADERS["LlamaForCausalLM"](str(folder))
+
+
+def test_encoder_folder_without_pooling_or_with_foreign_layer_names_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    def modules(*kinds: str) -> None:
+        rows = [
+            {"idx": n, "name": str(n), "path": kind if n else "", "type": f"sentence_transformers.models.{kind}"}
+            for n, kind in enumerate(kinds)
+        ]
+        (folder / "modules.json").write_text(json.dumps(rows), "utf-8")
+
+    folder = Path(make(tmp_path / "model", tiny_models, "BertModel", dict))
+    modules("Transformer")
+    with raises("encoder-without-pooling"):
+        Encoder(EncoderConfig(model=str(folder)), "cpu").passages(["moss"])
+    modules("Transformer", "Pooling", "Dense")
+    (folder / "Pooling").mkdir()
+    (folder / "Pooling" / "config.json").write_text('{"word_embedding_dimension": 32, "pooling_mode_mean_tokens": true}')
+    (folder / "Dense").mkdir()
+    (folder / "Dense" / "config.json").write_text('{"in_features": 32, "out_features": 8, "bias": false}')
+    save_file({"linear.weight": torch.ones(8, 32)}, folder / "Dense" / "model.safetensors")
+    assert Encoder(EncoderConfig(model=str(folder)), "cpu").passages(["moss"]).shape == (1, 8)
+    save_file({"weight": torch.ones(8, 32)}, folder / "Dense" / "model.safetensors")
+    with raises("weight-names-mismatch"):
+        Encoder(EncoderConfig(model=str(folder)), "cpu")
 
 
 def test_an_nli_classifier_without_its_head_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:

@@ -382,6 +382,15 @@ REFUSING: dict[str, tuple[Callable[[dict[str, Any]], Any], set[str]]] = {
     "o3": (o3_like, {"max_completion_tokens", "seed", "top_k"}),
     "deprecated": (_without("temperature", refuses("`temperature` is deprecated for this model.")), {"max_tokens", "seed", "top_k"}),
     "unknown": (_without("seed", refuses("Unrecognized request argument supplied: seed")), {"temperature", "max_tokens", "top_k"}),
+    "Moonshot": (
+        _without("temperature", refuses("invalid temperature: only 1 is allowed for this model")),
+        {"max_tokens", "seed", "top_k"},
+    ),
+    "Anthropic": (
+        _without("temperature", refuses("`temperature` may only be set to 1 when thinking is enabled.")),
+        {"max_tokens", "seed", "top_k"},
+    ),
+    "extra": (_without("seed", refuses("seed: Extra inputs are not permitted")), {"temperature", "max_tokens", "top_k"}),
     "pydantic": (
         _without(
             "top_k", (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "top_k"], "msg": "Extra inputs are not permitted"}]})
@@ -425,7 +434,12 @@ def test_refusal_without_an_unknown_parameter_fails_the_call(message: str) -> No
 
 @pytest.mark.parametrize(
     "message",
-    ["System role not supported", "Developer instruction is not enabled for models/gemma", "messages[0].role does not support 'system'"],
+    [
+        "System role not supported",
+        "Only user and assistant roles are supported!",
+        "Developer instruction is not enabled for models/gemma",
+        "messages[0].role does not support 'system'",
+    ],
 )
 def test_system_message_is_folded_if_the_endpoint_refuses_its_role(message: str) -> None:
     server = Sends(lambda request: refuses(message) if request["messages"][0]["role"] == "system" else body("Lyon"))

@@ -172,6 +172,14 @@ def test_refusals_as_text_are_counted_and_abstentions_are_not(store: Store, fill
         "As an AI language model, I am not able to assist with this.",
         "I won't engage with that.",
         "抱歉，我无法协助处理这个问题。",
+        "Es tut mir leid, aber ich kann Ihnen dabei nicht helfen.",
+        "Je suis désolé, mais je ne peux pas vous aider avec cette demande.",
+        "Lo siento, pero no puedo ayudarte con eso.",
+        "Mi dispiace, ma non posso aiutarti.",
+        "Desculpe, mas não posso ajudar com isso.",
+        "Извините, но я не могу помочь с этим.",
+        "申し訳ありませんが、そのご要望にはお応えできません。",
+        "죄송하지만 도와드릴 수 없습니다.",
     ]
     others = [
         "I don't know",
@@ -179,6 +187,7 @@ def test_refusals_as_text_are_counted_and_abstentions_are_not(store: Store, fill
         "I'm sorry, but I can't help with that based on the passages",
         "Sorry",
         "I cannot answer",
+        "Ich kann das nicht beantworten",
     ]
     answers = [*refusals, *others, *GOLDS[len(refusals) + len(others) :]]
     lines = lines_of(store, fill(store, {"m": answers}, GOLDS)["m"])

@@ -39,6 +39,7 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board, groups
 from results.boards.compare import Comparison
 from results.boards.folded import Folded
+from results.boards.health import HealthLine, health
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
@@ -56,6 +57,7 @@ from results.statistics.places import Band
 from results.store import checkpoints, invariants, provenance, queries
 from results.store.provenance import Attribution
 from results.store.queries import AnswerRow, Cost, IndexCost, QuestionRow, RunRow, UserError
+from results.store.reuse import reuse
 from results.store.store import FINISHED, Store
 from results.submission import review
 
@@ -263,7 +265,14 @@ def index_cost(at: Source, run: str) -> IndexCost | None:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _facts(at: Source, experiment: str | None, group: int) -> Facts:
-    return Facts.read(store_of(at), run_groups(at, experiment)[group], (method_cards(at), checkpoints_by_hash(at)))
+    store, runs = store_of(at), run_groups(at, experiment)[group]
+    violations = invariants.violations(store, [run.run for run in runs])
+    return Facts((method_cards(at), checkpoints_by_hash(at)), _costs_of(at, [runs]), violations, reuse(store, runs), ())
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _health(at: Source, experiment: str | None, group: int) -> tuple[HealthLine, ...]:
+    return health(store_of(at), run_groups(at, experiment)[group])
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
@@ -272,7 +281,9 @@ def _board(at: Source, experiment: str | None, group: int, reference: str | None
     return board(store_of(at), runs, reference=reference, metrics=metrics, facts=_facts(at, experiment, group))
 
 
-def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
+def board_of(
+    at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...], *, checked: bool = True
+) -> Board:
     """Build the board of one group of runs; the cached result must not be changed.
 
     Args:
@@ -281,14 +292,16 @@ def board_of(at: Source, experiment: str | None, group: int, reference: str | No
         group: Position in `run_groups`.
         reference: Name of the method to compare with.
         metrics: Metric ids, at least one; the board is computed once for any order of them.
+        checked: Whether to look for unusual facts about the runs, which takes a third of the time.
     """
-    return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics)
+    found = _health(at, experiment, group) if checked else ()
+    return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics, health=found)
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
 def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
     """Return the interval of the cost per question of each run on a board, by run id."""
-    return budget.cost_intervals(store_of(at), board_of(at, experiment, group, None, (metric,)), axis)
+    return budget.cost_intervals(store_of(at), board_of(at, experiment, group, None, (metric,), checked=False), axis)
 
 
 @dataclass(frozen=True)

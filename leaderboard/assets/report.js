@@ -33,11 +33,10 @@ function file(parent, label, name, kind, text) {
   parent.append(link);
 }
 
-function svgText(drawing) {
-  const svg = drawing.cloneNode(true), look = document.createElementNS(SVG, "style");
+function svgText([, , [wide]]) {
+  const svg = vector(wide), look = document.createElementNS(SVG, "style");
   look.textContent = report.style;
   svg.prepend(look);
-  svg.removeAttribute("style");
   return new XMLSerializer().serializeToString(svg);
 }
 
@@ -45,7 +44,7 @@ function picture(parent, { drawing, csv, name }) {
   const at = box(parent, "part");
   view({ data: drawing, parentElement: at, setTriggerValue() {} });
   const files = box(at, "files");
-  file(files, "SVG", `${name}.svg`, "image/svg+xml", () => svgText(at.querySelector("svg")));
+  file(files, "SVG", `${name}.svg`, "image/svg+xml", () => svgText(drawing));
   file(files, "Data (CSV)", `${name}.csv`, "text/csv", () => csv);
 }
 

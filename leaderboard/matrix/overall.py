@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leaderboard.elements.formats import NOTHING, Scale, missing, p_value
-from leaderboard.elements.marks import is_better, row_marks, significance
+from leaderboard.elements.marks import decided, is_better, row_marks, value_line
 from leaderboard.elements.nodes import Node, el, grid, note, section
 from leaderboard.matrix.table import Shown
 from results.boards.matrix import Overall
@@ -65,27 +65,24 @@ def overall(shown: Shown) -> Node | None:
 def _line(shown: Shown, line: Overall, *, pooled: bool) -> Node:
     scale, higher = shown.scale(shown.board.columns[0]), shown.board.columns[0].higher_is_better
     marks = row_marks((), reference=line.row.name == shown.board.reference)
-    means = [el("td", el("span", scale.value(mean), cls="value"), cls="number") for mean in line.by_task.values()]
+    figures = [f"{line.borda:g}", *map(scale.value, line.by_task.values())]
     return el(
         "tr",
-        el("th", el("span", el("span", line.row.name), *marks, cls="top"), scope="row", cls="stick"),
-        *([_difference(line.pooled, scale, shown.board.reference or "", higher=higher)] if pooled else []),
-        el("td", el("span", f"{line.borda:g}", cls="value"), cls="number"),
-        *means,
+        el("th", line.row.name, *marks, scope="row", cls="stick"),
+        *([_difference(line.pooled, scale, higher=higher)] if pooled else []),
+        *(el("td", text, cls="number") for text in figures),
     )
 
 
-def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: bool) -> Node:
+def _difference(result: Pooled | None, scale: Scale, *, higher: bool) -> Node:
     """Format a pooled difference with the mark and interval of a matrix cell."""
     if result is None:
         return el("td", NOTHING, cls="number")
-    mark = significance(is_better(result.value, result.p_holm, higher_is_better=higher), f" than {reference}")
-    half = scale.around(result.value, result.low, result.high, signed=True)
+    better = is_better(result.value, result.p_holm, higher_is_better=higher)
+    words = {True: "Significantly better: ", False: "Significantly worse: ", None: ""}[better]
     return el(
         "td",
-        el(
-            "span", mark, el("span", scale.difference(result.value), cls="value"), el("span", half, cls="half") if half else None, cls="top"
-        ),
-        cls="number",
-        tip="" if missing(result.p_holm) else f"{p_value(result.p_holm)} after Holm's correction over the methods",
+        *value_line(scale.difference(result.value), scale.around(result.value, result.low, result.high, signed=True), better),
+        cls=f"number{decided(better)}",
+        tip="" if missing(result.p_holm) else f"{words}{p_value(result.p_holm)} after Holm's correction over the methods",
     )

@@ -13,6 +13,8 @@ from leaderboard.widgets import Chosen, as_page, bar, choose, draw, permalink, s
 from results.boards.board import Board
 from results.boards.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
+# Parameters that change only what is below the choice of the benchmark.
+BELOW = ("metric", "cost", "over")
 _LISTED = 6
 """Maximum number of other experiments that the page links to."""
 _OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
@@ -23,12 +25,16 @@ _OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
 def render(at: Source) -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
     chosen = choose()
-    if chosen is None:
-        return
+    if chosen is not None:
+        state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
+
+
+def _below(chosen: Chosen) -> None:
+    """Draw what depends on the metric and on the axes."""
     left, right = bar("axes", 2)
     with left:
         metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
-    board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
+    board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,), checked=False)
     with right:
         labels: dict[str, str] = dict(budget.AXES.items())
         cost = state.select("Cost", "cost", list(labels), informative_axis(board), show=lambda name: labels[name])

@@ -240,7 +240,7 @@ class _Table:
         gap = _unscored(cell) if cell is not None and cell.unscored and metric != self.focus else None
         if cell is None or formats.missing(cell.estimate.value):
             tip = cell.incomplete if cell is not None else ""
-            return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls, tip=tip)
+            return el("td", formats.NOTHING, gap, cls=cls, tip=tip)
         shown, result, printed = self.scale(metric), cell.estimate, self.printed.get((row.run.run, metric))
         # The focus metric's mark is next to its spelled-out difference.
         mark = None if metric == self.focus else self.mark(cell, metric)
@@ -251,7 +251,9 @@ class _Table:
         tips = ["" if row.control else cell.apart, result.insufficient_data, formats.published_tip(printed) if printed else ""]
         return el(
             "td",
-            el("span", mark, el("span", f"({value})" if apart else value, cls="value"), standing_sign(band), cls="top"),
+            mark,
+            f"({value})" if apart else value,
+            standing_sign(band),
             el("span", shown.interval(result.low, result.high), cls="interval"),
             whisker,
             gap,
@@ -273,7 +275,8 @@ class _Table:
         )
         return el(
             "td",
-            el("span", self.mark(cell, metric), el("span", shown.difference(result.value), cls="value"), cls="top"),
+            self.mark(cell, metric),
+            shown.difference(result.value),
             el("span", shown.differences(result.low, result.high), cls="interval"),
             el("span", corrected, cls="interval"),
             cls="number",
@@ -330,7 +333,7 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
         notes += [cell.incomplete.partition(":")[0]] if cell.incomplete else []
     if row.run.failed:
         notes.append(f"{row.run.failed:,} failed: {', '.join(row.failures)}")
-    count = el("span", f"{cell.estimate.n if cell is not None else 0:,} of {questions:,}", cls="top")
+    count = f"{cell.estimate.n if cell is not None else 0:,} of {questions:,}"
     return el("td", count, *(el("span", note, cls="interval") for note in notes), cls="number")
 
 

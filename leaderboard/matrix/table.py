@@ -278,11 +278,6 @@ def legend(shown: Shown) -> Node:
     return el("div", *(el("p", f"{line[0].upper()}{line[1:]}.", cls="note") for line in legend_lines(shown)))
 
 
-def heads_of(shown: Shown, rows: VisibleRows, order: Order) -> Node:
-    """Build the head row for another sort order, for a static table."""
-    return el("tr", *_heads(shown, order, _layout(shown, rows, live=False, papers=False)))
-
-
 def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     board = shown.board
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]

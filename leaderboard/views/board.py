@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -121,11 +121,6 @@ def draw_board(
     return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
-def heads_of(board: Board, focus: str, order: Order, definitions: Definitions) -> Node:
-    """Build the head row of the table for another sort order."""
-    return el("tr", *_Table(board, focus, definitions).heads(order))
-
-
 def _is_quick(board: Board) -> bool:
     """Return whether all times are so short that seconds would be mostly zeros."""
     return max((row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)), default=1.0) < 1
@@ -158,9 +153,9 @@ class _Table:
     board: Board
     focus: str
     definitions: Definitions
-    positions: Mapping[str, tuple[int, Band | None]] = field(default_factory=dict)
-    printed: Mapping[tuple[str, str], Comparison] = field(default_factory=dict)
-    opens: bool = False
+    positions: Mapping[str, tuple[int, Band | None]]
+    printed: Mapping[tuple[str, str], Comparison]
+    opens: bool
 
     def scale(self, metric: str) -> Scale:
         return scale_of(metric, self.definitions)

@@ -69,7 +69,7 @@ def decided(better: bool | None) -> str:
 
 def untested(why: str) -> Node:
     """Make the mark "?" of a difference with insufficient data, with the reason for screen readers."""
-    return el("span", Standing.UNTESTED.sign, cls="standing", role="img", label=f"insufficient data: {why}")
+    return el("span", Standing.UNTESTED.sign, cls="doubt", role="img", label=f"insufficient data: {why}")
 
 
 def row_marks(runs: Collection[RunRow], *, reference: bool, metrics: Sequence[str] | None = None) -> list[Node]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leaderboard import read, read_boards
+from leaderboard import read_boards
 from results.boards.systems import key_of
 from results.store import checkpoints, queries
 from results.store.store import Store
@@ -47,8 +47,8 @@ def test_prepared_matrix_is_what_the_start_page_opens_with(
     app: Start, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, built = app(Path(shutil.copytree(several, tmp_path / "store"))), []
-    matrix = read.matrix
-    monkeypatch.setattr(read, "matrix", lambda *args, **options: built.append(1) or matrix(*args, **options))
+    matrix = read_boards.matrix
+    monkeypatch.setattr(read_boards, "matrix", lambda *args, **options: built.append(1) or matrix(*args, **options))
     read_boards.prepare()
     assert len(built) == 1
     assert page.open().has("matrix")

@@ -63,7 +63,7 @@ REST_S = 10.0
 """Seconds between two checks for changes of the store, because a run writes ten times a second."""
 _adopted: dict[str, tuple[Source, float]] = {}
 _first: dict[str, Callable[[Source], object]] = {}
-"""What is computed of a store's new version before it is shown, by folder."""
+"""Computation over a new version of a store before it is shown, by folder."""
 _renewed: dict[str, threading.Thread] = {}
 """The thread that computes it."""
 

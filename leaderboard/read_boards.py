@@ -90,8 +90,8 @@ def board_of(
         metrics: Metric ids, at least one; the board is computed once for any order of them.
         checked: Whether to look for unusual facts about the runs, which takes a third of the time.
     """
-    found = _health(at, experiment, group) if checked else ()
-    return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics, health=found)
+    unusual = _health(at, experiment, group) if checked else ()
+    return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics, health=unusual)
 
 
 @st.cache_data(show_spinner=False, max_entries=32)
@@ -288,8 +288,8 @@ def matrix_of(
         reference: Name of the method to compare with.
         correction: The family over which p-values are corrected.
     """
-    asked = experiment, setting, family, measure, datasets, filters, reference, correction
-    renew_by(at, lambda latest: (matrix_of(latest, *asked), published(latest, *asked[:4])))
+    request = experiment, setting, family, measure, datasets, filters, reference, correction
+    renew_by(at, lambda latest: (matrix_of(latest, *request), published(latest, *request[:4])))
     left = _field(at, experiment, setting, family, measure, datasets, filters)
     figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
     board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)

@@ -269,8 +269,11 @@ def test_browser_draws_and_sorts_the_report_without_running_stored_text(
     assert opened.locator(".chart svg").count() >= 3
     assert responses == []
     # Titles contain whole judge ids, which are one word.
+    wide = opened.locator(".chart svg").first.get_attribute("viewBox")
     opened.set_viewport_size({"width": 390, "height": 844})
     assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+    narrow = opened.locator(".chart svg").first.get_attribute("viewBox")
+    assert [str(box).split()[2] for box in (wide, narrow)] == [str(pictures.WIDTH), str(pictures.NARROW)]
 
 
 def test_axe_finds_no_serious_problem_in_a_report(html: str, tmp_path: Path, browser: Any, accessible: Callable[[Any], None]) -> None:

@@ -1,7 +1,7 @@
 // Builds the trees of leaderboard/elements/nodes.py. Text only ever becomes a text node: nothing is parsed as HTML.
 const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
   "summary table tbody td th thead tr ul").split(" "));
-const LONG = 30, STEP = 20;
+const LONG = 30, STEP = 30;
 const PHONE = matchMedia("(max-width: 640px)");
 const SCROLLS = /^(scroll|list|conversation|verdict)\b/;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",

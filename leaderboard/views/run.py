@@ -194,7 +194,7 @@ def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
 def _progress(run: Running) -> Node:
     share = run.done / run.questions if run.questions else 0.0
     bar = el("span", cls="whisker", numbers={"low": 0.0, "high": share}, role="img", label=f"{share:.0%} answered")
-    return el("span", f"{run.done:,} of {run.questions:,}", el("span", f"{share:.0%}", cls="interval"), bar)
+    return el("span", el("span", f"{run.done:,} of {run.questions:,}", cls="top"), el("span", f"{share:.0%}", cls="interval"), bar)
 
 
 def _speed(speed: Speed) -> Cell:

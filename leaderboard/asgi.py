@@ -45,7 +45,7 @@ async def prepared(_: st.App) -> AsyncIterator[None]:
     # Not at the top of this file: caches that are made before Streamlit's runtime has started log warnings.
     for file in ("app", "board"):
         importlib.import_module(f"leaderboard.pages.{file}")
-    threading.Thread(target=importlib.import_module("leaderboard.read").prepare, name="preparing").start()
+    threading.Thread(target=importlib.import_module("leaderboard.read_boards").prepare, name="preparing").start()
     yield
 
 

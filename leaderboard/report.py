@@ -12,9 +12,10 @@ import hashlib
 import importlib.resources
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from typing import Any
 
 from leaderboard import server
@@ -26,7 +27,7 @@ from leaderboard.elements.tables import Definitions
 from leaderboard.matrix.exports import Export, lines, still_matrix
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
-from leaderboard.matrix.table import heads_of, legend
+from leaderboard.matrix.table import legend
 from leaderboard.views import battles, budget, drill, question, run, style
 from leaderboard.views import board as board_table
 from leaderboard.views.verdict import first_line
@@ -324,33 +325,30 @@ def _section_head(board: Board) -> Node:
     return el("div", el("h2", title), *map(note, lines))
 
 
-def sortable(tree: Node, keys: Sequence[str], orders: Iterable[tuple[Order, Node, Sequence[str]]]) -> dict[str, Any]:
+def sortable(tree: Node, keys: Callable[[Order], Sequence[str]], first: Order, columns: Sequence[str]) -> dict[str, Any]:
     """Serialize a table with its other sort orders, so that readers can sort it without a server.
 
     Args:
         tree: The table in its initial order.
-        keys: Keys of its methods and controls, in that order.
-        orders: For each sort order, its head row and the keys in this order.
+        keys: Returns the keys of its methods and controls in an order.
+        first: The initial order.
+        columns: The columns to sort by.
 
     Returns:
-        An object with `tree`, `rows` (the table's body) and `orders` by `column|direction`, each with `head` and `rows`
-        (positions of the rows). The divider row stays between methods and controls.
+        An object with `tree`, `rows` (the table's body) and `orders`, which has positions of the rows by `column|direction`. The
+        divider row stays between methods and controls.
     """
     drawn = tree.to_json()
     rows = drawn[2][0][2][2][2]  # of the body, which follows caption and head
     divided = [number for number, row in enumerate(rows) if row[1] == "divider"]
-    position = dict(zip(keys, (number for number in range(len(rows)) if number not in divided), strict=True))
-    turned = {}
-    for order, head, sorted_ in orders:
-        turned_rows = [position[key] for key in sorted_]
+    position = dict(zip(keys(first), (number for number in range(len(rows)) if number not in divided), strict=True))
+    orders = {}
+    for column, direction in product(columns, ("asc", "desc")):
+        turned = [position[key] for key in keys(Order(column, direction == "desc"))]
         for number in divided:
-            turned_rows.insert(number, number)
-        turned[f"{order.column}|{'desc' if order.descending else 'asc'}"] = {"head": ["thead", "", [head.to_json()]], "rows": turned_rows}
-    return {"tree": drawn, "rows": rows, "orders": turned}
-
-
-def _orders(columns: Sequence[str]) -> list[Order]:
-    return [Order(column, descending) for column in columns for descending in (False, True)]
+            turned.insert(number, number)
+        orders[f"{column}|{direction}"] = turned
+    return {"tree": drawn, "rows": rows, "orders": orders}
 
 
 def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
@@ -360,18 +358,11 @@ def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Ma
         return [row.run.run for row in board_table.ordered(board, focus, order, definitions)]
 
     first = Order("rank", False)
-    orders = _orders(board_table.sort_columns(board))
-    heads = ((order, board_table.heads_of(board, focus, order, definitions), keys(order)) for order in orders)
-    return sortable(board_table.draw_board(board, focus, first, definitions, bands, papers=True), keys(first), heads)
+    drawn = board_table.draw_board(board, focus, first, definitions, bands, papers=True)
+    return sortable(drawn, keys, first, board_table.sort_columns(board))
 
 
 def sortable_matrix(whole: Export) -> dict[str, Any]:
     """Serialize the overview matrix with all of its sort orders."""
     board = whole.shown.board
-
-    def keys(order: Order) -> list[str]:
-        return [row.key for row in ordered(board, order)]
-
-    orders = _orders(sort_columns(board))
-    heads = ((order, heads_of(whole.shown, whole.visible, order), keys(order)) for order in orders)
-    return sortable(whole.tree, keys(whole.order), heads)
+    return sortable(whole.tree, lambda order: [row.key for row in ordered(board, order)], whole.order, sort_columns(board))

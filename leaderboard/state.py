@@ -2,7 +2,7 @@
 
 A widget shows what the URL says; changing it writes the whole view into the URL, defaults included, so that a link
 means the same when the defaults have moved on. Whatever a URL says is checked against what exists; what a link names
-without effect is kept for `widgets.py` to show.
+without effect is kept for `drawing.py` to show.
 """
 
 from __future__ import annotations

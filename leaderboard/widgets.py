@@ -1,44 +1,22 @@
-"""Widgets: how pages ask what to show. All of it is in the URL."""
+"""Widgets of several pages: how they ask what to show. All of it is in the URL."""
 
 from __future__ import annotations
 
-import importlib.resources
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
 
 from leaderboard import read, state
+from leaderboard.drawing import explain, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import ALL_RUNS, board_key, board_label
-from leaderboard.elements.nodes import Node, el, link, message
-from leaderboard.elements.pictures import Picture, framed, svg_file
-from leaderboard.matrix.rows import (
-    ALL_SETTINGS,
-    ANY,
-    OWN,
-    SIZE_NAMES,
-    WEIGHT_NAMES,
-    Choices,
-    Definitions,
-    Filters,
-    known_families,
-    metrics_in,
-    own_metrics,
-    ranked_families,
-)
-from leaderboard.matrix.table import CORRECTIONS
+from leaderboard.elements.nodes import el
+from leaderboard.matrix.rows import own_metrics, ranked_families
 from leaderboard.read import Source
-from leaderboard.state import Miss
 from leaderboard.views.run import Sightings, live
-from results.boards.matrix import Correction
 from results.errors import UserError
 from results.store.database import now
 from results.store.queries import RunRow, running
@@ -86,86 +64,6 @@ def style() -> None:
     st.toggle("Options and filters", key=_OPENER)
 
 
-NAME = "ragmeter_view"
-
-
-Act = Callable[[Mapping[str, str | None]], None]
-_group: ContextVar[list[tuple[str, list[Any], Act | None]] | None] = ContextVar("group", default=None)
-
-
-def show(node: Node, key: str, act: Act | None = None) -> None:
-    """Render a tree of elements on the Streamlit page.
-
-    Args:
-        node: The root element of the tree.
-        key: Key that is unique within the page.
-        act: Called before the next rerun with the `action` of the clicked element.
-    """
-    _show(node.to_json(), key, act)
-
-
-@contextmanager
-def together(key: str) -> Iterator[None]:
-    """Render everything that the block shows as one component: each component takes the browser some time.
-
-    The block must not draw widgets.
-    """
-    parts: list[tuple[str, list[Any], Act | None]] = []
-    token = _group.set(parts)
-    try:
-        yield
-    finally:
-        _group.reset(token)
-    if parts:
-        trees = [["div", "part", [tree], {"attributes": {"key": name}}] for name, tree, _ in parts]
-        _mount(["div", "stack", trees], key, {name: act for name, _, act in parts})
-
-
-def draw(drawing: Picture | None, key: str, name: str = "") -> None:
-    """Render a chart at full width with download buttons; nothing without a chart.
-
-    Args:
-        drawing: The chart; None draws nothing.
-        key: Key that is unique within the page.
-        name: Base name of its download files; empty if they are offered elsewhere.
-    """
-    if drawing is None:
-        return
-    _show(framed(drawing), key, None)
-    if name:
-        with st.container(horizontal=True, horizontal_alignment="right"):
-            offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
-
-
-def _show(tree: list[Any], key: str, act: Act | None) -> None:
-    group = _group.get()
-    if group is None:
-        _mount(tree, key, {"": act})
-    else:
-        group.append((key, tree, act))
-
-
-def _mount(tree: list[Any], key: str, acts: Mapping[str, Act | None]) -> None:
-    """Send a tree to the browser, with what a click on each of its parts does."""
-
-    def clicked() -> None:
-        # The browser is not trusted either: only changes of text parameters get through.
-        match st.session_state[key].get("action"):
-            case {"part": str(part), "action": Mapping() as action} if (act := acts.get(part)) is not None:
-                act({str(k): None if v is None else str(v) for k, v in action.items()})
-
-    component = st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
-    # As bytes: other data Streamlit serializes twice, and parses at every rerun.
-    data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-    component(key=key, data=data, on_action_change=clicked)
-
-
-@cache
-def asset(name: str) -> str:
-    """Read a static file of the leaderboard (script, style sheet); cached."""
-    return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
-
-
 def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Callable[[], None]]:
     """Decorate a function that draws a page: it is called only if the store can be read, otherwise an explanation is shown.
 
@@ -210,18 +108,6 @@ def without_store(at: Source) -> bool:
         return False
     tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
     return True
-
-
-def tell(title: str, text: str, steps: tuple[str, ...] = ()) -> None:
-    """Show a message on the page: the situation, and commands to run next."""
-    show(message(title, text, steps), "message")
-
-
-def explain(error: UserError, title: str) -> None:
-    """Show an error on the page: why there is nothing to show, and the remedy."""
-    position = f" ({error.where})" if error.where else ""
-    text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
-    tell(title, text, (error.try_this,) if error.try_this else ())
 
 
 NO_REFERENCE = "-"
@@ -381,13 +267,6 @@ def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
     return {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in runs}
 
 
-def permalink() -> None:
-    """Draw the link that reproduces this page."""
-    address = state.permalink()
-    if address:
-        show(el("p", link("Permanent link to this view", address), cls="note"), "permalink")
-
-
 def default_reference(chosen: Chosen) -> str:
     """Return the experiment's reference method if it has a run on this board, else the choice "no reference"."""
     for row in read.experiments(chosen.at):
@@ -396,52 +275,17 @@ def default_reference(chosen: Chosen) -> str:
     return NO_REFERENCE
 
 
-_MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
-_LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
+def choose_reference(methods: Sequence[str], default: str) -> str | None:
+    """Draw the selector of the reference method, and return its value."""
+    name = state.select(
+        "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda item: "nothing" if item == NO_REFERENCE else item
+    )
+    return None if name == NO_REFERENCE else name
 
 
-def offer(name: str, texts: dict[str, Callable[[], str]], key: str = "export") -> None:
-    """Draw the menu of downloads with the link to the page.
-
-    Args:
-        name: Base name of the files.
-        texts: Functions that write the files, by extension (csv, md, tex, svg). An SVG is offered as PNG, too.
-        key: Key that is unique within the page.
-    """
-    whole = key == "export"
-    with st.popover("Export" if whole else "Save picture", icon=":material/download:", width="stretch" if whole else "content"):
-        for ending, text in texts.items():
-            st.download_button(
-                _LABELS[ending],
-                _encoded(text),
-                f"{name}.{ending}",
-                _MIMES[ending],
-                key=f"{key}-{ending}",
-                on_click="ignore",
-                width="stretch",
-            )
-        if "svg" in texts:
-            _png(f"{name}.png", texts["svg"], f"{key}-png")
-        address = state.permalink() if whole else None
-        if address:
-            st.caption("Link to this view")
-            st.code(address, language=None, wrap_lines=True)
-
-
-def _encoded(text: Callable[[], str]) -> Callable[[], bytes]:
-    return lambda: text().encode("utf-8", "replace")
-
-
-def _png(name: str, svg: Callable[[], str], key: str) -> None:
-    """Draw a button for which the browser renders the picture, with its own fonts for every script."""
-
-    def asked() -> None:
-        st.session_state[f"asked-{key}"] = True
-
-    wanted = st.session_state.pop(f"asked-{key}", False)
-    data = {"label": "PNG", "name": name, "svg": svg() if wanted else None}
-    component = st.components.v2.component("ragmeter_picture", css=asset("picture.css"), js=asset("picture.js"))
-    component(key=key, data=data, on_asked_change=asked)
+def choose_papers() -> bool:
+    """Draw the switch that shows published figures in cells, and return whether it is on."""
+    return state.switch("Published figures", "papers", help="The closest published figure, below ours")
 
 
 def several(
@@ -484,176 +328,22 @@ def several(
     return list(value)
 
 
-_MOST = 50
-FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
-"""Parameters of filters."""
-_ROWS = ("first",)
-_SORTED = ("first", "sort", "order")
-
-
-def choose_setting(options: Sequence[str]) -> str:
-    """Draw the selector of the retrieval setting, and return its value."""
-    return state.select(
-        "Setting",
-        "setting",
-        options,
-        options[0],
-        resets=("datasets", *_SORTED),
-        show=lambda name: "All settings" if name == ALL_SETTINGS else name,
-    )
-
-
-def choose_family(metrics: Sequence[str], definitions: Definitions) -> str:
-    """Draw the selector of the metric family, and return its value."""
-    options = known_families(metrics, definitions)
-    return state.select(
-        "Metrics",
-        "family",
-        options,
-        options[0],
-        resets=("measure", *_SORTED),
-        show=lambda name: f"{name} metrics" if name != "cost" else "cost per question",
-    )
-
-
-def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions) -> str:
-    """Draw the selector of the metric (one for all datasets, or each dataset's own), and return its value."""
-    options = metrics_in(family, metrics, definitions)
-    if family == "cost":
-        return state.select("Metric", "measure", options, options[0], resets=_SORTED)
-    return state.select(
-        "Metric",
-        "measure",
-        [OWN, *options],
-        OWN,
-        resets=_SORTED,
-        show=lambda item: "each dataset's own" if item == OWN else formats.metric_label(item, options),
-    )
-
-
-def choose_reference(methods: Sequence[str], default: str) -> str | None:
-    """Draw the selector of the reference method, and return its value."""
-    name = state.select(
-        "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda item: "nothing" if item == NO_REFERENCE else item
-    )
-    return None if name == NO_REFERENCE else name
-
-
-def choose_papers() -> bool:
-    """Draw the switch that shows published figures in cells, and return whether it is on."""
-    return state.switch("Published figures", "papers", help="The closest published figure, below ours")
-
-
-def choose_correction() -> Correction:
-    """Draw the selector of the family over which p-values are corrected, and return its value."""
-    words = {str(name): text for name, text in CORRECTIONS.items()}
-    chosen = state.select("Tests corrected by", "correction", list(words), "column", show=lambda item: words[item])
-    return next(name for name in CORRECTIONS if name == chosen)
-
-
-def filters_of_url(result: Choices) -> Filters:
-    """Read the filters from the URL, without drawing; unknown values are ignored."""
-    return Filters(
-        _keys("kinds", result.kinds),
-        _keys("readers", result.readers),
-        state.pick("size", list(SIZE_NAMES), ANY),
-        state.pick("weights", list(WEIGHT_NAMES), ANY),
-        frozenset(result.training[key] for key in _keys("untrained", result.training)),
-        _day("since"),
-        _day("until"),
-    )
-
-
-def datasets_of_url(labels: Mapping[str, str]) -> list[str]:
-    """Read the selected columns from the URL; all of them if it names none."""
-    return [key for key in labels if key in _keys("datasets", labels)] or list(labels)
-
-
-def _keys(name: str, known: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(state.read(name).split(",")) & frozenset(known)
-
-
-def _day(name: str) -> date | None:
-    try:
-        return date.fromisoformat(state.settle(name, state.read(name)))
-    except ValueError:
-        state.settle(name, "")
-        return None
-
-
-def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
-    """Draw the filters of the matrix; return whether cells show published figures.
+def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:
+    """Draw a segmented control bound to a URL parameter, and return the selected value.
 
     Args:
-        labels: Titles of all columns, by key.
-        result: The available filters.
-        active: Number of active filters.
+        label: Name of the choice for screen readers; not drawn.
+        name: Name of the URL parameter.
+        options: Display texts (Markdown) by value.
+        default: Value if the URL has none, or an unknown one.
+        resets: Parameters to reset when this one changes.
     """
-    with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
-        several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
-        _several("Kind of method", "kinds", result.kinds)
-        _several("Reader", "readers", result.readers)
-        state.select("Size", "size", list(SIZE_NAMES), ANY, show=lambda item: SIZE_NAMES[item], resets=_ROWS)
-        state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda item: WEIGHT_NAMES[item], resets=_ROWS)
-        if not (result.sizes_known and result.weights_known):
-            st.caption(
-                "Sizes and weights are counted for models that ran here and taken from the card for submissions. They are unknown "
-                "for models behind an endpoint."
-            )
-        if result.training:
-            _several("Not trained on", "untrained", result.training)
-        else:
-            st.caption("No method here declares training data.")
-        left, right = st.columns(2)
-        with left:
-            _date("Run on or after", "since")
-        with right:
-            _date("Run on or before", "until")
-        papers = choose_papers()
-        st.button(
-            "Clear filters",
-            key="clear-filters",
-            disabled=not active,
-            width="stretch",
-            on_click=lambda: state.write(**dict.fromkeys((*FILTERS, "first"))),
-        )
-    return papers
-
-
-def _several(label: str, name: str, known: Mapping[str, str]) -> None:
-    several(label, name, list(known), (), least=0, most=_MOST, show=lambda key: known[key], resets=_ROWS)
-
-
-def _date(label: str, name: str) -> None:
-    bound = state.bound(name, _day(name), _ROWS, lambda day: day.isoformat() if day else None)
-    st.date_input(label, value=None, format="YYYY-MM-DD", **bound)
-
-
-_LONGEST = 60
-_NOUNS = {
-    "board": "a benchmark", "criterion": "a criterion", "dataset": "a dataset", "datasets": "a dataset",
-    "experiment": "an experiment", "judge": "a judge", "kinds": "a kind of method", "measure": "a metric",
-    "method": "a method",
-    "metric": "a metric", "question": "a question", "readers": "a reader", "reference": "a method to compare with",
-    "run": "a run", "runs": "a run", "setting": "a setting", "type": "a type of question", "with": "a run",
-    "x": "a run", "y": "a run",
-}  # fmt: skip
-
-
-def tell_missing() -> None:
-    """Show, at the end of a page, which values of the URL are not available and what is shown instead."""
-    result = state.corrected()
-    if result:
-        show(el("div", *(el("p", _message(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")
-
-
-def _message(name: str, miss: Miss) -> str:
-    instead = f"{_shortened(miss.shown)} is shown" if miss.shown else "it is left out"
-    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.requested)}; {instead}."
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    value = state.pick(name, list(options), default, lambda item: options[item])
+    # A second click on what is chosen asks for nothing; it stays chosen.
+    bound = state.bound(name, value, resets, lambda chosen: chosen or value)
+    with bar(name, 1)[0]:
+        st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
+    return value
 
 
 _REFRESH_S = 15.0
@@ -694,21 +384,3 @@ def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
         show_running(at.folder, "live", active)
 
     watch()
-
-
-def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:
-    """Draw a segmented control bound to a URL parameter, and return the selected value.
-
-    Args:
-        label: Name of the choice for screen readers; not drawn.
-        name: Name of the URL parameter.
-        options: Display texts (Markdown) by value.
-        default: Value if the URL has none, or an unknown one.
-        resets: Parameters to reset when this one changes.
-    """
-    value = state.pick(name, list(options), default, lambda item: options[item])
-    # A second click on what is chosen asks for nothing; it stays chosen.
-    bound = state.bound(name, value, resets, lambda chosen: chosen or value)
-    with bar(name, 1)[0]:
-        st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
-    return value

@@ -11,14 +11,29 @@ function place(parent, tree) {
   view({ data: tree, parentElement: box(parent, "part"), setTriggerValue() {} });
 }
 
+const FLIPPED = { asc: "desc", desc: "asc" };
+
+// Mark the column that a table is sorted by; a click on the head of another one sorts as it says.
+function mark(head, column, order) {
+  for (const [, , parts, { attributes }] of head[2][0][2]) {
+    const button = parts.find((part) => part[0] === "button");
+    if (!button) continue;
+    const { action } = button[3], before = attributes.sort !== "none", now = action.sort === column;
+    button[2] = now ? [button[2][0], ["span", "arrow", [order === "desc" ? "↓" : "↑"]]] : [button[2][0]];
+    attributes.sort = now ? `${order}ending` : "none";
+    if (now) action.order = FLIPPED[order];
+    else if (before) action.order = FLIPPED[action.order];
+  }
+}
+
 function sortable(parent, { tree, rows, orders }) {
   const at = box(parent, "part");
   const show = (data) => view({ data, parentElement: at, setTriggerValue(_, { action }) {
     const wanted = `${action.sort}|${action.order}`;
     if (!Object.hasOwn(orders, wanted)) return;
     const sorted = structuredClone(tree), table = sorted[2][0][2];
-    table[1] = orders[wanted].head;
-    table[2][2] = orders[wanted].rows.map((number) => rows[number]);
+    mark(table[1], action.sort, action.order);
+    table[2][2] = orders[wanted].map((number) => rows[number]);
     show(sorted);
   } });
   show(tree);
@@ -33,11 +48,10 @@ function file(parent, label, name, kind, text) {
   parent.append(link);
 }
 
-function svgText(drawing) {
-  const svg = drawing.cloneNode(true), look = document.createElementNS(SVG, "style");
+function svgText([, , [wide]]) {
+  const svg = vector(wide), look = document.createElementNS(SVG, "style");
   look.textContent = report.style;
   svg.prepend(look);
-  svg.removeAttribute("style");
   return new XMLSerializer().serializeToString(svg);
 }
 
@@ -45,7 +59,7 @@ function picture(parent, { drawing, csv, name }) {
   const at = box(parent, "part");
   view({ data: drawing, parentElement: at, setTriggerValue() {} });
   const files = box(at, "files");
-  file(files, "SVG", `${name}.svg`, "image/svg+xml", () => svgText(at.querySelector("svg")));
+  file(files, "SVG", `${name}.svg`, "image/svg+xml", () => svgText(drawing));
   file(files, "Data (CSV)", `${name}.csv`, "text/csv", () => csv);
 }
 

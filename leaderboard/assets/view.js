@@ -1,7 +1,8 @@
 // Builds the trees of leaderboard/elements/nodes.py. Text only ever becomes a text node: nothing is parsed as HTML.
 const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark ol p section small span strong " +
   "summary table tbody td th thead tr ul").split(" "));
-const LONG = 60, STEP = 40;
+const LONG = 30, STEP = 30;
+const PHONE = matchMedia("(max-width: 640px)");
 const SCROLLS = /^(scroll|list|conversation|verdict)\b/;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
@@ -22,9 +23,14 @@ function vector([tag, attributes, children]) {
   return made;
 }
 
+// A chart comes in two widths, for a wide page and for a phone; one is drawn.
+function chart(made, [wide, narrow]) {
+  made.fit = () => made.replaceChildren(vector(PHONE.matches ? narrow : wide));
+  made.fit();
+}
+
 // What `drawing` holds: `old`, the table rows of the last tree by their JSON, and `rows`, those of this tree.
 function element(row, drawing) {
-  if (row[0] === "svg") return vector(row);
   const [tag, classes, children, { attributes = {}, tip, action, numbers = {} } = {}] = row;
   if (!TAGS.has(tag)) return document.createTextNode("");
   const made = document.createElement(tag);
@@ -55,7 +61,8 @@ function element(row, drawing) {
   // What scrolls can be reached with the Tab key.
   if (SCROLLS.test(classes)) made.tabIndex = 0;
   if (action) made.does = action;
-  if (tag === "tbody") {
+  if (classes === "chart") chart(made, children);
+  else if (tag === "tbody") {
     if (children.length > LONG) growing(made, children, drawing);
     else for (const child of children) made.append(line(child, drawing));
   } else for (const child of children) made.append(typeof child === "string" ? child : element(child, drawing));
@@ -178,6 +185,7 @@ export default function (component) {
     });
     walker(root);
     stepper();
+    PHONE.addEventListener("change", () => root.querySelectorAll(".chart").forEach((one) => one.fit()));
     addEventListener("beforeprint", () => root.querySelectorAll("tbody").forEach((body) => body.grow?.(Infinity)));
   }
   // A page sends bytes, whose text is compared and parsed only here; a report has its trees.

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from leaderboard.elements import formats
-from leaderboard.elements.nodes import Node, badge, el
+from leaderboard.elements.nodes import Node, badge, el, standing_sign
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, accepted, implausible
-from results.statistics.places import Standing
+from results.statistics.places import Band, Standing
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import OURS, RunRow
 
@@ -46,9 +46,30 @@ def significance(better: bool | None, against: str = "") -> Node | None:
     return el("span", SIGNS[better].strip(), cls=f"mark-{word}", role="img", label=f"significantly {word}{against}")
 
 
+def value_line(text: str, half: str, better: bool | None, band: Band | None = None) -> list[Node | str | None]:
+    """Make the first line of a matrix cell: ▲ or ▼, a value, half its interval, and ● or ○.
+
+    A matrix has hundreds of cells, so signs are text and have no elements; the cell's hover text says them in words.
+
+    Args:
+        text: The formatted value.
+        half: Its formatted interval.
+        better: The decision (`is_better`), which is also the cell's class (`decided`).
+        band: The value's place among all.
+    """
+    best = band is not None and band.standing is Standing.BEST
+    small = " ".join(filter(None, (half, "" if band is None or best else band.standing.sign)))
+    return [f"{SIGNS[better]}{text}", el("span", small, cls="half") if small else None, standing_sign(band) if best else None]
+
+
+def decided(better: bool | None) -> str:
+    """Return the style class of a cell with a significant difference, with a space before it; empty for other cells."""
+    return "" if better is None else " better" if better else " worse"
+
+
 def untested(why: str) -> Node:
     """Make the mark "?" of a difference with insufficient data, with the reason for screen readers."""
-    return el("span", Standing.UNTESTED.sign, cls="standing", role="img", label=f"insufficient data: {why}")
+    return el("span", Standing.UNTESTED.sign, cls="doubt", role="img", label=f"insufficient data: {why}")
 
 
 def row_marks(runs: Collection[RunRow], *, reference: bool, metrics: Sequence[str] | None = None) -> list[Node]:

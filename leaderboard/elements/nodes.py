@@ -253,8 +253,19 @@ def text_rows(table: Node) -> Iterator[tuple[Node, list[str]]]:
             yield row, [_cell_text(cell) for cell in row.children if isinstance(cell, Node)]
 
 
+_SAME_LINE = frozenset({"half", "best"})
+"""Classes of elements that do not begin a line of their cell."""
+
+
 def _cell_text(cell: Node) -> str:
-    return ", ".join(filter(None, map(_line_text, cell.children)))
+    lines: list[str] = []
+    for part in cell.children:
+        text = _line_text(part)
+        if lines and isinstance(part, Node) and part.classes in _SAME_LINE:
+            lines[-1] += f" {text}"
+        elif text:
+            lines.append(text)
+    return ", ".join(lines)
 
 
 def _line_text(part: Node | str) -> str:

@@ -436,7 +436,7 @@ def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], lab
 
 
 def framed(drawing: Picture) -> list[Any]:
-    """Serialize a chart like `Node.to_json`, so that `view.js` can render it; the style sheet shows one of its two drawings."""
+    """Serialize a chart like `Node.to_json`, so that `view.js` can draw one of its two widths."""
     return ["div", "chart", [drawing, drawing.narrow]]
 
 

@@ -75,7 +75,7 @@ class Column(Generic[Row]):
             return el("td", value if isinstance(value, Node) else text_of(value), cls=self.cls)
         small = (el("span", line, cls="interval") for line in (value.below, value.note) if line)
         cls = f"{self.cls} {value.cls}".strip()
-        return el("td", el("span", value.mark, value.text, cls="top"), *small, cls=cls, tip=value.tip)
+        return el("td", value.mark, value.text, *small, cls=cls, tip=value.tip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,10 @@ def table(
 def _name(value: Value) -> Node:
     if isinstance(value, Cell):
         raise TypeError("the cell that names a row is a text or a node")
-    return el("th", value if isinstance(value, Node) else text_of(value), scope="row", cls="stick")
+    parts: tuple[Node | str, ...] = (value,) if isinstance(value, Node) else (text_of(value),)
+    if isinstance(value, Node) and value.tag == "span" and not value.classes:
+        parts = value.children  # of `named`
+    return el("th", *parts, scope="row", cls="stick")
 
 
 def metric_columns(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from leaderboard.elements.formats import NOTHING, Scale, missing, p_value
-from leaderboard.elements.marks import is_better, row_marks, significance
+from collections.abc import Sequence
+
+from leaderboard.elements.formats import missing, p_value
+from leaderboard.elements.marks import row_marks
 from leaderboard.elements.nodes import Node, el, grid, note, section
 from leaderboard.matrix.table import Shown
 from results.boards.matrix import Overall
 from results.boards.tables import plus_minus, stars
-from results.statistics.pooled import Pooled
 
 
 def heads(shown: Shown) -> list[str]:
@@ -54,38 +55,16 @@ def overall(shown: Shown) -> Node | None:
     """Build the summary table over all benchmarks with its notes; None if there is nothing to show."""
     if not (names := heads(shown)):
         return None
-    pooled = any(line.pooled for line in shown.board.overall)
     first = [el("th", names[0].capitalize(), scope="col", cls="stick")]
     others = [el("th", el("span", f"{name[0].upper()}{name[1:]}", cls="name"), scope="col", cls="number") for name in names[1:]]
-    body = [_line(shown, line, pooled=pooled) for line in shown.board.overall]
+    body = [_line(shown, line, cells) for line, (_, *cells) in zip(shown.board.overall, rows(shown), strict=True)]
     table = grid("Methods over all benchmarks", [*first, *others], body, "overall-scroll", "board matrix", "Results over all benchmarks")
     return section("Over all benchmarks", table, el("div", *(note(f"{text[0].upper()}{text[1:]}.") for text in notes(shown))))
 
 
-def _line(shown: Shown, line: Overall, *, pooled: bool) -> Node:
-    scale, higher = shown.scale(shown.board.columns[0]), shown.board.columns[0].higher_is_better
+def _line(shown: Shown, line: Overall, cells: Sequence[str]) -> Node:
     marks = row_marks((), reference=line.row.name == shown.board.reference)
-    means = [el("td", el("span", scale.value(mean), cls="value"), cls="number") for mean in line.by_task.values()]
-    return el(
-        "tr",
-        el("th", el("span", el("span", line.row.name), *marks, cls="top"), scope="row", cls="stick"),
-        *([_difference(line.pooled, scale, shown.board.reference or "", higher=higher)] if pooled else []),
-        el("td", el("span", f"{line.borda:g}", cls="value"), cls="number"),
-        *means,
-    )
-
-
-def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: bool) -> Node:
-    """Format a pooled difference with the mark and interval of a matrix cell."""
-    if result is None:
-        return el("td", NOTHING, cls="number")
-    mark = significance(is_better(result.value, result.p_holm, higher_is_better=higher), f" than {reference}")
-    half = scale.around(result.value, result.low, result.high, signed=True)
-    return el(
-        "td",
-        el(
-            "span", mark, el("span", scale.difference(result.value), cls="value"), el("span", half, cls="half") if half else None, cls="top"
-        ),
-        cls="number",
-        tip="" if missing(result.p_holm) else f"{p_value(result.p_holm)} after Holm's correction over the methods",
-    )
+    p = None if line.pooled is None else line.pooled.p_holm
+    tips = ["" if missing(p) else f"{p_value(p)} after Holm's correction over the methods", *[""] * len(cells)]
+    figures = (el("td", cell, cls="number", tip=tip) for cell, tip in zip(cells, tips, strict=False))
+    return el("tr", el("th", line.row.name, *marks, scope="row", cls="stick"), *figures)

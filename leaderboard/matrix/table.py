@@ -8,8 +8,8 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, is_better, row_marks, significance
-from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, sorter, spent_cell, standing_sign
+from leaderboard.elements.marks import SOURCES, decided, is_better, row_marks, value_line
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, sorter, spent_cell
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
@@ -138,9 +138,9 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         band = f"between {cell.band.low} and {cell.band.high}" if cell.band.low < cell.band.high else "certain"
         sentences.append(f"Rank {cell.band.rank}, {band}; {cell.band.standing}.")
     if cell.paired is not None:
-        item = cell.paired
+        item, verdict = cell.paired, {True: "Significantly better: ", False: "Significantly worse: ", None: ""}[better(column, cell)]
         sentences.append(
-            f"{scale.difference(item.value)} {scale.differences(item.low, item.high)} to {shown.board.reference} on "
+            f"{verdict}{scale.difference(item.value)} {scale.differences(item.low, item.high)} to {shown.board.reference} on "
             f"{item.n:,} common questions, {formats.p_value(item.corrected)} corrected, "
             f"{formats.p_value(item.p)} before; holds for {item.generalizes}."
         )
@@ -279,11 +279,6 @@ def legend(shown: Shown) -> Node:
     return el("div", *(el("p", f"{line[0].upper()}{line[1:]}.", cls="note") for line in legend_lines(shown)))
 
 
-def heads_of(shown: Shown, rows: VisibleRows, order: Order) -> Node:
-    """Build the head row for another sort order, for a static table."""
-    return el("tr", *_heads(shown, order, _layout(shown, rows, live=False, papers=False)))
-
-
 def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     board = shown.board
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
@@ -333,12 +328,7 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
         "tokens": spent_cell(formats.count(cost_of(board, row, "tokens")), source),
         "seconds": spent_cell(formats.seconds(seconds, milliseconds=layout.milliseconds), source),
         "cost": spent_cell(formats.dollars(cost_of(board, row, "cost")), source),
-        "parameters": el(
-            "td",
-            el("span", formats.parameters(row.parameters), cls="top"),
-            el("span", weights, cls="interval") if weights else None,
-            cls="number",
-        ),
+        "parameters": el("td", formats.parameters(row.parameters), el("span", weights, cls="interval") if weights else None, cls="number"),
     }
     cells += [cell for column, cell in costs.items() if column in layout.costs]
     return el("tr", _name(board, row, layout), *cells, cls="control" if row.control else "")
@@ -374,8 +364,7 @@ def _opener(row: System) -> Node:
 def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> Node:
     if cell is None:
         return el("td", formats.NOTHING, cls="number")
-    scale, mark = shown.scale(column), significance(better(column, cell), f" than {shown.board.reference}")
-    half = scale.around(cell.value, cell.low, cell.high)
+    scale, mark = shown.scale(column), better(column, cell)
     best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell) if layout.papers else None
     # A control's whole line is marked: its cells need not repeat it.
@@ -384,20 +373,13 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
     drawn = layout.axes.get(column.key) if not (cell.apart or cell.run.kind == "control") else None
     return el(
         "td",
-        el(
-            "span",
-            mark,
-            el("span", f"({number})" if bracketed else number, cls="value"),
-            el("span", half, cls="half") if half else None,
-            standing_sign(cell.band),
-            cls="top",
-        ),
+        *value_line(f"({number})" if bracketed else number, scale.around(cell.value, cell.low, cell.high), mark, cell.band),
         drawn.whisker(cell.value, cell.low, cell.high, best=best) if drawn else None,
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
         el("span", " ".join(filter(None, (gaps(cell), open_to(shown, column, cell)))), cls="interval") if cell.unscored else None,
         el("span", formats.published(known, scale), cls="interval printed") if known else None,
-        cls=f"number{' apart' if apart else ''}{' opens' if layout.live else ''}",
+        cls=f"number{' apart' if apart else ''}{' opens' if layout.live else ''}{decided(mark)}",
         tip=explained(shown, column, cell),
         action={"runs": cell.run.run} if layout.live else None,
     )
@@ -419,7 +401,7 @@ def _mean(shown: Shown, row: System, layout: _Layout) -> Node:
     drawn = None if row.control else layout.axes.get(MEAN)
     return el(
         "td",
-        el("span", el("span", scale.value(result.value), cls="value"), el("span", half, cls="half"), cls="top"),
+        *value_line(scale.value(result.value), half, None),
         drawn.whisker(result.value, result.value - result.half, result.value + result.half) if drawn else None,
         cls="number focus",
     )

@@ -13,9 +13,10 @@ from pathlib import Path
 import streamlit as st
 
 from leaderboard import read
+from leaderboard.drawing import tell_missing
 from leaderboard.intake import submit_command
 from leaderboard.pages import PAGES
-from leaderboard.widgets import style, tell_missing
+from leaderboard.widgets import style
 from results.errors import UserError
 
 _LIBRARIES = ("pandas", "pyarrow", "scipy.stats")

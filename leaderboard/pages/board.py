@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from leaderboard import read, state
+from leaderboard import read, read_boards, state
+from leaderboard.drawing import draw, offer, permalink, show, together
 from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note, section
 from leaderboard.elements.pictures import Picture, svg_file
@@ -23,14 +24,9 @@ from leaderboard.widgets import (
     choose_papers,
     choose_reference,
     default_reference,
-    draw,
     experiment_of,
-    offer,
-    permalink,
     refresh_while_running,
     segments,
-    show,
-    together,
 )
 from results.boards.board import Board
 from results.boards.health import health_text
@@ -84,18 +80,18 @@ def _below(chosen: Chosen) -> None:
         papers = choose_papers()
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
-    board = read.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
+    board = read_boards.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
     column = state.pick("sort", board_table.sort_columns(board), "rank")
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
     order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
-    ranked = read.ranked(chosen.at, chosen.experiment, chosen.group, base, focus)
+    ranked = read_boards.ranked(chosen.at, chosen.experiment, chosen.group, base, focus)
     bands = ranked.bands
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     drawing = board_table.intervals(board, rows, focus, chosen.definitions)
     with together("content"):
         if ranked.verdict is not None:
-            ranks = (read.ranked(chosen.at, chosen.experiment, chosen.group, base, other) for other in chosen.families[MAIN])
+            ranks = (read_boards.ranked(chosen.at, chosen.experiment, chosen.group, base, other) for other in chosen.families[MAIN])
             others = (item.verdict for item in ranks if item.verdict is not None and item.verdict.place != ranked.verdict.place)
             show(verdict.one_line(Headline(ranked.verdict, tuple(others))), "verdict")
         show(_summary(board), "summary")

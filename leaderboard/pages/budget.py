@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from leaderboard import read, state
+from leaderboard import read, read_boards, state
+from leaderboard.drawing import draw, permalink, show, tell
 from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
 from leaderboard.elements.nodes import button, el, message, section
 from leaderboard.elements.nodes import note as small
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import budget
-from leaderboard.widgets import Chosen, as_page, bar, choose, draw, permalink, show, tell
+from leaderboard.widgets import Chosen, as_page, bar, choose
 from results.boards.board import Board
 from results.boards.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
+# Parameters that change only what is below the choice of the benchmark.
+BELOW = ("metric", "cost", "over")
 _LISTED = 6
 """Maximum number of other experiments that the page links to."""
 _OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
@@ -23,12 +26,16 @@ _OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
 def render(at: Source) -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
     chosen = choose()
-    if chosen is None:
-        return
+    if chosen is not None:
+        state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
+
+
+def _below(chosen: Chosen) -> None:
+    """Draw what depends on the metric and on the axes."""
     left, right = bar("axes", 2)
     with left:
         metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
-    board = read.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,))
+    board = read_boards.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,), checked=False)
     with right:
         labels: dict[str, str] = dict(budget.AXES.items())
         cost = state.select("Cost", "cost", list(labels), informative_axis(board), show=lambda name: labels[name])
@@ -41,7 +48,7 @@ def render(at: Source) -> None:
 def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     scale = scale_of(metric, chosen.definitions)
     better = higher_is_better(metric, chosen.definitions)
-    between = read.cost_intervals(chosen.at, chosen.experiment, chosen.group, metric, axis)
+    between = read_boards.cost_intervals(chosen.at, chosen.experiment, chosen.group, metric, axis)
     rows = quality_budget(board, metric, axis, higher_is_better=better, intervals=between)
     if not rows:
         tell("No run has a value", "Choose another metric.")

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import streamlit as st
 
 from leaderboard import read, state
+from leaderboard.drawing import draw, permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
 from leaderboard.elements.nodes import line_of_facts, note, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import compare
-from leaderboard.widgets import Chosen, as_page, bar, choose, draw, permalink, run_labels, several, show, tell
+from leaderboard.widgets import Chosen, as_page, bar, choose, run_labels, several
 from results.boards.compare import Comparison
 from results.store.queries import RunRow
 

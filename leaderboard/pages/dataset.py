@@ -5,11 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from leaderboard import read, state
+from leaderboard.drawing import permalink, show, tell, together
 from leaderboard.elements.nodes import section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import dataset as dataset_view
-from leaderboard.widgets import as_page, permalink, show, tell, together
+from leaderboard.widgets import as_page
 from results.store.provenance import DatasetFacts
 
 # Questions shown at a time.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leaderboard import read, state
+from leaderboard.drawing import draw, permalink, show, tell, together
 from leaderboard.elements.nodes import Node, el, note, prose, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import battles
 from leaderboard.views import judge as judge_view
-from leaderboard.widgets import as_page, bar, draw, permalink, show, tell, together
+from leaderboard.widgets import as_page, bar
 from results.boards.board import Board
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard

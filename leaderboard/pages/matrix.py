@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from leaderboard import read, state, widgets
+from leaderboard import filters, read, read_boards, state, widgets
+from leaderboard.drawing import offer, show, tell, together
 from leaderboard.elements.formats import board_key
 from leaderboard.elements.nodes import Node, Order, button, el, line_of_facts, note
 from leaderboard.matrix import exports
@@ -15,14 +16,14 @@ from leaderboard.matrix.rows import PAGE, VisibleRows, best_first, default_order
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
 from leaderboard.views import verdict
-from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell, together
+from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, refresh_while_running
 from results.boards.matrix import Matrix
 from results.boards.systems import COSTS
 
 # What clicks in the table may change.
-BELOW = ("reference", "correction", "find", "sort", "order", "first", "pin", "hide", "papers", *widgets.FILTERS)
+BELOW = ("reference", "correction", "find", "sort", "order", "first", "pin", "hide", "papers", *filters.FILTERS)
 """Parameters that change only what is below the first row of widgets."""
-ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)
+ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *filters.FILTERS)
 METHODS_PAGE, QUESTIONS_PAGE = "method.py", "question.py"
 PAGES = {"method": METHODS_PAGE, "runs": QUESTIONS_PAGE}
 """Page that a click opens, by the parameter that it sets."""
@@ -50,8 +51,8 @@ def render(at: Source) -> None:
     with first[0]:
         experiment = experiment_box(at)
     with first[1]:
-        setting = widgets.choose_setting(read.settings(at, experiment))
-    known, definitions = read.setting_of(at, experiment, setting), read.definitions(at)
+        setting = filters.choose_setting(read_boards.settings(at, experiment))
+    known, definitions = read_boards.setting_of(at, experiment, setting), read.definitions(at)
     if not known.metrics:
         tell(
             "Nothing is scored yet",
@@ -62,9 +63,9 @@ def render(at: Source) -> None:
     with first[3]:
         metrics = widgets.shown_metrics(known.own, known.metrics)
     with first[2]:
-        family = widgets.choose_family(metrics, definitions)
+        family = filters.choose_family(metrics, definitions)
     with first[3]:
-        measure = widgets.choose_measure(family, metrics, definitions)
+        measure = filters.choose_measure(family, metrics, definitions)
     query = Request(at, experiment, setting, family, measure)
     state.fragment(BELOW, lambda: read.source() != at)(lambda: _below(query))
     refresh_while_running(at, known.running)
@@ -73,22 +74,22 @@ def render(at: Source) -> None:
 def _below(query: Request) -> None:
     """Draw reference, search, filters, exports, and the table."""
     compared = bar("compared", [3, 3, 3, 2, 2], align="bottom")
-    able = [row.name for row in read.entrants(*query.scope).rows if not row.control]
+    able = [row.name for row in read_boards.entrants(*query.scope).rows if not row.control]
     with compared[0]:
         reference = widgets.choose_reference(able, read.reference_of(query.at, query.experiment, able) or NO_REFERENCE)
     with compared[1]:
-        correction = widgets.choose_correction()
+        correction = filters.choose_correction()
     with compared[2]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
-    result, names = read.entrants(*query.scope), read.setting_of(*query.scope[:3]).names
-    filters = widgets.filters_of_url(result.choices)
+    result, names = read_boards.entrants(*query.scope), read_boards.setting_of(*query.scope[:3]).names
+    passing = filters.filters_of_url(result.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
-    datasets = widgets.datasets_of_url(labels)
+    datasets = filters.datasets_of_url(labels)
     with compared[3]:
-        papers = widgets.draw_filters(labels, result.choices, filters.active + (len(datasets) < len(labels)))
-    board, verdicts = read.matrix_of(*query.scope, tuple(datasets), filters, reference, correction)
+        papers = filters.draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
+    board, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference, correction)
     definitions = {**read.definitions(query.at), **COSTS}
-    shown = Shown(board, names, definitions, read.published(*query.scope))
+    shown = Shown(board, names, definitions, read_boards.published(*query.scope))
     order = _order(board)
     pinned, hidden = _keys("pin"), _keys("hide")
     state.settle("first", state.read("first"))
@@ -104,7 +105,7 @@ def _below(query: Request) -> None:
         if (line := verdict.first_line(verdicts)) is not None:
             show(line, "verdict")
         show(_summary(board, len(result.rows) - len(board.rows)), "summary")
-        if filters.active and all(row.control for row in board.rows):
+        if passing.active and all(row.control for row in board.rows):
             _explain_empty()
         elif not board.cells:
             tell("No result of this kind", "None of these benchmarks was scored on the chosen metrics. Choose others above.")
@@ -183,5 +184,5 @@ def _summary(board: Matrix, left_out: int) -> Node:
 def _explain_empty() -> None:
     """Explain that the filters exclude all methods, and offer to clear them."""
     text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
-    clear = button("clear the filters", "clear", dict.fromkeys(widgets.FILTERS))
+    clear = button("clear the filters", "clear", dict.fromkeys(filters.FILTERS))
     show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))

@@ -6,6 +6,7 @@ import streamlit as st
 
 from leaderboard import read as source
 from leaderboard import state
+from leaderboard.drawing import draw, permalink, show, tell, together
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, families, scale_of
 from leaderboard.elements.nodes import fold, message, note, section
@@ -14,7 +15,7 @@ from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission, timeline
-from leaderboard.widgets import as_page, bar, draw, permalink, show, tell, together
+from leaderboard.widgets import as_page, bar
 from results.boards.systems import contaminated_by
 from results.gate.timeline import Line, Point, timelines, worth_showing
 from results.store import checkpoints, provenance

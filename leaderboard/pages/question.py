@@ -11,12 +11,13 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from leaderboard import read, state
+from leaderboard.drawing import permalink, show, tell
 from leaderboard.elements.formats import MAIN, board_key
 from leaderboard.elements.nodes import aside, el
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import drill, judge, question
-from leaderboard.widgets import Chosen, as_page, bar, choose, permalink, run_labels, several, show, split, tell
+from leaderboard.widgets import Chosen, as_page, bar, choose, run_labels, several, split
 from results.store.answer_queries import QuestionRow
 from results.store.queries import RunRow
 

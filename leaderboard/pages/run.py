@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import streamlit as st
 
 from leaderboard import read, state
+from leaderboard.drawing import permalink, show, tell, together
 from leaderboard.elements import formats
 from leaderboard.elements.formats import ALL_RUNS
 from leaderboard.elements.nodes import el, note, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
-from leaderboard.widgets import as_page, bar, permalink, show, show_running, tell, together
+from leaderboard.widgets import as_page, bar, show_running
 from results.boards.diff import Diff, diff
 from results.errors import UserError
 from results.store import checkpoints

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leaderboard import read, state
+from leaderboard.drawing import draw, explain, permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better
 from leaderboard.elements.nodes import button, el, note, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import style
-from leaderboard.widgets import as_page, bar, draw, explain, permalink, show, tell
+from leaderboard.widgets import as_page, bar
 from results.boards.style import CurveTable, GapTable, Over
 from results.errors import UserError
 

@@ -9,13 +9,14 @@ from typing import Any
 import streamlit as st
 
 from leaderboard import intake, read
+from leaderboard.drawing import explain, show, tell
 from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families
 from leaderboard.elements.nodes import el, message, note, prose, section
 from leaderboard.intake import Draft, Verdict
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import submission
-from leaderboard.widgets import as_page, explain, show, tell
+from leaderboard.widgets import as_page
 from results.boards.board import board
 from results.errors import UserError
 from results.offered import LIMITS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -122,11 +122,6 @@ def draw_board(
     return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
-def heads_of(board: Board, focus: str, order: Order, definitions: Definitions) -> Node:
-    """Build the head row of the table for another sort order."""
-    return el("tr", *_Table(board, focus, definitions).heads(order))
-
-
 def _is_quick(board: Board) -> bool:
     """Return whether all times are so short that seconds would be mostly zeros."""
     return max((row.cost.seconds for row in board.rows if row.cost and not math.isnan(row.cost.seconds)), default=1.0) < 1
@@ -159,9 +154,9 @@ class _Table:
     board: Board
     focus: str
     definitions: Definitions
-    positions: Mapping[str, tuple[int, Band | None]] = field(default_factory=dict)
-    printed: Mapping[tuple[str, str], Comparison] = field(default_factory=dict)
-    opens: bool = False
+    positions: Mapping[str, tuple[int, Band | None]]
+    printed: Mapping[tuple[str, str], Comparison]
+    opens: bool
 
     def scale(self, metric: str) -> Scale:
         return scale_of(metric, self.definitions)
@@ -241,7 +236,7 @@ class _Table:
         gap = _unscored(cell) if cell is not None and cell.unscored and metric != self.focus else None
         if cell is None or formats.missing(cell.estimate.value):
             tip = cell.incomplete if cell is not None else ""
-            return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls, tip=tip)
+            return el("td", formats.NOTHING, gap, cls=cls, tip=tip)
         shown, result, printed = self.scale(metric), cell.estimate, self.printed.get((row.run.run, metric))
         # The focus metric's mark is next to its spelled-out difference.
         mark = None if metric == self.focus else self.mark(cell, metric)
@@ -252,7 +247,9 @@ class _Table:
         tips = ["" if row.control else cell.apart, result.insufficient_data, formats.published_tip(printed) if printed else ""]
         return el(
             "td",
-            el("span", mark, el("span", f"({value})" if apart else value, cls="value"), standing_sign(band), cls="top"),
+            mark,
+            f"({value})" if apart else value,
+            standing_sign(band),
             el("span", shown.interval(result.low, result.high), cls="interval"),
             whisker,
             gap,
@@ -274,7 +271,8 @@ class _Table:
         )
         return el(
             "td",
-            el("span", self.mark(cell, metric), el("span", shown.difference(result.value), cls="value"), cls="top"),
+            self.mark(cell, metric),
+            shown.difference(result.value),
             el("span", shown.differences(result.low, result.high), cls="interval"),
             el("span", corrected, cls="interval"),
             cls="number",
@@ -331,7 +329,7 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
         notes += [cell.incomplete.partition(":")[0]] if cell.incomplete else []
     if row.run.failed:
         notes.append(f"{row.run.failed:,} failed: {', '.join(row.failures)}")
-    count = el("span", f"{cell.estimate.n if cell is not None else 0:,} of {questions:,}", cls="top")
+    count = f"{cell.estimate.n if cell is not None else 0:,} of {questions:,}"
     return el("td", count, *(el("span", note, cls="interval") for note in notes), cls="number")
 
 

@@ -166,6 +166,8 @@ def _holds(value: DataReference, query: DataReference, same: frozenset[str] | No
 
 def without_options(dataset: str) -> str:
     """Return a dataset's name without its options; a restyled dataset keeps its style."""
+    if "(" not in dataset:
+        return dataset  # without the registry: plug-ins are imported for a name that it lacks
     how = style_of_name(dataset)
     base = how.base.partition("(")[0]
     return base if how.base == dataset else f"{base}, {how.name}"

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from leaderboard import read
+from leaderboard import read, read_boards
 from methods.api import Prediction, Usage
 from results.store import cost_queries
 from results.store.cost_queries import Cost
@@ -43,14 +43,12 @@ def test_visitors_see_the_last_version_until_the_new_board_is_computed(tmp_path:
     clock, go, computed = [1000.0], threading.Event(), []
     monkeypatch.setenv(read.STORE_VARIABLE, str(tmp_path))
     monkeypatch.setattr(read.time, "monotonic", lambda: clock[0])
-    monkeypatch.setitem(read._last_board, str(tmp_path.resolve()), ("experiment", "setting", "main", "own", (), None, None, "column"))
 
-    def compute(at: read.Source, *choices: object) -> None:
+    def compute(at: read.Source) -> None:
         assert go.wait(60)
         computed.append(at)
 
-    monkeypatch.setattr(read, "matrix_of", compute)
-    monkeypatch.setattr(read, "published", lambda *_: None)
+    monkeypatch.setitem(read._first, str(tmp_path.resolve()), compute)
     path = Store(tmp_path).database.path
     path.write_bytes(b"1")
     first = read.source()
@@ -95,6 +93,6 @@ def test_costs_of_finished_runs_are_read_once_and_stay_equal(tmp_path: Path, mon
         usage = Usage(prompt_tokens=100 * (number + 1))
         store.append(run.run, [Prediction(f"d0q{number}", "an answer", usage=usage)], {metric: np.ones(1)})
         at = read.source()
-        kept = read._costs_of(at, read.run_groups(at, None))
+        kept = read_boards._costs_of(at, read.run_groups(at, None))
         assert kept == costs(store, list(kept))
     assert read_of == [7, 1], "the six finished runs are read once"

@@ -193,13 +193,13 @@ def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, pag
     # Otherwise, a page whose results another test has cached opens no store.
     streamlit.cache_data.clear()
     streamlit.cache_resource.clear()
-    from leaderboard import widgets
+    from leaderboard import drawing
 
     (tmp_path / "canary.duckdb").write_text("a file that somebody wants to read")
     values = (f"{tmp_path}/canary.duckdb", "../../../../../../canary", "file:///canary", "canary\0.yaml")
     names = parameters_of_pages()
     for first in (0, 2):
-        widgets.asset.cache_clear()
+        drawing.asset.cache_clear()
         _watched = []
         try:
             opened(page, {name: values[(position + first) % len(values)] for position, name in enumerate(names)})

@@ -113,11 +113,10 @@ def test_marks_are_shown_where_the_corrected_test_rejects(shown: Shown, tree: No
     result = lines(tree)
     seen = set()
     for row in shown.board.rows:
-        marks = [
-            "▲" if "mark-better" in node.classes else "▼"
-            for cls in ("mark-better", "mark-worse")
-            for node in result[row.name].find(cls=cls)
-        ]
+        marked = [(cls, node) for cls in ("better", "worse") for node in result[row.name].find(tag="td", cls=cls)]
+        marks = [text(node)[0] for _, node in marked]
+        assert all(f"Significantly {cls}: " in node.tip for cls, node in marked)
+        assert {cls == "better" for cls, _ in marked} == {mark == "▲" for mark in marks}
         paired = [cell.paired for cell in shown.board.line(row) if cell is not None and cell.paired is not None]
         assert sorted(marks) == sorted("▲" if p.value > 0 else "▼" for p in paired if p.corrected < 0.05)
         seen |= set(marks)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leaderboard import read
+from leaderboard import read_boards
 from results.boards.systems import key_of
 from results.store import checkpoints, queries
 from results.store.store import Store
@@ -47,9 +47,9 @@ def test_prepared_matrix_is_what_the_start_page_opens_with(
     app: Start, several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, built = app(Path(shutil.copytree(several, tmp_path / "store"))), []
-    matrix = read.matrix
-    monkeypatch.setattr(read, "matrix", lambda *args, **options: built.append(1) or matrix(*args, **options))
-    read.prepare()
+    matrix = read_boards.matrix
+    monkeypatch.setattr(read_boards, "matrix", lambda *args, **options: built.append(1) or matrix(*args, **options))
+    read_boards.prepare()
     assert len(built) == 1
     assert page.open().has("matrix")
     assert len(built) == 1, "the page asks for the same matrix"
@@ -227,7 +227,6 @@ def test_page_offers_files_of_the_displayed_table(app: Start, several: Path) -> 
     for page, picture in ((app(several).open(), []), (app(several).open(view="benchmark"), ["SVG"])):
         labels = [button.proto.label for button in page.test.get("download_button")]
         assert labels == ["CSV", "Markdown", "LaTeX", *picture]
-        assert page.has("export-png") == bool(picture)
 
 
 def test_stored_text_is_never_rendered_as_markdown(app: Start, several: Path, matrix_store: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Widgets: parts that are shown together are one component, and a click reaches its own part."""
+"""Drawing: parts that are shown together are one component, and a click reaches its own part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leaderboard import widgets
+from leaderboard import drawing
 from leaderboard.elements.nodes import el
 
 
@@ -19,7 +19,7 @@ class Browser:
         self.trees: dict[str, bytes] = {}
         self.clicked: dict[str, Any] = {}
         v2 = SimpleNamespace(component=lambda *_, **__: self._mount)
-        monkeypatch.setattr(widgets, "st", SimpleNamespace(components=SimpleNamespace(v2=v2), session_state=self.session))
+        monkeypatch.setattr(drawing, "st", SimpleNamespace(components=SimpleNamespace(v2=v2), session_state=self.session))
 
     def _mount(self, *, key: str, data: bytes, on_action_change: Any) -> None:
         self.trees[key], self.clicked[key] = data, on_action_change
@@ -35,22 +35,22 @@ def browser_of(monkeypatch: pytest.MonkeyPatch) -> Browser:
 
 
 def test_parts_shown_together_are_one_component(browser_of: Browser) -> None:
-    with widgets.together("content"):
-        widgets.show(el("p", "one"), "first")
-        widgets.show(el("p", "two"), "second")
+    with drawing.together("content"):
+        drawing.show(el("p", "one"), "first")
+        drawing.show(el("p", "two"), "second")
         assert browser_of.trees == {}
     parts = b'["div","part",[["p","",["one"]]],{"attributes":{"key":"first"}}],["div","part",[["p","",["two"]]],'
     assert browser_of.trees == {"content": b'["div","stack",[' + parts + b'{"attributes":{"key":"second"}}]]]'}
-    widgets.show(el("p", "three"), "third")
+    drawing.show(el("p", "three"), "third")
     assert browser_of.trees["third"] == b'["p","",["three"]]'
 
 
 def test_click_reaches_only_its_own_part_as_text(browser_of: Browser) -> None:
     seen: list[Any] = []
-    with widgets.together("content"):
-        widgets.show(el("p"), "first", lambda action: seen.append(("first", action)))
-        widgets.show(el("p"), "second", lambda action: seen.append(("second", action)))
-        widgets.show(el("p"), "still")
+    with drawing.together("content"):
+        drawing.show(el("p"), "first", lambda action: seen.append(("first", action)))
+        drawing.show(el("p"), "second", lambda action: seen.append(("second", action)))
+        drawing.show(el("p"), "still")
     browser_of.click("content", "second", {"sort": 3, "order": None})
     browser_of.click("content", "still", {"sort": "x"})
     browser_of.click("content", "nosuch", {"sort": "x"})
@@ -59,10 +59,10 @@ def test_click_reaches_only_its_own_part_as_text(browser_of: Browser) -> None:
 
 
 def test_nothing_is_mounted_without_parts_or_after_an_error(browser_of: Browser) -> None:
-    with widgets.together("empty"):
+    with drawing.together("empty"):
         pass
-    with pytest.raises(ValueError, match="pages have no element"), widgets.together("broken"):
-        widgets.show(el("script"), "lost")
+    with pytest.raises(ValueError, match="pages have no element"), drawing.together("broken"):
+        drawing.show(el("script"), "lost")
     assert browser_of.trees == {}
-    widgets.show(el("p"), "after")
+    drawing.show(el("p"), "after")
     assert list(browser_of.trees) == ["after"]

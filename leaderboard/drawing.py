@@ -1,0 +1,178 @@
+"""Draw trees of elements, charts, downloads and messages on a Streamlit page."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import streamlit as st
+
+from leaderboard import state
+from leaderboard.elements.nodes import Node, el, link, message
+from leaderboard.elements.pictures import Picture, framed, svg_file
+from leaderboard.state import Miss
+from results.errors import UserError
+
+NAME = "ragmeter_view"
+
+
+Act = Callable[[Mapping[str, str | None]], None]
+_group: ContextVar[list[tuple[str, list[Any], Act | None]] | None] = ContextVar("group", default=None)
+
+
+def show(node: Node, key: str, act: Act | None = None) -> None:
+    """Render a tree of elements on the Streamlit page.
+
+    Args:
+        node: The root element of the tree.
+        key: Key that is unique within the page.
+        act: Called before the next rerun with the `action` of the clicked element.
+    """
+    _show(node.to_json(), key, act)
+
+
+@contextmanager
+def together(key: str) -> Iterator[None]:
+    """Render everything that the block shows as one component: each component takes the browser some time.
+
+    The block must not draw widgets.
+    """
+    parts: list[tuple[str, list[Any], Act | None]] = []
+    token = _group.set(parts)
+    try:
+        yield
+    finally:
+        _group.reset(token)
+    if parts:
+        trees = [["div", "part", [tree], {"attributes": {"key": name}}] for name, tree, _ in parts]
+        _mount(["div", "stack", trees], key, {name: act for name, _, act in parts})
+
+
+def draw(drawing: Picture | None, key: str, name: str = "") -> None:
+    """Render a chart at full width with download buttons; nothing without a chart.
+
+    Args:
+        drawing: The chart; None draws nothing.
+        key: Key that is unique within the page.
+        name: Base name of its download files; empty if they are offered elsewhere.
+    """
+    if drawing is None:
+        return
+    _show(framed(drawing), key, None)
+    if name:
+        with st.container(horizontal=True, horizontal_alignment="right"):
+            offer(name, {"csv": drawing.csv, "svg": lambda: svg_file(drawing)}, f"save-{key}")
+
+
+def _show(tree: list[Any], key: str, act: Act | None) -> None:
+    group = _group.get()
+    if group is None:
+        _mount(tree, key, {"": act})
+    else:
+        group.append((key, tree, act))
+
+
+def _mount(tree: list[Any], key: str, acts: Mapping[str, Act | None]) -> None:
+    """Send a tree to the browser, with what a click on each of its parts does."""
+
+    def clicked() -> None:
+        # The browser is not trusted either: only changes of text parameters get through.
+        match st.session_state[key].get("action"):
+            case {"part": str(part), "action": Mapping() as action} if (act := acts.get(part)) is not None:
+                act({str(k): None if v is None else str(v) for k, v in action.items()})
+
+    component = st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
+    # As bytes: other data Streamlit serializes twice, and parses at every rerun.
+    data = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    component(key=key, data=data, on_action_change=clicked)
+
+
+@cache
+def asset(name: str) -> str:
+    """Read a static file of the leaderboard (script, style sheet); cached."""
+    return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
+
+
+_MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
+_LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
+
+
+def offer(name: str, texts: dict[str, Callable[[], str]], key: str = "export") -> None:
+    """Draw the menu of downloads with the link to the page.
+
+    Args:
+        name: Base name of the files.
+        texts: Functions that write the files, by extension (csv, md, tex, svg).
+        key: Key that is unique within the page.
+    """
+    whole = key == "export"
+    with st.popover("Export" if whole else "Save picture", icon=":material/download:", width="stretch" if whole else "content"):
+        for ending, text in texts.items():
+            st.download_button(
+                _LABELS[ending],
+                _encoded(text),
+                f"{name}.{ending}",
+                _MIMES[ending],
+                key=f"{key}-{ending}",
+                on_click="ignore",
+                width="stretch",
+            )
+        address = state.permalink() if whole else None
+        if address:
+            st.caption("Link to this view")
+            st.code(address, language=None, wrap_lines=True)
+
+
+def _encoded(text: Callable[[], str]) -> Callable[[], bytes]:
+    return lambda: text().encode("utf-8", "replace")
+
+
+def tell(title: str, text: str, steps: tuple[str, ...] = ()) -> None:
+    """Show a message on the page: the situation, and commands to run next."""
+    show(message(title, text, steps), "message")
+
+
+def explain(error: UserError, title: str) -> None:
+    """Show an error on the page: why there is nothing to show, and the remedy."""
+    position = f" ({error.where})" if error.where else ""
+    text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
+    tell(title, text, (error.try_this,) if error.try_this else ())
+
+
+def permalink() -> None:
+    """Draw the link that reproduces this page."""
+    address = state.permalink()
+    if address:
+        show(el("p", link("Permanent link to this view", address), cls="note"), "permalink")
+
+
+_LONGEST = 60
+_NOUNS = {
+    "board": "a benchmark", "criterion": "a criterion", "dataset": "a dataset", "datasets": "a dataset",
+    "experiment": "an experiment", "judge": "a judge", "kinds": "a kind of method", "measure": "a metric",
+    "method": "a method",
+    "metric": "a metric", "question": "a question", "readers": "a reader", "reference": "a method to compare with",
+    "run": "a run", "runs": "a run", "setting": "a setting", "type": "a type of question", "with": "a run",
+    "x": "a run", "y": "a run",
+}  # fmt: skip
+
+
+def tell_missing() -> None:
+    """Show, at the end of a page, which values of the URL are not available and what is shown instead."""
+    result = state.corrected()
+    if result:
+        show(el("div", *(el("p", _message(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")
+
+
+def _message(name: str, miss: Miss) -> str:
+    instead = f"{_shortened(miss.shown)} is shown" if miss.shown else "it is left out"
+    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.requested)}; {instead}."
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -1,0 +1,322 @@
+"""Read boards and the overview matrix for pages, cached like the queries of `read.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from leaderboard.elements.formats import MAIN
+from leaderboard.matrix.exports import closest_printed
+from leaderboard.matrix.rows import (
+    ALL_SETTINGS,
+    OWN,
+    Choices,
+    Filters,
+    choices,
+    columns_of,
+    labels,
+    metrics_of,
+    own_metrics,
+    settings_of,
+    wanted_of,
+)
+from leaderboard.read import (
+    Source,
+    checkpoints_by_hash,
+    datasets,
+    definitions,
+    method_cards,
+    opens_with,
+    primary,
+    reference_of,
+    renew_by,
+    run_groups,
+    source,
+    store_of,
+)
+from results.boards import budget
+from results.boards import systems as column_figures
+from results.boards.board import Board, Facts, board
+from results.boards.folded import Folded
+from results.boards.health import HealthLine, health
+from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.boards.published import Comparison as PublishedComparison
+from results.boards.systems import Figures, System, Wanted, systems
+from results.boards.verdict import BoardVerdict, matrix_verdicts
+from results.errors import UserError
+from results.statistics.places import Band
+from results.store import cost_queries, invariants
+from results.store.cost_queries import Cost
+from results.store.queries import RunRow
+from results.store.reuse import reuse
+from results.store.store import FINISHED
+
+MOST_COSTS = 100_000
+"""Maximum number of runs whose costs are cached."""
+PAIRS = 1_600_000
+"""Maximum number of cached pairs of methods, at 48 bytes each."""
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _facts(at: Source, experiment: str | None, group: int) -> Facts:
+    store, runs = store_of(at), run_groups(at, experiment)[group]
+    violations = invariants.violations(store, [run.run for run in runs])
+    return Facts((method_cards(at), checkpoints_by_hash(at)), _costs_of(at, [runs]), violations, reuse(store, runs), ())
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _health(at: Source, experiment: str | None, group: int) -> tuple[HealthLine, ...]:
+    return health(store_of(at), run_groups(at, experiment)[group])
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def _board(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
+    runs = run_groups(at, experiment)[group]
+    return board(store_of(at), runs, reference=reference, metrics=metrics, facts=_facts(at, experiment, group))
+
+
+def board_of(
+    at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...], *, checked: bool = True
+) -> Board:
+    """Build the board of one group of runs; the cached result must not be changed.
+
+    Args:
+        at: The store and its version.
+        experiment: Name of the experiment; None for all runs.
+        group: Position in `run_groups`.
+        reference: Name of the method to compare with.
+        metrics: Metric ids, at least one; the board is computed once for any order of them.
+        checked: Whether to look for unusual facts about the runs, which takes a third of the time.
+    """
+    unusual = _health(at, experiment, group) if checked else ()
+    return replace(_board(at, experiment, group, reference, tuple(sorted(metrics))), metrics=metrics, health=unusual)
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, axis: budget.Axis) -> dict[str, tuple[float, float]]:
+    """Return the interval of the cost per question of each run on a board, by run id."""
+    return budget.cost_intervals(store_of(at), board_of(at, experiment, group, None, (metric,), checked=False), axis)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Ranks of one board's runs by one metric, and the verdict."""
+
+    bands: Mapping[str, Band]
+    verdict: BoardVerdict | None
+
+
+@st.cache_resource(show_spinner=False, max_entries=64)
+def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
+    """Rank the rows of a board by one metric, with repeats of a method averaged; the cached result must not be changed."""
+    facts, higher = _facts(at, experiment, group), bool(definitions(at).get(metric, {}).get("higher_is_better", True))
+    part = Folded.of([run_groups(at, experiment)[group]], facts.costs, facts.violations, over_seeds=False)
+    column = Column("board", tuple(part.groups[0]), metric, higher)
+    known = _figures_of(at, wanted_of([column], part.series))
+    rows = systems({column.key: column.runs}, *facts.learned)
+    cells = ranked_cells([column], rows, known, cards=facts.learned[0], known=facts.learned[1], violations=part.violations)
+    whole = matrix([column], rows, known, cells, costs=part.costs, reference=reference)
+    of_runs = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
+    return Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Boards of an experiment in one retrieval setting, for the matrix page.
+
+    Attributes:
+        options: All settings that can be selected.
+        groups: Runs, grouped by board.
+        metrics: Metrics that any of the runs was scored on.
+        own: The metrics among them that the experiment shows.
+        names: Title and subtitle of each column, by key.
+        running: Whether a run is in progress.
+    """
+
+    options: list[str]
+    groups: list[list[RunRow]]
+    metrics: list[str]
+    own: list[str]
+    names: Mapping[str, tuple[str, str]]
+    running: tuple[RunRow, ...]
+
+
+@dataclass(frozen=True)
+class Entrants:
+    """Columns, systems and available filters of the matrix page."""
+
+    columns: list[Column]
+    rows: list[System]
+    choices: Choices
+
+
+def _ids(at: Source, experiment: str | None) -> list[str]:
+    return [run.run for group in run_groups(at, experiment) for run in group]
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
+    return column_figures.scored_metrics(store_of(at), _ids(at, experiment))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _folded(at: Source, experiment: str | None) -> Folded:
+    """Fold an experiment's rows: all repeats of a method are one row, within an experiment also all seeds.
+
+    Across experiments seeds stay separate, because trainings with other options may have the same name there.
+    """
+    groups = run_groups(at, experiment)
+    violations = invariants.violations(store_of(at), _ids(at, experiment))
+    return Folded.of(groups, _costs_of(at, groups), violations, experiment is not None)
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _costs_kept(folder: str) -> dict[tuple[Any, ...], Cost | None]:
+    """Cache the costs of finished runs of this store; they stay the same while other runs are written."""
+    return {}
+
+
+def _costs_of(at: Source, groups: Sequence[Sequence[RunRow]]) -> dict[str, Cost]:
+    """Return the costs of runs, by run id; those of finished runs are read once."""
+    kept = _costs_kept(at.folder)
+    keys = {run.run: (run.run, run.status, run.updated_at, run.done, run.origin) for runs in groups for run in runs}
+    unread = [run for run, key in keys.items() if key not in kept]
+    fresh = cost_queries.costs(store_of(at), unread) if unread else {}
+    results = {run: fresh[run] if run in fresh else kept.get(key) for run, key in keys.items()}
+    if len(kept) > MOST_COSTS:
+        kept.clear()
+    kept.update((keys[run.run], results[run.run]) for runs in groups for run in runs if run.status == FINISHED)
+    return {run: cost for run, cost in results.items() if cost is not None}
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def settings(at: Source, experiment: str | None) -> list[str]:
+    """List the retrieval settings that can be selected."""
+    return settings_of(run_groups(at, experiment)) or [ALL_SETTINGS]
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
+    """Return the boards in one retrieval setting; repeats of a method are averaged, and within an experiment also its seeds.
+
+    Without an experiment, seeds are not averaged, because other trainings may have the same name.
+    """
+    groups = [runs for runs in _folded(at, experiment).groups if setting in (ALL_SETTINGS, runs[0].setting)]
+    scored = _scored(at, experiment)
+    metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
+    own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
+    running = tuple(run for runs in groups for run in runs if run.status == "running")
+    return Setting(settings(at, experiment), groups, list(metrics), list(own), labels(groups, setting), running)
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
+    """Return the columns and systems of the matrix for the chosen metric."""
+    groups = setting_of(at, experiment, setting).groups
+    columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
+    rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
+    return Entrants(columns, rows, choices(rows))
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def _figures_kept(folder: str) -> dict[bytes, Figures]:
+    """Cache figures of this store by their inputs, newest last; most stay the same when a run writes."""
+    return {}
+
+
+def _figures_of(at: Source, wanted: Sequence[Wanted]) -> dict[str, Figures]:
+    kept = _figures_kept(at.folder)
+    figures = column_figures.figures(store_of(at), wanted, kept)
+    pairs = 0
+    # Other visitors put in and take out at the same time.
+    for digest, column in reversed(list(kept.items())):
+        pairs += len(column.runs) ** 2
+        if pairs > PAIRS:
+            kept.pop(digest, None)
+    return figures
+
+
+@st.cache_resource(show_spinner="Comparing …", max_entries=8)
+def _figures(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[str, Figures]:
+    columns = entrants(at, experiment, setting, family, measure).columns
+    return _figures_of(at, wanted_of(columns, _folded(at, experiment).series))
+
+
+@dataclass(frozen=True)
+class _Field:
+    """Filtered and ranked methods and columns."""
+
+    columns: list[Column]
+    rows: list[System]
+    cells: Mapping[Key, Cell]
+
+
+@st.cache_resource(show_spinner=False, max_entries=16)
+def _field(
+    at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], filters: Filters
+) -> _Field:
+    result = entrants(at, experiment, setting, family, measure)
+    columns = [column for column in result.columns if column.key in datasets]
+    rows = [row for row in result.rows if filters.admits(row) and any(column.key in row.runs for column in columns)]
+    figures = _figures(at, experiment, setting, family, measure)
+    broken = _folded(at, experiment).violations
+    cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
+    return _Field(columns, rows, cells)
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def matrix_of(
+    at: Source,
+    experiment: str | None,
+    setting: str,
+    family: str,
+    measure: str,
+    datasets: tuple[str, ...],
+    filters: Filters,
+    reference: str | None,
+    correction: Correction,
+) -> tuple[Matrix, list[BoardVerdict]]:
+    """Build the overview matrix of the selected systems, and the verdicts on it.
+
+    Args:
+        at: The store and its version.
+        experiment, setting, family, measure: The user's choices.
+        datasets: Keys of the columns.
+        filters: Conditions on the systems.
+        reference: Name of the method to compare with.
+        correction: The family over which p-values are corrected.
+    """
+    request = experiment, setting, family, measure, datasets, filters, reference, correction
+    renew_by(at, lambda latest: (matrix_of(latest, *request), published(latest, *request[:4])))
+    left = _field(at, experiment, setting, family, measure, datasets, filters)
+    figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
+    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)
+    return board, matrix_verdicts(board, figures, definitions(at))
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
+    """Find the published figure with the closest setting for each cell, by (column key, run id)."""
+    columns = entrants(at, experiment, setting, family, measure).columns
+    return closest_printed(columns, _figures(at, experiment, setting, family, measure))
+
+
+def prepare() -> None:
+    """Compute what the start page opens with, before the first visitor asks for it; the page itself reports errors."""
+    at = source()
+    if not at.stamp:
+        return
+    with suppress(UserError):
+        experiment = opens_with(at)
+        setting = settings(at, experiment)[0]
+        known = setting_of(at, experiment, setting)
+        if not known.metrics:
+            return
+        rows = entrants(at, experiment, setting, MAIN, OWN).rows
+        reference = reference_of(at, experiment, [row.name for row in rows if not row.control])
+        matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference, "column")
+        published(at, experiment, setting, MAIN, OWN)

@@ -40,8 +40,8 @@ from leaderboard.state import Miss
 from leaderboard.views.run import Sightings, live
 from results.boards.matrix import Correction
 from results.errors import UserError
-from results.store.database import now
 from results.store.queries import RunRow, running
+from results.store.schema import now
 from results.store.store import Store
 
 _PREFIX, _OPENER = "bar-", "unfold"

@@ -522,7 +522,10 @@ def read_card(folder: Path) -> dict[str, Any]:
         raise UserError(f"the corpus card cannot be read: {error}", code="unreadable-corpus-card", where=str(folder / CARD)) from error
     if form != FORMAT:
         raise UserError(
-            f"this corpus is of format {form}, not {FORMAT}", code="corpus-format-mismatch", where=str(folder), try_this="build it again"
+            f"this corpus has format {form}; this ragmeter reads format {FORMAT}",
+            code="corpus-format-mismatch",
+            where=str(folder),
+            try_this="build it again",
         )
     return dict(card)
 

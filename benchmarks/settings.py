@@ -158,7 +158,7 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
         if not separator or "(" in key:
             if position >= len(known):
                 raise UserError(
-                    f"{name} takes {len(known) or 'no'} parameters: {part!r} is too many", code="too-many-parameters", where=where
+                    f"{name} takes {len(known) or 'no'} parameters; {part!r} is one too many", code="too-many-parameters", where=where
                 )
             key, value = known[position], part
         key, value = key.strip(), value.strip()
@@ -223,7 +223,7 @@ def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -
         if needed is not None and needed.name not in possible:
             reason = ": its texts are read as a whole" if "settings" in benchmark.extra else _LACKS.get(needed.name, "")
             raise UserError(
-                f"{benchmark.reference} cannot be asked in the setting {setting}{reason}",
+                f"{benchmark.reference} does not support the setting {setting}{reason}",
                 code="setting-not-supported",
                 where=where,
                 try_this=f"one of: {', '.join(possible)}",

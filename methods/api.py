@@ -58,7 +58,7 @@ RERANKER_TRUNCATED = "reranker_truncated"
 lines and passages.
 """
 WAIT = "wait"
-"""Key of `Usage.seconds` for the time in which a question waited for a slot; `Usage.own_s` excludes it."""
+"""Key of `Usage.seconds` for the time in which a question only waited (`flow.Trace.waited_s`); `Usage.own_s` excludes it."""
 UNKNOWN_REVISION = "unknown"
 """Provenance value for an endpoint that reports no model version."""
 TURNS_UNREAD = "turns_unread"
@@ -93,7 +93,7 @@ class Usage:
 
     @property
     def own_s(self) -> float:
-        """Return the question's own processing time in seconds: all stages except waiting for a slot."""
+        """Return the question's own processing time in seconds: all stages except waiting."""
         return float(sum(spent for stage, spent in self.seconds.items() if stage != WAIT))
 
     def __add__(self, other: Usage) -> Usage:

@@ -107,7 +107,7 @@ class Trace:
 
     Attributes:
         calls: Model calls, in the order in which they ended.
-        waited_s: Seconds spent only waiting for a slot, in a rate limiter or for a batch to begin.
+        waited_s: Seconds spent only waiting: for a slot, a rate limiter, a batch to begin, or the event loop to hand on a batch's result.
         company_s: Seconds that its batches spent on other programs: the share 1 − m/n of a batch of n items, m of them its own.
         scripted: The name of the script that stood in for a model; "" if none did.
         endpoints: How endpoints identified themselves: (requested model, model, system fingerprint, version).
@@ -126,11 +126,16 @@ class Trace:
     _serving: int = 0
     _since: float = 0.0
 
-    def change(self, waiting: int = 0, serving: int = 0) -> None:
+    def change(self, waiting: int = 0, serving: int = 0, at: float | None = None) -> None:
         """Add to the number of calls that wait for a slot, and of calls being served; the trace derives the waiting time from
         both.
+
+        Args:
+            waiting: Change in the number of calls that wait.
+            serving: Change in the number of calls being served.
+            at: Time of the change (`time.perf_counter`), for changes that the event loop learns of later; None: now.
         """
-        now = time.perf_counter()
+        now = max(time.perf_counter() if at is None else at, self._since)
         if self._waiting and not self._serving:
             self.waited_s += now - self._since
         self._since = now
@@ -197,8 +202,9 @@ class Batcher(Generic[In, Out]):
         try:
             return await entry.future
         finally:
-            if entry in self._queue:  # cancelled before its batch began
+            if queued := entry in self._queue:  # cancelled before its batch began
                 self._queue.remove(entry)
+            if queued or not entry.future.cancelled():
                 entry.trace.change(waiting=-1)
 
     def _next(self) -> None:
@@ -221,10 +227,10 @@ class Batcher(Generic[In, Out]):
 
     def _run(self, batch: list[_Waiting[In, Out]], loop: asyncio.AbstractEventLoop) -> None:
         """Run a batch in the worker thread."""
-        loop.call_soon_threadsafe(self._begun, batch)
         started = time.perf_counter()
+        loop.call_soon_threadsafe(self._begun, batch, started)
         results = self._results([entry.item for entry in batch])
-        loop.call_soon_threadsafe(self._done, batch, results, time.perf_counter() - started)
+        loop.call_soon_threadsafe(self._done, batch, results, started, time.perf_counter())
 
     def _results(self, items: list[In]) -> Sequence[Out | BaseException]:
         try:
@@ -240,19 +246,21 @@ class Batcher(Generic[In, Out]):
             return [self._results([item])[0] for item in items]
 
     @staticmethod
-    def _begun(batch: Sequence[_Waiting[In, Out]]) -> None:
+    def _begun(batch: Sequence[_Waiting[In, Out]], started: float) -> None:
         for entry in batch:
-            entry.trace.change(waiting=-1, serving=1)
+            entry.trace.change(waiting=-1, serving=1, at=started)
 
-    def _done(self, batch: Sequence[_Waiting[In, Out]], results: Sequence[Out | BaseException], seconds: float) -> None:
+    def _done(self, batch: Sequence[_Waiting[In, Out]], results: Sequence[Out | BaseException], started: float, ended: float) -> None:
         own: dict[int, int] = {}
         for entry in batch:
             own[id(entry.trace)] = own.get(id(entry.trace), 0) + 1
         for entry, result in zip(batch, results, strict=True):
-            entry.trace.change(serving=-1)
-            entry.trace.company_s += seconds * (1 / own[id(entry.trace)] - 1 / len(batch))
+            entry.trace.change(serving=-1, at=ended)
+            entry.trace.company_s += (ended - started) * (1 / own[id(entry.trace)] - 1 / len(batch))
             if entry.future.done():  # cancelled meanwhile
                 continue
+            # Until its turn on the loop, which other programs and the caller's own work may delay.
+            entry.trace.change(waiting=1, at=ended)
             if isinstance(result, BaseException):
                 # A future does not accept StopIteration, and GeneratorExit would close the awaiting coroutine.
                 plain = isinstance(result, Exception) and not isinstance(result, StopIteration)

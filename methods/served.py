@@ -89,7 +89,7 @@ class ServedConfig(MethodConfig):
             failed = run(model.write([0], most=1, top=TOP)).failed if probe == "write" else run(model.score([0], [0])).failed
             if failed is not None:
                 raise Broke(
-                    f"the endpoint fails to {probe} one token: {failed}",
+                    f"a test request to {probe} one token failed: {failed}",
                     code="endpoint-probe-failed",
                     where=f"{self.endpoint.url} {self.endpoint.model}",
                     try_this=VLLM,

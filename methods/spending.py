@@ -185,7 +185,7 @@ class Account:
         over = self.usd - (math.inf if self.limits.max_usd is None else self.limits.max_usd)
         spent += f"; US$ {over:.4f} too much, as calls cost more than their price and than all calls before them" if over > 1e-9 else ""
         return LimitReached(
-            f"{self.reached} is reached ({spent}); all answers so far are stored",
+            f"{self.reached} has been reached ({spent}); all answers so far are stored",
             code="limit-reached",
             where="limits",
             try_this=f"{self._resume} continues with what is left; the limit counts from zero again, and cached replies cost nothing",

@@ -96,7 +96,10 @@ def folder_sha256(folder: Path) -> str:
         for name in folders:
             if (here / name).is_symlink():
                 raise UserError(
-                    "a link to a folder cannot be hashed", code="link-to-folder", where=str(here / name), try_this="copy it here"
+                    "this is a link to a folder, and links to folders are not hashed",
+                    code="link-to-folder",
+                    where=str(here / name),
+                    try_this="copy it here",
                 )
         for name in files:
             path = here / name

@@ -112,7 +112,7 @@ def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> 
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 raise UserError(
-                    "a key is a list or mapping, not a text",
+                    "a key must be text, and this one is a list or mapping",
                     code="key-not-text",
                     where=f"{name}:{line}",
                     try_this="quote a text that begins with a brace or bracket",

@@ -58,6 +58,7 @@ CARD = DatasetCard(
 
 NOTES = {
     "questions_without_judgments": "{n} questions are not judged in this split: they are not asked",
+    "comments_in_judgments": "{n} lines of the judgments begin with # and were skipped as comments",
     "judged_questions_without_text": "{n} judged questions have no text: they are not asked",
     "questions_without_positives": "{n} questions have no positive document: they cannot be scored (trec_eval counts them as 0)",
     "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
@@ -241,7 +242,9 @@ def _judgments(place: _Place, asked_questions: Sequence[_Asked], counts: Counter
         return {item.id: item.grades for item in asked_questions if item.grades is not None}
     judged: dict[str, dict[str, float]] = {}
     for path in place.files("qrels"):
-        for question, grades in read_table(path, "qrels").values.items():
+        table = read_table(path, "qrels")
+        counts["comments_in_judgments"] += table.reading.comments
+        for question, grades in table.values.items():
             judged.setdefault(question, {}).update(grades)
     known = {item.id for item in asked_questions}
     counts["questions_without_judgments"] = len(known - judged.keys())

@@ -323,7 +323,7 @@ def _answered(record: Record, identifier: str) -> StageRow:
     refuse_other_dataset(record, "clara_stages")
     if record.has("data_type"):
         raise UserError(
-            "this row is of pretraining: it has a data_type",
+            "this is a pretraining row: it has the field data_type",
             code="row-of-pretraining",
             where=record.where,
             try_this="ask for clara_stages/pretraining:train",

@@ -117,7 +117,7 @@ def official(record: Record) -> GraphRow:
     single = record.fields.get("answer")
     if "answers" not in record.fields and single and record.answers("answer") == (single,):
         raise UserError(
-            "this file keeps one answer of each question's set",
+            "this file has only one answer per question, and CWQ has a set of answers",
             code="file-keeps-one-answer",
             where=record.where,
             try_this="use cwq_tog; its scores are not compared with those of cwq",

@@ -164,7 +164,7 @@ def _so_far(questions: Sequence[Question], hops: int, layout: Layout, graphs: Gr
     results = [question for question in questions if question.type == kind]
     if not results:
         known = ", ".join(sorted({question.type for question in questions} - {""})) or "none has a path to an answer"
-        raise UserError(f"no question has the kind {kind}", code="no-such-hops", where=where, try_this=f"kinds of the questions: {known}")
+        raise UserError(f"no question is of the kind {kind}", code="no-such-hops", where=where, try_this=f"kinds of the questions: {known}")
     return results
 
 

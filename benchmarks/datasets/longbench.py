@@ -323,7 +323,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
     if a_set.whole:
         if chosen:
             raise UserError(
-                f"a context of longbench/{subset} is read as a whole and is not cut",
+                f"contexts of longbench/{subset} are read whole and cannot be cut into chunks",
                 code="context-not-cut",
                 where=f"option {min(chosen)} of longbench",
                 try_this=f"leave {' and '.join(sorted(chosen))} out of longbench/{subset}",
@@ -333,7 +333,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
         return None
     if config.chunk_overlap:
         raise UserError(
-            "passages overlap by words, and Chinese has none between spaces",
+            "chunk_overlap counts words between spaces, which Chinese text does not have",
             code="overlap-in-chinese",
             where="option chunk_overlap of longbench",
             try_this=f"leave chunk_overlap out of longbench/{subset}",
@@ -377,7 +377,7 @@ def _require_set(record: Record, subset: str) -> None:
     # A variant's file may carry the plain set's name, never the other way round.
     if value not in (subset, subset.removesuffix(_EVEN)):
         raise UserError(
-            f"this record is of {value}, not of {subset}",
+            f"this record belongs to {value}, not to {subset}",
             code="record-of-other-subset",
             where=f"{record.where}, field dataset",
             try_this=f"ask for longbench/{value}:test" if value in SIZES else f"give longbench the file {subset}.jsonl",

@@ -99,7 +99,7 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
         identifier, tab, text = line.partition("\t")
         identifier, text = identifier.strip(), text.strip()
         if not tab or not identifier or not text:
-            raise UserError("a line is not a topic", code="line-without-topic", where=f"{path}:{number}", try_this="id TAB question")
+            raise UserError("this line is not a topic", code="line-without-topic", where=f"{path}:{number}", try_this="id TAB question")
         if identifier in seen:
             raise UserError(
                 f"topic {identifier!r} occurs twice", code="duplicate-topic", where=f"{path}:{number}", try_this="keep one of the lines"

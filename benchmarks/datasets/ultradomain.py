@@ -131,7 +131,7 @@ def _require_domain(record: Record, domain: str) -> None:
     # mix is made of other sets and labels its records by them.
     if domain != "mix" and label != domain and label in SIZES:
         raise UserError(
-            f"this record is of {label}, not of {domain}",
+            f"this record belongs to {label}, not to {domain}",
             code="record-of-other-subset",
             where=f"{record.where}, field label",
             try_this=f"ask for ultradomain/{label}",
@@ -169,7 +169,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
     contexts = path.with_name(path.name.replace("_query.jsonl", "_unique_contexts.json"))
     if contexts == path or not contexts.is_file():
         raise UserError(
-            "the contexts of these queries are not there",
+            "the file with the contexts of these queries does not exist",
             code="missing-contexts",
             where=str(contexts),
             try_this="put DOMAIN_unique_contexts.json next to DOMAIN_query.jsonl",

@@ -10,7 +10,8 @@
 
 The layout is recognized by content: the first line that is neither blank nor a comment. A byte order mark, CRLF, blank lines,
 comments (lines that begin with `#`, as in trec_eval 10), gzip and members of zip archives are accepted. Ids are compared byte by
-byte; white space between columns is ASCII's, so an id may hold a no-break space.
+byte; white space between columns is ASCII's, so an id may hold a no-break space. Between tabs it may hold blanks, and quotes around
+it are removed, as BEIR's own loader does.
 """
 
 from __future__ import annotations
@@ -37,19 +38,24 @@ FORMS: Mapping[str, str] = {
     "run": "qid Q0 docid rank score tag (TREC); or qid, docid and rank (MS MARCO)",
 }
 """Descriptions of the accepted file formats, for hints in errors."""
+NAME_THE_SCORE = "if the third column is a score, name the columns in a header: query-id, corpus-id, score"
+"""Hint for a run whose last column may be a rank or a score."""
 
 _QUESTION, _DOCUMENT, _VALUE, _RANK = "question", "document", "value", "rank"
 NAMES: Mapping[str, str] = {
     **dict.fromkeys(("query-id", "query_id", "qid", "q_id", "query", "question_id", "topic", "topic_id"), _QUESTION),
-    **dict.fromkeys(("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document_id", "pid", "passage_id", "doc"), _DOCUMENT),
+    # In PyTerrier's tables `docid` is the number of a document in the index, and `docno` its id.
+    **dict.fromkeys(("corpus-id", "corpus_id", "docno", "doc_id", "docid", "document_id", "pid", "passage_id", "doc"), _DOCUMENT),
     **dict.fromkeys(("score", "relevance", "rel", "grade", "label", "judgment", "sim"), _VALUE),
     "rank": _RANK,
 }
-"""Accepted column names, in lower case, by what the column contains; other columns are ignored."""
+"""Accepted column names, in lower case, by what the column contains; of several for the same content, the first name here counts."""
 
+_MS_MARCO = "an MS MARCO run: qid, docid, rank"
 _WORDS = re.compile(r"[^ \t\n\r\f\v]+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _RANKED = re.compile(r"\d{1,9}")
+_QUOTED = re.compile(r'\A"((?:[^"]|"")*)"\Z')
 _LARGEST = 3.4028234663852886e38
 """Largest 32-bit float, the maximum score."""
 _LARGEST_GRADE = 1e9
@@ -173,19 +179,21 @@ def _layout(line: str, kind: Kind, reading: Reading) -> tuple[Parse, bool]:
     count = len(_WORDS.findall(line))
     # An id between two tabs may hold blanks, so three columns by tabs go before more by white space, but not TREC's own.
     three = len(columns) == 3 and _NUMBER.fullmatch(columns[2].strip()) is not None and not re.match(r"[qQ]?0\s", columns[1])
-    if kind == "qrels" and count == 4 and not three:
+    # Ids with blanks: more words than columns between tabs.
+    tabs = "\t" if count > len(columns) and _NUMBER.fullmatch({4: columns[3:], 6: columns[4:]}.get(len(columns), [""])[0].strip()) else None
+    if kind == "qrels" and (count == 4 or (tabs and len(columns) == 4)) and not three:
         reading.layout = "TREC qrels: qid 0 docid grade"
-        return _trec_qrels, False
+        return partial(_trec_qrels, delimiter=tabs), False
     if kind == "run" and count >= 6 and not three:
         reading.layout = "a TREC run: qid Q0 docid rank score tag"
-        return partial(_trec_run, reading=reading), False
+        return partial(_trec_run, delimiter=tabs if len(columns) == 6 else None, reading=reading), False
     if three or count == 3:
         delimiter = delimiter if three else None
         if kind == "qrels":
             reading.layout = "BEIR without a header: qid, docid, grade"
             return lambda text: (*_exactly(text, delimiter, 3), None), False
         ranked = _RANKED.fullmatch(_split(line, delimiter)[2].strip()) is not None
-        reading.layout = f"{'an MS MARCO run: qid, docid, rank' if ranked else 'a run without ranks: qid, docid, score'}"
+        reading.layout = _MS_MARCO if ranked else "a run without ranks: qid, docid, score"
         return (lambda text: _of_rank(text, delimiter)) if ranked else (lambda text: (*_exactly(text, delimiter, 3), None)), False
     what = f"a line has {count} columns, which no layout of {'a run' if kind == 'run' else 'qrels'} has"
     if kind == "qrels" and count >= 6:
@@ -200,7 +208,8 @@ def _split(line: str, delimiter: str | None) -> list[str]:
         return _WORDS.findall(line)
     line = line.rstrip("\r\n")
     if delimiter == "\t":
-        return line.split("\t")
+        columns = line.split("\t")
+        return columns if '"' not in line else [_QUOTED.sub(lambda match: match[1].replace('""', '"'), column) for column in columns]
     return next(csv.reader([line]), [])
 
 
@@ -215,27 +224,26 @@ def _exactly(line: str, delimiter: str | None, count: int) -> tuple[str, str, st
 def _of_rank(line: str, delimiter: str | None) -> tuple[str, str, str, str | None]:
     question, document, rank = _exactly(line, delimiter, 3)
     if not _RANKED.fullmatch(rank):
-        hint = "if the third column is a score, name the columns in a header: query-id, corpus-id, score"
-        raise _Unreadable(f"the rank {rank!r} is not a whole number", "not_trec_number", hint)
+        raise _Unreadable(f"the rank {rank!r} is not a whole number", "not_trec_number", NAME_THE_SCORE)
     return question, document, f"-{rank}", rank
 
 
-def _trec_qrels(line: str) -> tuple[str, str, str, str | None]:
-    columns = _WORDS.findall(line)
+def _trec_qrels(line: str, delimiter: str | None) -> tuple[str, str, str, str | None]:
+    columns = _split(line, delimiter)
     if len(columns) != 4:
         raise _Unreadable(f"a line has {len(columns)} columns, not 4", "not_trec", FORMS["qrels"])
-    return columns[0], columns[2], columns[3], None
+    return columns[0], columns[2], columns[3].strip(), None
 
 
-def _trec_run(line: str, reading: Reading) -> tuple[str, str, str, str | None]:
-    columns = _WORDS.findall(line)
-    if len(columns) < 6:
+def _trec_run(line: str, delimiter: str | None, reading: Reading) -> tuple[str, str, str, str | None]:
+    columns = _split(line, delimiter)
+    if len(columns) < 6 or (delimiter and len(columns) > 6):
         raise _Unreadable(f"a line has {len(columns)} columns, not 6", "not_trec", FORMS["run"])
     tag = " ".join(columns[5:])
     reading.tag = reading.tag or tag
     if tag != reading.tag:
         raise _Unreadable(f"the tag {tag!r} differs from the tag {reading.tag!r} of earlier lines", "two_runs", "one file per run")
-    return columns[0], columns[2], columns[4], columns[3]
+    return columns[0], columns[2], columns[4].strip(), columns[3].strip()
 
 
 def _by_name(names: Sequence[str], delimiter: str | None, kind: Kind) -> Parse:
@@ -255,12 +263,14 @@ def _by_name(names: Sequence[str], delimiter: str | None, kind: Kind) -> Parse:
 
 
 def _columns(names: Iterable[str], kind: Kind) -> dict[str, int]:
-    """Return the positions of columns by role; the first matching name counts."""
-    at: dict[str, int] = {}
+    """Return the positions of columns by role."""
+    positions: dict[str, int] = {}
     for place, name in enumerate(names):
-        meaning = NAMES.get(name.strip().lower())
-        if meaning is not None:
-            at.setdefault(meaning, place)
+        positions.setdefault(name.strip().lower(), place)
+    at: dict[str, int] = {}
+    for name, meaning in NAMES.items():
+        if name in positions:
+            at.setdefault(meaning, positions[name])
     lacking = [what for what in (_QUESTION, _DOCUMENT) if what not in at]
     if _VALUE not in at and (kind == "qrels" or _RANK not in at):
         lacking.append("grade" if kind == "qrels" else "score")
@@ -388,7 +398,6 @@ def read_table(path: Path, kind: Kind) -> Table:
     """
     reading = Reading()
     values: dict[str, dict[str, float]] = {}
-    ranks: dict[str, int] = {}
     items = _of_parquet(path, kind, reading) if is_parquet(path) else entries(text_lines(path), kind, reading)
     for item in items:
         if isinstance(item, Fault):
@@ -398,24 +407,30 @@ def read_table(path: Path, kind: Kind) -> Table:
             what = f"document {item.document!r} is listed twice for question {item.question!r}"
             raise UserError(what, code="unknown-layout", where=f"{path}:{item.line}", try_this="keep one of the lines")
         documents[item.document] = item.value
-        if item.rank is not None:
-            ranks[item.question] = min(item.rank, ranks.get(item.question, item.rank))
     if not values:
         raise UserError("the file has no data lines", code="no-data-line", where=str(path), try_this=FORMS[kind])
-    _require_ranks(path, ranks, reading)
+    problem = not_ranks({question: list(documents.values()) for question, documents in values.items()}, reading)
+    if problem is not None:
+        raise UserError(problem, code="rank-column-mismatch", where=str(path), try_this=NAME_THE_SCORE)
     return Table(path, values, reading)
 
 
-def _require_ranks(path: Path, ranks: Mapping[str, int], reading: Reading) -> None:
-    """Check that ranks begin at 0 or 1, since a run with integer scores has the same layout."""
-    late = next((question for question, first in ranks.items() if first > 1), None) if reading.layout.startswith("an MS MARCO") else None
-    if late is not None:
-        raise UserError(
-            f"the third column was read as a rank, and question {late!r} has none below {ranks[late]}",
-            code="rank-column-mismatch",
-            where=str(path),
-            try_this="if it is a score, name the columns in a header: query-id, corpus-id, score",
-        )
+def not_ranks(values: Mapping[str, Sequence[float]], reading: Reading) -> str | None:
+    """Describe why the last of three columns, read as a rank, is probably a score: a run with whole scores has the same layout.
+
+    Args:
+        values: By question, the negative ranks in the file's order.
+        reading: The detected layout.
+    """
+    if reading.layout != _MS_MARCO:
+        return None
+    for question, falling in values.items():
+        if (first := int(-max(falling))) > 1:
+            return f"the third column was read as a rank, and question {question!r} has none below {first}"
+    several = [list(falling) for falling in values.values() if len(falling) > 1]
+    if several and all(falling == sorted(set(falling)) for falling in several):
+        return "the third column was read as a rank, and falls from line to line in every question"
+    return None
 
 
 def _of_parquet(path: Path, kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:

@@ -139,7 +139,7 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
             row.require(query, *(("passage", "candidate_passages") if layout == LABELS else ("rank_list",)))
         if item.text(query) != other.text(query):
             raise UserError(
-                "these rows are of different questions",
+                "these rows have different questions",
                 code="rows-of-different-questions",
                 where=f"{item.where} and {other.where}",
                 try_this=_SAME_ROWS,

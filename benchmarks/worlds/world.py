@@ -139,7 +139,10 @@ def _relation(path: Path, lines: list[tuple[int, str]]) -> Relation:
     for number, line in lines[1:]:
         if line[:1] not in templates or line[1:2] != " ":
             raise UserError(
-                "this line has no mark", code="line-without-mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >"
+                "this line does not start with a mark",
+                code="line-without-mark",
+                where=f"{path}:{number}",
+                try_this="start it with one of + ? = ~ & ^ < >",
             )
         templates[line[0]].append(line[2:].strip())
     says = tuple(templates["+"])

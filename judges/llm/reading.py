@@ -280,6 +280,7 @@ class _Statements:
 _SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)\b|\b(first|second)(?:[\s_-]+(?:answer|response))?\b"
 _NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
 _NAMES_VERDICT = re.compile(rf"{_NAMES_SIDE.pattern}|\btie\b")
+_IS_SIDE = re.compile(rf"\W*(?:{_SIDE})\W*")
 _ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>(?!\W*\d).*)", re.DOTALL)
 _WINS = re.compile(
     r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b"
@@ -345,10 +346,10 @@ def _settled(text: str, statements: Mapping[str, Sequence[Any]], criteria: Seque
 
 
 def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the statements of JSON objects by criterion; nested objects are included."""
+    """Return the statements of JSON objects by criterion; nested objects are included, unless they rate a single answer."""
     statements: dict[str, list[Any]] = {}
     for result in objects:
-        inner = [value for value in result.values() if isinstance(value, dict)]
+        inner = [value for key, value in result.items() if isinstance(value, dict) and not _IS_SIDE.fullmatch(str(key).casefold())]
         lists = [item for value in result.values() if isinstance(value, list) for item in value if isinstance(item, dict)]
         for candidate in (result, *inner, *lists):
             pairs = [(_plain(str(key)).removesuffix("winner"), value) for key, value in candidate.items()]
@@ -369,6 +370,8 @@ def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
         label = rf"^[^\w\n<]*(?:\d+[.)]\s*)?{criterion}(?:[\s_-]*winner)?\s*(?:[:=|→]|[-=]+>|[–—-]|\bis\b)\s*(\S[^\n]*)$"
         result = [match[1].strip().strip("|").strip() for match in re.finditer(label, plain, re.IGNORECASE | re.MULTILINE)]
         result += [match[1] for match in re.finditer(rf"<{criterion}>(.*?)</{criterion}>", text, re.IGNORECASE | re.DOTALL)]
+        if len(result) > 1 and len(set(result)) == 1 and _number(result[0]) is not None:
+            return {}  # equal numbers rate the answers, and compare nothing
         if result:
             statements[criterion] = list(result)
     return statements

@@ -289,7 +289,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     kinds = _OF_MIX.get(data.mix)
     if kinds is None:
         raise UserError(
-            "this file of rows does not mark simple questions",
+            "the rows of this file do not say which questions are simple",
             code="simple-questions-unknown",
             where=f"mix: {data.mix}",
             try_this="a file that ragmeter data pretraining-rows wrote with --mix simple, read with mix: simple+complex",

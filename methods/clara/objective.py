@@ -322,7 +322,7 @@ def _require_room(folder: Path, wanted: int) -> None:
     free = shutil.disk_usage(folder).free
     if wanted - there > free:
         raise UserError(
-            f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
+            f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB, but only {free / 2**30:,.1f} GiB are free",
             code="candidate-memory-too-large",
             where=str(folder),
             try_this="put the store on another disk",

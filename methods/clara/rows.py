@@ -177,7 +177,7 @@ def joint_row(row: StageRow, size: int = CANDIDATES, *, seed: int = 0) -> JointR
 
 def _other_stage(row: StageRow, stage: str) -> UserError:
     return UserError(
-        f"this row is not of {stage}: its kind is {row.kind!r}",
+        f"this row is not for {stage}: its kind is {row.kind!r}",
         code="row-kind-mismatch",
         where=row.id,
         try_this="clara_stages/pretraining:train for pretraining, …/instruction_tuning or …/e2e_… for the others",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import UserError
+from methods.models.complete import check_finite
 from methods.models.pretrained import loading
 from methods.models.weights import locate, split_hub_id
 
@@ -22,7 +23,7 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         head: A module that the adapter must contain completely, such as `score`.
 
     Raises:
-        UserError: It cannot be read, was made for another base, or lacks the head.
+        UserError: It cannot be read, was made for another base, lacks the head, cannot be merged, or its weights are not finite.
     """
     with loading("adapter", adapter):
         from peft import PeftConfig, get_peft_model
@@ -32,6 +33,10 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         settings = PeftConfig.from_pretrained(source)
         its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
         weights = {_adapter_key(name): weight for name, weight in load_peft_weights(source, device="cpu").items()}
+    if settings.is_prompt_learning:
+        kind = getattr(settings.peft_type, "value", settings.peft_type)
+        what = f"the adapter {adapter!r} is of the kind {kind}, which extends the prompt and changes no weights"
+        raise UserError(what, code="adapter-not-mergeable", where=where, try_this="an adapter that changes weights, such as LoRA")
     loaded = str(getattr(model, "name_or_path", "") or "")
     if its_base and _names_another(its_base, loaded):
         raise _foreign(adapter, its_base, f"it is on {loaded}", where)
@@ -51,7 +56,9 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         says = f"{name} is {there.get(name) or 'missing'}, and the base wants {expected.get(name) or 'none'}"
         raise _foreign(adapter, its_base, says, where)
     set_peft_model_state_dict(made, weights)
-    return made.merge_and_unload()
+    merged = made.merge_and_unload()
+    check_finite(merged, adapter, "adapter")
+    return merged
 
 
 def check_adapter(adapter: str, base: str, *, where: str, head: str | None = None) -> None:
@@ -95,7 +102,7 @@ def check_adapter(adapter: str, base: str, *, where: str, head: str | None = Non
 
 def _headless(adapter: str, head: str, where: str) -> UserError:
     return UserError(
-        f"the adapter {adapter!r} holds no weights of {head}",
+        f"the adapter {adapter!r} contains no weights of {head}",
         code="adapter-holds-no-weights",
         where=where,
         try_this="an adapter that was trained for ranking",

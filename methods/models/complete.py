@@ -15,6 +15,8 @@ FETCH = "fetch the model's files again"
 
 _missing: ContextVar[set[str] | None] = ContextVar("missing", default=None)
 """Names of weights that the files of the models being loaded lack; None if nobody checks them."""
+_unused: ContextVar[set[str] | None] = ContextVar("unused", default=None)
+"""Names of weights of layers beyond those that the models being loaded have; None if nobody checks them."""
 _expected: ContextVar[bool] = ContextVar("expected", default=False)
 """True if the caller expects weights to be missing."""
 
@@ -36,30 +38,41 @@ def _record_missing() -> None:
             return load(cls, *args, output_loading_info=output_loading_info, **options)
         model, report = load(cls, *args, output_loading_info=True, **options)
         missing.update(report["missing_keys"])
+        if (unused := _unused.get()) is not None and report["unexpected_keys"]:
+            kinds, base = set(map(_kind, model.state_dict())), f"{model.base_model_prefix}."
+            unused.update(name for name in report["unexpected_keys"] if _kind(name.removeprefix(base)) in kinds or _kind(name) in kinds)
         return (model, report) if output_loading_info else model
 
     PreTrainedModel.from_pretrained = classmethod(recording)
 
 
+def _kind(name: str) -> str:
+    """Return a weight's name without the numbers of its layers."""
+    return re.sub(r"\.\d+\.", ".*.", name)
+
+
 @contextmanager
-def complete(noun: str, model: str, *, pooler: bool = True) -> Iterator[None]:
-    """Refuse models that are loaded in the block if their files lack weights, which would be random.
+def complete(noun: str, model: str, *, pooler: bool = True, layers: bool = True) -> Iterator[None]:
+    """Refuse models that are loaded in the block if their files lack weights, which would be random, or hold further layers.
 
     Args:
         noun: Name of the model's role in errors.
         model: As `locate` takes it.
         pooler: Whether the model computes with the layer behind BERT's first token, which many encoders come without.
+        layers: Whether to refuse further layers; false if the user's options may leave layers out.
 
     Raises:
-        UserError: The files lack weights; not within `without_load_report`.
+        UserError: The files lack weights, or hold layers that the configuration does not state; not within `without_load_report`.
     """
     _record_missing()
-    missing: set[str] = set()
-    mark = _missing.set(None if _expected.get() else missing)
+    missing, unused = set[str](), set[str]()
+    checked = not _expected.get()
+    mark, further = _missing.set(missing if checked else None), _unused.set(unused if checked and layers else None)
     try:
         yield
     finally:
         _missing.reset(mark)
+        _unused.reset(further)
     names = sorted(name for name in missing if pooler or not re.search(r"(^|\.)pooler\.", name))
     if names:
         more = f" and {counted(len(names) - 1, 'more tensor')}" if len(names) > 1 else ""
@@ -68,6 +81,15 @@ def complete(noun: str, model: str, *, pooler: bool = True) -> Iterator[None]:
             code="random-weights",
             where=f"model {model!r}",
             try_this=f"{FETCH}; if they are complete, save them under the names that transformers uses",
+        )
+    if unused:
+        first = min(unused)
+        more = f" and {counted(len(unused) - 1, 'more tensor')}" if len(unused) > 1 else ""
+        raise UserError(
+            f"the files of the {noun} {model!r} hold {first}{more}, for layers that its config.json does not state",
+            code="layers-beyond-config",
+            where=f"model {model!r}",
+            try_this="correct the number of layers in config.json; to leave layers out, save the model without them",
         )
 
 
@@ -103,9 +125,17 @@ def check_weights(model: Any, name: str, noun: str, tokenizer: Any = None) -> No
     Raises:
         UserError: Some weights are not finite.
     """
-    import torch
-
     _guard_vocabulary(model, name, noun, getattr(model, "tokenizer", None) if tokenizer is None else tokenizer)
+    check_finite(model, name, noun)
+
+
+def check_finite(model: Any, name: str, noun: str) -> None:
+    """Refuse a loaded model whose weights contain NaN or infinity; arguments as in `check_weights`.
+
+    Raises:
+        UserError: Some weights are not finite.
+    """
+    import torch
 
     # A sum is finite exactly if its terms are: float32 holds the sum of any real model's weights.
     suspects = [key for key, value in model.named_parameters() if not value.detach().sum(dtype=torch.float32).isfinite()]

@@ -201,7 +201,7 @@ class EmbeddingCache:
         size = self._vectors_path.stat().st_size // self._bytes if self._vectors_path.exists() else 0
         if int(rows.max()) >= size:
             raise UserError(
-                f"the cache of embeddings is damaged: row {int(rows.max())} is listed, {size} rows are there",
+                f"the cache of embeddings is damaged: row {int(rows.max())} is listed, but it has only {size} rows",
                 code="damaged-embedding-cache",
                 where=str(self._vectors_path),
                 try_this="delete this folder: it will be built again",

@@ -449,7 +449,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
             options |= {"model_kwargs": {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}} if config.backend == "openvino" else {}
         else:
             options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
-        with complete("encoder", model, pooler=False):
+        with complete("encoder", model, pooler=False, layers=not config.model_options):
             encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
         words = getattr(encoder[0], "processor", None)
         if (read := llama_tokenizer(words)) is not words:

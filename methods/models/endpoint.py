@@ -43,7 +43,7 @@ def token_ids(messages: Sequence[Mapping[str, str]]) -> list[int] | None:
     return [int(number) for number in messages[0]["content"].split()] if messages and messages[0]["role"] == TOKENS else None
 
 
-REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
+REFUSALS = {401: "refuses the key", 402: "has no credit left", 403: "refuses access", 404: "does not know this model or path"}
 """HTTP status codes that affect every call, with their meaning."""
 WHOLE = (200, 201, 203)
 """HTTP status codes of complete replies; 202 (accepted), 204 (no content) and 206 (partial) have none."""
@@ -378,8 +378,8 @@ class Endpoint:
             return Fault(reason, "stop", status=status)
         if status in REFUSALS:
             # Some endpoints refuse a single prompt by 403, or return 404 from one lost replica; this must not stop other calls.
-            return Fault(reason, "stop" if status == 401 or not self.answered else "fail", status=status, parameter=parameter)
-        if status in (408, 429) or status >= 500:
+            return Fault(reason, "stop" if status in (401, 402) or not self.answered else "fail", status=status, parameter=parameter)
+        if status in _PASSING or status >= 500:
             signal: Signal = "busy" if status in (429, 503) else "ok"
             after = retry_after(error.response.headers)  # type: ignore[attr-defined]
             if after is not None and after > self.config.longest_wait_s:

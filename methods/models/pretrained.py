@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 from benchmarks.core.errors import MissingPackage, UserError
@@ -48,11 +49,13 @@ def loading(noun: str, model: str) -> Iterator[None]:
                 code="weight-shapes-mismatch",
                 try_this="fetch all files of the model from one revision",
             ) from error
-        # safetensors has an exception class of its own, which is not a subclass of the above.
-        if type(error).__name__ != "SafetensorError":
+        # safetensors has an exception class of its own, which is not a subclass of the above; the others are of torch's .bin files.
+        unreadable = isinstance(error, UnpicklingError | EOFError) or "PytorchStreamReader" in str(error)
+        if type(error).__name__ != "SafetensorError" and not unreadable:
             raise
+        reason = "a .bin file is cut off, or holds more than weights" if unreadable else str(error)
         raise UserError(
-            f"the weights of the {noun} {model!r} are damaged: {error}", code="damaged-weights", try_this="fetch the model's files again"
+            f"the weights of the {noun} {model!r} are damaged: {reason}", code="damaged-weights", try_this="fetch the model's files again"
         ) from error
 
 
@@ -107,7 +110,7 @@ def load_pretrained(
             require_kind(noun, model, revision, "language model")
 
         def load() -> Any:
-            with complete(noun, model, pooler=kind != "AutoModel"):
+            with complete(noun, model, pooler=kind != "AutoModel", layers=not model_options):
                 loaded = getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {}))
             check_weights(loaded, model, noun, tokens)
             return loaded.to(device).eval()

@@ -8,6 +8,7 @@ A thought is never used as the answer.
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -180,7 +181,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
         raw: Return the whole text, including the thought, for protocols that contain the thought.
         max_tokens: The requested limit of the reply; a reply far beyond it fails.
     """
-    from methods.models.thoughts import CUT, split
+    from methods.models.thoughts import CUT, INVISIBLE, split
 
     reason = completion.finish_reason
     most = max(SMALLEST_LIMIT, BYTES_PER_TOKEN * (max_tokens or UNSTATED_TOKENS))
@@ -199,6 +200,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
     parts = split(completion.text, reason)
     thought = "\n\n".join(filter(None, (completion.thought.strip(), parts.thought)))
     text = parts.text.strip()
+    text = text if text.strip(INVISIBLE + string.whitespace) else ""
     tool = completion.tool or parts.tool or _called(text)
     if tool and (not text or reason in _CALLS_TOOL or text.startswith(_CALL_MARKS)):
         return Content("", thought, f"the model called the tool {tool!r} in place of an answer")

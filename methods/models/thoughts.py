@@ -23,17 +23,21 @@ CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_conte
 """Finish reasons, in lower case, of replies that the token limit ended."""
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)", re.MULTILINE)
 _INLINE = re.compile(r"`[^`\n]+`|\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|'<[^'\n]{1,300}>'")
-_LINE_START = re.compile(r"^[^\S\n]*(?=[<\[◁])", re.MULTILINE)
+INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"
+"""Characters of no width that mean nothing at the ends of a text."""
+_LINE_START = re.compile(rf"^(?:[^\S\n]|[{INVISIBLE}])*(?=[<\[◁])", re.MULTILINE)
 _ATTACHED = re.compile(r"[^\W_]<|[.?!]<")
 """Pattern of a tag that follows a word without a space, which sentences about tags do not have."""
-_CONTENT = re.compile(r"\S")
+_CONTENT = re.compile(rf"[^\s{INVISIBLE}]")
 _JSON = re.compile(r"\s*(?:\{|\[\s*[\"{\[])")
-_TOKENS = re.compile(r"\s*(?:(?:<\|[\w.-]{1,40}\|>|<s>|<bos>)\s*)*")
+_TOKENS = re.compile(rf"[\s{INVISIBLE}]*(?:(?:<\|[\w.-]{{1,40}}\|>|<s>|<bos>)[\s{INVISIBLE}]*)*")
 _ANSWER_MARKS = re.compile(r"<\|(?:begin|end)_of_solution\|>|<\|(?:START|END)_RESPONSE\|>")
 _HARMONY = re.compile(r"\s*(?:<\|start\|>[^<]{0,100})?<\|channel\|>")
 _HEAD = re.compile(r"<\|channel\|>(?P<channel>[^<]{0,200})(?:<\|constrain\|>[^<]{0,100})?<\|message\|>")
 _STOP = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
 _BARE_FINAL = "assistantfinal"
+_BARE_THOUGHT = re.compile(r"(?:analysis|commentary)(?=[A-Z])")
+_BARE_CALL = re.compile(r"assistantcommentary to=([\w.-]{1,100})")
 SPECIAL = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|channel>", "<channel|>", "[THINK]", "[/THINK]", "<think>", "</think>"})
 SPECIAL |= {"<|inner_prefix|>", "<|inner_suffix|>"}
 SPECIAL |= {"◁think▷", "◁/think▷", "<|START_THINKING|>", "<|END_THINKING|>", "<|begin_of_thought|>", "<|end_of_thought|>"}
@@ -77,6 +81,9 @@ def split(text: str, finish_reason: str = "") -> Split:
     if bare.startswith(("analysis", "commentary")) and _BARE_FINAL in bare:  # harmony after a server removed the special tokens
         thought, _, answer = bare.removeprefix("analysis").rpartition(_BARE_FINAL)
         return Split(thought.strip(), answer)
+    if begins := _BARE_THOUGHT.match(bare):
+        call = _BARE_CALL.search(bare)
+        return Split(bare[begins.end() :].strip(), "", open=call is None, tool=call[1] if call else "")
     marks = list(_MARK.finditer(text))
     return _Tags(text, marks).split(finish_reason.lower() in CUT) if marks else Split("", text)
 

@@ -7,6 +7,7 @@ plain answer does not change beyond its quotes and stop. Every step takes linear
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import string
@@ -115,8 +116,9 @@ _LABEL = rf"(?:(?:the|my)[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answe
 _STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer(?: to (?:the|this|your) question)?[ \t]+(?:is|would be)"
 """Pattern of a sentence that states the answer."""
 _MARKED = re.compile(
-    rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}(?:[*_]{{1,3}}[ \t]{{0,10}}[:：]|[:：][ \t]{{0,10}}[*_]{{0,3}})"
-    rf"(?P<rest>[^\n]*)",
+    rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}"
+    r"(?:[*_]{1,3}[ \t]{0,10}[:：]|[:：](?:[ \t]{0,10}[*_]{1,3}(?=[ \t]|$)|[*_]{0,3}))"
+    r"(?P<rest>[^\n]*)",
     re.IGNORECASE,
 )
 _HEADING = re.compile(rf"[ \t>#*_]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}[:：]?[*_ \t]{{0,10}}", re.IGNORECASE)
@@ -158,8 +160,10 @@ _CITED = re.compile(
 )
 _JOINED = re.compile(r"(?:[,;]|\s[–—-])\Z")
 _LED = re.compile(r"\[(\d{1,3})\]\s+(?=\S)")
-_LITERAL = re.compile(r"\{\s*'[\w ]{1,40}'\s*:\s*'([^'\n]*)'\s*\}")
-"""Pattern of a Python dictionary literal."""
+_EXTRA = re.compile(r"""("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.{0,1000}?\*/|,(?=\s*[}\]])""", re.DOTALL)
+"""Pattern of what models add to JSON, comments and a comma before a bracket, and of the strings in which these are text."""
+_MOST_LITERAL = 10_000
+"""Maximum characters of a Python literal."""
 _CUT = re.compile(r"""\{\s*"(?:final_|short_)?answer"\s*:\s*"((?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)""", re.IGNORECASE)
 """Pattern of the beginning of a JSON object that is broken or cut off after its answer began."""
 _ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
@@ -252,11 +256,8 @@ def _unfenced(text: str) -> str:
 
 def _field(text: str) -> str:
     """Return the answer in a JSON object: its only field, or its field `answer`, possibly nested; other texts are unchanged."""
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        if quoted := _LITERAL.fullmatch(text):
-            return quoted[1]
+    value = _parsed(text)
+    if value is None:
         return json.loads(f'"{cut[1]}"', strict=False) if (cut := _CUT.match(text)) else text
     if not isinstance(value, dict):
         return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
@@ -274,6 +275,23 @@ def _field(text: str) -> str:
     if value is None or isinstance(value, bool):
         return {None: "", True: "yes", False: "no"}[value]
     return str(value).strip() if isinstance(value, str | int | float) else text
+
+
+def _parsed(text: str) -> Any:
+    """Parse JSON, also with comments or a comma before a bracket, or a Python literal; None if the text is neither."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(_EXTRA.sub(lambda match: match[1] or "", text), strict=False)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        # Python warns of unknown escapes.
+        return ast.literal_eval(text) if len(text) <= _MOST_LITERAL and "\\" not in text else None
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return None
 
 
 def _after_preface(text: str) -> str:
@@ -301,7 +319,7 @@ def _plain(line: str) -> str:
     if marked and marked["rest"].strip("*_ \t"):
         line = marked["rest"].strip()
         if line.count("**") == 1:  # the label is within the bold text: **Answer: Lyon**
-            line = line.removesuffix("**").strip()
+            line = line.removeprefix("**").removesuffix("**").strip()
     listed = _LIST.match(line)
     line = _BOLD.sub(r"\1", line[listed.end() :] if listed else line)
     link = _LINK.fullmatch(line)

@@ -203,7 +203,7 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
     shapes = [(own.linear.in_features, their.linear.in_features) for own, their in zip(mine, heads, strict=False)]
     if not shapes or any(own != their for own, their in shapes):
         raise UserError(
-            f"{base!r} has no head of {mine[-1].linear.in_features} hidden numbers, as SARK's have",
+            f"{base!r} has no classification head with {mine[-1].linear.in_features} inputs, which SARK needs",
             code="head-size-mismatch",
             where="model.head_of_base",
             try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
@@ -245,7 +245,7 @@ def _require_room(encoder: Any, options: ModelConfig, base: str) -> None:
     before = 0 if table.padding_idx is None else table.padding_idx + 1
     if options.max_length > table.num_embeddings - before:
         raise UserError(
-            f"{base!r} reads pairs of {table.num_embeddings - before} tokens, not {options.max_length}",
+            f"{base!r} reads pairs of at most {table.num_embeddings - before} tokens, and max_length is {options.max_length}",
             code="pair-length-mismatch",
             where="model.max_length",
             try_this=f"--set model.max_length={table.num_embeddings - before}",

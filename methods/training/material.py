@@ -46,7 +46,7 @@ def require_no_test(reference: str, where: str) -> None:
     """
     if is_test(reference, where):
         raise UserError(
-            f"{reference} is a test split, which a training must not see",
+            f"{reference} is a test split, and must not be used for training",
             code="test-split",
             where=where,
             try_this="train and validation splits",

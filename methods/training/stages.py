@@ -181,7 +181,7 @@ class Manifest:
             return None
         if record.parent != parent:
             raise UserError(
-                f"{stage} was trained from weights {record.parent[:12]}…, and those before it are now {parent[:12]}…",
+                f"{stage} was trained from weights {record.parent[:12]}…, but the stage before it now has weights {parent[:12]}…",
                 code="parent-weights-changed",
                 where=str(folder),
                 try_this="delete this stage and those after it: they are trained again",

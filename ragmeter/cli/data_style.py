@@ -155,7 +155,7 @@ def mix(
     met: Counter[str] = sum((Counter(q.metadata[STYLED]["counts"]) for q in mixed.questions), Counter())
     if mixed.extra["counts"].get("styled_kept_formal") and not met.total() - met[FORMAL]:
         raise UserError(
-            f"none of the pairs is of a candidate of {benchmark.name}",
+            f"no pair has the text of a candidate of {benchmark.name}",
             code="no-pair-of-candidate",
             where=str(pairs),
             try_this="the reference, --setting and --seed that they were made with",
@@ -177,7 +177,7 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
     for text in texts:
         style, _, share = text.partition("=")
         if style in shares:
-            raise UserError(f"{style} has two shares", code="duplicate-share", where="--mix", try_this="one share each")
+            raise UserError(f"the style {style} is given two shares", code="duplicate-share", where="--mix", try_this="one share each")
         try:
             shares[style] = float(share)
         except ValueError:
@@ -345,7 +345,7 @@ def style_quality(
         named = {item.question for item in restyled} - {ANY}
         if named and named.isdisjoint(question.id for question in query.questions):
             raise UserError(
-                f"none of the pairs is of a question of {query.name}",
+                f"no pair belongs to a question of {query.name}",
                 code="no-pair-of-question",
                 where=f"{pairs}, --benchmark",
                 try_this="the benchmark, split and options that they were made from",

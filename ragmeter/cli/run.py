@@ -85,7 +85,7 @@ def run(
         raise UserError("this option needs --dry-run", code="option-without-dry-run", where="--utilization", try_this="add --dry-run")
     if dry_run and fresh:
         raise UserError(
-            "a plan leaves out stored answers",
+            "a plan counts only answers that are not stored, so --fresh has no effect on it",
             code="plan-of-stored",
             where="--fresh",
             try_this="--dry-run with --store FOLDER that is empty",

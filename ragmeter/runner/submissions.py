@@ -150,8 +150,8 @@ class Checker:
             manifest = opened.manifest
             if manifest is not None and target.fingerprint != manifest.dataset_fingerprint:
                 raise UserError(
-                    f"the bundle is about other data: it names {manifest.dataset_fingerprint}, "
-                    f"{target.loaded.reference} here is {target.fingerprint}",
+                    f"the bundle was made for other data: its fingerprint is {manifest.dataset_fingerprint}, "
+                    f"and that of {target.loaded.reference} here is {target.fingerprint}",
                     code="bundle-data-mismatch",
                     where=f"{path}/{bundle.MANIFEST}",
                     try_this="use the release of the data (and of ragmeter) that it was made with",

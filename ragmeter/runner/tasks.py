@@ -255,7 +255,7 @@ def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
     if "settings" not in loaded.benchmark.extra or made_of.method.entry.kind != "retriever" or not leaves_out:
         return
     raise UserError(
-        f"{loaded.plan.reference} is read as a whole, and {leaves_out[0]} chooses from it",
+        f"the documents of {loaded.plan.reference} are read whole, but {leaves_out[0]} selects parts of them",
         code="read-whole-with-chooser",
         where=f"method {method.name}",
         try_this="only full_context, with `reading: benchmark` for its reader: texts that are too long lose their middle",

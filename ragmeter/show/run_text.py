@@ -92,7 +92,7 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
         out.print(Text("failed: " + answer.failed, style="red"))
     if answer.stages:
         stages = ", ".join(f"{stage} {seconds:.3g} s" for stage, seconds in answer.stages.items())
-        waited = f"; waited for a slot {answer.waited_s:.3g} s" if answer.waited_s else ""
+        waited = f"; waited {answer.waited_s:.3g} s for other work" if answer.waited_s else ""
         out.print(Text(f"took:   {sum(answer.stages.values()):.3g} s ({stages}){waited}"))
     for name, note in answer.notes.items():
         if isinstance(note, dict):  # of a system: what it searched with, what did not come off

@@ -112,7 +112,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         raise UserError("a comparison needs at least two different runs", code="too-few-runs", try_this="choose another run")
     if len({run.dataset_fingerprint for run in runs}) > 1:
         raise UserError(
-            "these runs are about different data, so their questions cannot be paired",
+            "these runs used different data, so their questions cannot be paired",
             code="runs-on-different-data",
             where=", ".join(sorted({run.dataset for run in runs})),
             try_this="compare runs of one board",

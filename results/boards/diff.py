@@ -245,7 +245,7 @@ def why_unpaired(first: RunRow, second: RunRow) -> str | None:
     if first.dataset_fingerprint == second.dataset_fingerprint:
         return None
     if first.dataset != second.dataset:
-        return f"the runs are about different data, {first.dataset} and {second.dataset}"
+        return f"the runs used different data, {first.dataset} and {second.dataset}"
     if first.questions != second.questions:
         return f"the runs are about different questions of {first.dataset}, {first.questions} and {second.questions}"
     return f"the content of {first.dataset} is not the same for both (another version, file or option)"

@@ -147,7 +147,9 @@ def read(source: Path | Traversable) -> list[Figure]:
         figure = Figure(*cells)
         _check(figure, where)
         if f"{figure.paper}.csv" != source.name:
-            raise UserError(f"a figure of {figure.paper!r}", code="figure-of-other-paper", where=where, try_this=f"{figure.paper}.csv")
+            raise UserError(
+                f"this figure is of {figure.paper!r}", code="figure-of-other-paper", where=where, try_this=f"{figure.paper}.csv"
+            )
         if figure.key in lines:
             raise UserError("this figure is listed twice", code="duplicate-figure", where=f"{where} and line {lines[figure.key]}")
         lines[figure.key] = rows.line_num

@@ -85,7 +85,7 @@ def planned(
         over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
-        UserError: The runs are about different data, or not both scored on a metric.
+        UserError: The runs used different data, or not both scored on a metric.
     """
     if (reason := why_unpaired(first, second)) is not None:
         raise UserError(reason, code="bad-power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")

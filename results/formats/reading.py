@@ -300,6 +300,9 @@ def _table(text: str) -> Iterator[Record]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         for row in reader:
+            if any(row.get(None, ())) or None in row.values():
+                what = "a line has more or fewer fields than the header"
+                raise At(reader.line_num, Bad("not_csv", what, try_this="quote a field that holds a comma"))
             yield reader.line_num, {name: value for name, value in row.items() if name}
     except csv.Error as error:
         raise At(reader.line_num, Bad("not_csv", "the file is neither JSON nor a CSV with a header", str(error))) from None

@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 
-from benchmarks.io.judged import Entry, Fault, Reading, entries
+from benchmarks.io.judged import NAME_THE_SCORE, Entry, Fault, Reading, entries, not_ranks
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
@@ -159,6 +159,8 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
             results[question].append((score, rank, document))
     if reading.comments:
         findings.listed("comments", f"{reading.comments} lines")
+    if what := not_ranks({question: [score for score, _, _ in ranked] for question, ranked in results.items()}, reading):
+        findings.add("not_ranks", shown(what, 160), try_this=NAME_THE_SCORE)
     rankings = {}
     for question, ranked in results.items():
         ordered = sorted(ranked, key=lambda item: (-item[0], item[1]))

@@ -19,7 +19,9 @@ def check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool
     """
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if not run.may_win:
-            raise UserError(f"the {role} {run.method} is a control, which a gate cannot test", code="control-gated", where=run.path)
+            raise UserError(
+                f"the {role} {run.method} is a control, and a gate does not test controls", code="control-gated", where=run.path
+            )
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
     if differ:
@@ -55,7 +57,7 @@ def margins_of(
         UserError: A run was not scored on a metric, or a margin is missing, too wide, or for an unknown metric.
     """
     if not metrics:
-        raise UserError("no metric for the decision is given", code="no-metric-decide", try_this="--metric f1")
+        raise UserError("the gate needs at least one metric to decide on", code="no-metric-decide", try_this="--metric f1")
     chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
     named = dict(margins or {})
     for name in named:

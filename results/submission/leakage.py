@@ -392,7 +392,7 @@ def stored_training(store: Store) -> LoadTraining:
     def load(reference: str) -> Mapping[str, str]:
         results = {name: text for data in _within(DataReference.parse(reference), stored_data()) for name, text in asked(data).items()}
         if not results:
-            raise UserError("the store has none of their questions", code="unknown-question")
+            raise UserError("the store has no questions of this data", code="unknown-question")
         return results
 
     return load

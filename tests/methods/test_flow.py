@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import Broke
-from methods import flow
+from methods import flow, pipeline
 
 
 @settings(max_examples=30, deadline=None)
@@ -159,6 +159,28 @@ def test_trace_belongs_to_one_program_and_separates_waiting_from_service() -> No
     assert waited[0] < seconds[0]
     assert seconds[0] - 0.02 < waited[1] < sum(seconds[:2])
     assert sum(seconds[:2]) - 0.02 < waited[2] < sum(seconds)
+
+
+def test_time_of_a_batch_excludes_the_event_loops_other_work() -> None:
+    batches: list[float] = []
+
+    def work(batch: list[int]) -> list[int]:
+        began = time.perf_counter()
+        time.sleep(0.02)
+        batches.append(time.perf_counter() - began)
+        return batch
+
+    batcher = flow.Batcher(work, 8)
+
+    async def program(number: int) -> float:
+        clock = pipeline._Clock()
+        with clock("retrieve"):
+            await batcher(number)
+        time.sleep(0.02)  # work on the loop, while the other programs of the batch wait to resume
+        return clock.seconds["retrieve"]
+
+    seconds = flow.ordered(program, range(8), 8)
+    assert sum(seconds) - sum(batches) < 0.2, "the time of the batch, without 0.02 s × (1 + … + 7) of the others"
 
 
 def test_batch_and_single_roles_are_called_alike_with_each_querys_arguments() -> None:

@@ -270,7 +270,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         ) from error
     if system not in (None, made.name):
         raise UserError(
-            f"this checkpoint belongs to {made.name}, not of {system}",
+            f"this checkpoint belongs to {made.name}, not to {system}",
             code="checkpoint-of-other-system",
             where=where,
             try_this=f"compressor: {made.name}",

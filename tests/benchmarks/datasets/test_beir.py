@@ -138,6 +138,11 @@ def test_bright_excludes_the_documents_listed_by_a_question(tmp_path: Path) -> N
     assert benchmark.name == "beir:test(BRIGHT, ants)"
 
 
+def test_skipped_comments_in_judgments_are_counted(tmp_path: Path) -> None:
+    benchmark = load("beir:test", {"path": str(write_files(tmp_path, {**BEIR, "qrels/test.tsv": f"{TSV}#q4\td1\t1\n".encode()}))})
+    assert benchmark.extra["counts"]["comments_in_judgments"] == 1
+
+
 def test_document_with_the_query_id_is_ignored_if_requested(tmp_path: Path) -> None:
     benchmark = load("beir:test", {"path": str(write_files(tmp_path, BEIR)), "ignore_identical_ids": True})
     assert [question.excluded for question in benchmark.questions] == [(), (benchmark.corpus.by_native_id("q2"),), ()]

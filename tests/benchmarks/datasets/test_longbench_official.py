@@ -200,8 +200,8 @@ def test_real_samples_get_the_official_score(name, data_folder):
     ("method", "refused"),
     [
         ("{id: full_context, reader: {id: chat, config: {reading: benchmark, llm: {model: m}}}}", ""),
-        ("{id: bm25}", "bm25 chooses from it"),
-        ("{id: full_context, rerankers: [{id: bm25_reranker}]}", "bm25_reranker chooses from it"),
+        ("{id: bm25}", "but bm25 selects"),
+        ("{id: full_context, rerankers: [{id: bm25_reranker}]}", "but bm25_reranker selects"),
     ],
 )
 def test_whole_context_tasks_accept_only_full_context_methods(method, refused, tmp_path):

@@ -33,6 +33,7 @@ QRELS = {
     "TREC with float grades": "".join(f"{q} 0 {d} {g:e}\n" for q, d, g in ROWS),
     "TREC with CRLF, blank lines and comments": "# judged\r\n\r\n" + TREC.replace("\n", "\r\n\r\n  # a note\r\n"),
     "TREC with a byte order mark": "\ufeff" + TREC,
+    "BEIR as Python's csv quotes it": 'query-id\tcorpus-id\tscore\n"q1"\t"d1"\t2\nq1\t"d2"\t0\n"q2"\td3\t"1"\n',
     "BEIR": joined("\t", "query-id", "corpus-id", "score"),
     "BEIR with a byte order mark and CRLF": "\ufeff" + joined("\t", "query-id", "corpus-id", "score").replace("\n", "\r\n"),
     "BEIR without a header": joined("\t", form="{:.1f}"),
@@ -51,6 +52,7 @@ RUNS = {
     "scores without ranks": joined("\t", form="{:.1f}"),
     "JSON object": json.dumps(GRADES),
     "named columns": "qid,docid,rank,score\n" + "\n".join(f"{q},{d},1,{g}" for q, d, g in ROWS),
+    "PyTerrier's table": "query,qid,docid,docno,rank,score\n" + "\n".join(f"who,{q},17,{d},0,{g}" for q, d, g in ROWS),
 }
 
 
@@ -79,9 +81,16 @@ def test_qrels_are_read_from_parquet_and_archives(tmp_path: Path) -> None:
 
 
 def test_ms_marco_run_is_ordered_by_rank(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("q1\td2\t2\nq1\td1\t1\n")
+    (tmp_path / "run").write_text("q1\td2\t2\nq1\td1\t1\nq1\td3\t3\n")
     scores = read_table(tmp_path / "run", "run").values["q1"]
-    assert sorted(scores, key=scores.__getitem__, reverse=True) == ["d1", "d2"]
+    assert sorted(scores, key=scores.__getitem__, reverse=True) == ["d1", "d2", "d3"]
+
+
+@pytest.mark.parametrize("text", ["q\td\t12\nq\te\t7\n", "q d 3\nq e 2\nq f 1\nr d 1\n", "q d 1\nq e 0\n"])
+def test_whole_scores_in_the_place_of_a_rank_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run").write_text(text)
+    with raises("rank-column-mismatch"):
+        read_table(tmp_path / "run", "run")
 
 
 def test_ids_keep_their_bytes_and_spaces(tmp_path: Path) -> None:
@@ -91,6 +100,10 @@ def test_ids_keep_their_bytes_and_spaces(tmp_path: Path) -> None:
     assert read_table(tmp_path / "beir", "qrels").values["q"] == {"my document, one": 1.0}
     (tmp_path / "plain").write_text("q\tmy document\t1\n")
     assert read_table(tmp_path / "plain", "qrels").values["q"] == {"my document": 1.0}
+    (tmp_path / "trec-by-tabs").write_text("q\t0\tmy document\t1\nq\t0\td\t0\n")
+    assert read_table(tmp_path / "trec-by-tabs", "qrels").values["q"] == {"my document": 1.0, "d": 0.0}
+    (tmp_path / "run-by-tabs").write_text("q\tQ0\tmy document\t1\t2.5\tt\nq\tQ0\td\t2\t1.5\tt\n")
+    assert read_table(tmp_path / "run-by-tabs", "run").values["q"] == {"my document": 2.5, "d": 1.5}
 
 
 @pytest.mark.parametrize("question", ["[", "{", "[1]", '{"a"', "[]", "{}"])

@@ -268,6 +268,21 @@ def test_unknown_verdict_makes_only_its_criterion_unreadable(verdict: Any, reaso
     assert reason in parsed.value["unscored"]["overall"]
 
 
+RATED = {"overall": 2, "faithfulness": 2, "conciseness": 2}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        json.dumps({"answer_1": RATED, "Answer 2": RATED}),
+        json.dumps({"scores": {"1": RATED, "2": RATED}}),
+        "\n".join(f"Answer {side}:\n" + "\n".join(f"{name}: {value}" for name, value in RATED.items()) for side in (1, 2)),
+    ],
+)
+def test_ratings_of_each_answer_are_no_verdicts(reply: str) -> None:
+    assert read_criteria(reply, CRITERIA, OFFERED).value is None
+
+
 @pytest.mark.parametrize("name", ["overall", "Overall Winner"])
 def test_criterion_with_two_different_verdicts_is_unreadable(name: str) -> None:
     text = json.dumps(GOOD)[:-1]

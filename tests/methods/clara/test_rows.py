@@ -111,9 +111,9 @@ def test_target_is_the_teachers_text_if_available() -> None:
 
 def test_row_of_another_stage_is_refused() -> None:
     pair = (("q", ("a",)),)
-    with pytest.raises(UserError, match="not of pretraining"):
+    with pytest.raises(UserError, match="not for pretraining"):
         scp_row(StageRow("r", "answer", ("d",), pair))
-    with pytest.raises(UserError, match="not of joint training"):
+    with pytest.raises(UserError, match="not for joint training"):
         joint_row(StageRow("r", "qa", ("d",), pair))
     with pytest.raises(ValueError, match="1 questions, 2 answers"):
         ScpRow("qa", "d", ("q",), ("a", "b"))

@@ -309,6 +309,25 @@ def test_interrupted_caller_leaves_no_call_in_flight(tmp_path: Path) -> None:
         assert model._cache.flights == {}
 
 
+def test_used_up_credit_stops_an_endpoint_that_answered_before() -> None:
+    server = OpenAIServer("m", say)
+    with server.running() as url:
+        model = chat(url)
+        assert model.complete(prompts("say a"))[0].text == "Answer: a"
+        server.intercept = lambda handler, _: handler.refuse(Refused(402, "Insufficient credits")) or True
+        with raises("endpoint-error"):
+            model.complete(prompts("say b"))
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429])
+def test_passing_status_is_retried(status: int) -> None:
+    server = OpenAIServer("m", say)
+    server.intercept = lambda handler, _: server.calls == 1 and (handler.refuse(Refused(status, "later")) or True)
+    with server.running() as url:
+        (reply,) = chat(url).complete(prompts("say a"))
+    assert (reply.text, reply.calls) == ("Answer: a", 2)
+
+
 def test_attempts_are_few_until_an_endpoint_has_answered_once() -> None:
     page = Faults(passing=1.0, kinds=["wrong_content_type"], most_in_a_row=99)
     server = OpenAIServer("m", say, intercept=page)

@@ -67,6 +67,32 @@ def test_model_file_with_missing_weights_is_refused(
         LOADERS[kind](make(tmp_path / "changed", tiny_models, kind, change, **labels))
 
 
+@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("prefix", ["", "bert."])
+def test_weights_of_more_layers_than_configured_are_refused(kind: str, prefix: str, tiny_models: ModuleType, tmp_path: Path) -> None:
+    labels = {"num_labels": 1} if kind.endswith("Classification") else {}
+    change = (lambda tensors: {f"{prefix}{name}": value for name, value in tensors.items()}) if kind == "BertModel" else dict
+    folder = Path(make(tmp_path / "model", tiny_models, kind, change, **labels))
+    LOADERS[kind](str(folder))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}), "utf-8")
+    with raises("layers-beyond-config"):
+        LOADERS[kind](str(folder))
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-10], lambda raw: b"", lambda raw: b"version https://git-lfs.github.com/spec/v1"])
+def test_damaged_bin_file_is_refused(damage: Callable[[bytes], bytes], tiny_models: ModuleType, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    folder = Path(make(tmp_path / "model", tiny_models, "LlamaForCausalLM", dict))
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    LOADERS["LlamaForCausalLM"](str(folder))
+    (folder / "pytorch_model.bin").write_bytes(damage((folder / "pytorch_model.bin").read_bytes()))
+    with raises("damaged-weights"):
+        LOADERS["LlamaForCausalLM"](str(folder))
+
+
 def test_an_nli_classifier_without_its_head_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     model = make(tmp_path, tiny_models, "BertForSequenceClassification", without("classifier"), num_labels=3, id2label=LABELS)
     with raises("random-weights"):

@@ -18,6 +18,7 @@ from methods.models.llm import LLM, defaults, llm_hash, open_llm
 from methods.models.local_llm import LocalBackend, LocalConfig
 from methods.presets import laid_over
 from methods.registry import Component
+from tests.support.errors import raises
 
 
 def opened(config: LocalConfig, **options: Any) -> ChatModel:
@@ -103,6 +104,21 @@ def test_adapter_changes_replies_and_fingerprint(tiny_llama: str, tmp_path: Path
     bare = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12), "cpu")
     bare.model = adapted.eval()
     assert texts[0] == [bare.generate([bare.render_chat(messages)])[0].text.strip() for messages in ASKED]
+
+
+@pytest.mark.parametrize(("kind", "code"), [("damaged", "vectors-not-finite"), ("prompt", "adapter-not-mergeable")])
+def test_adapter_with_damaged_weights_or_without_any_is_refused(kind: str, code: str, tiny_llama: str, tmp_path: Path) -> None:
+    from peft import LoraConfig, PromptTuningConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    prompt = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    settings = prompt if kind == "prompt" else LoraConfig(r=2, target_modules=["q_proj"])
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_llama), settings)
+    if kind == "damaged":
+        next(weight for name, weight in adapted.named_parameters() if "lora_B" in name).data[0, 0] = float("nan")
+    adapted.save_pretrained(str(tmp_path))
+    with raises(code):
+        opened(LocalConfig(local=tiny_llama, adapter=str(tmp_path)))._backend.weights  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_system_accepts_endpoint_and_local_models(tiny_llama: str, tiny_encoder: str) -> None:

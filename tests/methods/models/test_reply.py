@@ -102,6 +102,7 @@ ANSWERED = {
     "Apertus": body("<|inner_prefix|>hm<|inner_suffix|>Lyon"),
     "ollama run": body("Thinking...\nParis?\n...done thinking.\n\nLyon"),
     "harmony without tokens": body("assistantanalysisParis?assistantfinalLyon"),
+    "a byte order mark": body("\ufeff<think>\nhm\n</think>\n\nLyon"),
     "an empty thought": body("<think>\n\n</think>\n\nLyon", message={"reasoning_content": "hm"}),
 }
 
@@ -120,6 +121,10 @@ FAILED_REPLIES: dict[str, tuple[Any, str]] = {
     "thought cut in a field": (body(None, "length", message={"reasoning_content": "Lyon"}), "still thinking when max_tokens were used up"),
     "thought and no answer": (body(None, message={"reasoning_content": "Lyon"}), "thought and no answer"),
     "harmony cut": (body("<|channel|>analysis<|message|>hm", "length"), "still thinking"),
+    "harmony without tokens, cut": (body("analysisWe need to", "length"), "still thinking"),
+    "tool call in harmony without tokens": (body("analysisWe search.assistantcommentary to=functions.search json{}"), "'functions.search'"),
+    "thought and no visible answer": (body("<think>hm</think>\n\n\u200b"), "thought and no answer"),
+    "nothing visible": (body("\u200b\ufeff"), "empty"),
     "refusal": (body(None, message={"refusal": "I can't help."}), "refused: I can't help."),
     "refusal in a part": (body([{"type": "refusal", "refusal": "I can't help."}]), "refused: I can't help."),
     "tool call": (body(None, "tool_calls", message={"tool_calls": [{"function": {"name": "search"}}]}), "tool 'search'"),
@@ -340,8 +345,9 @@ def test_answer_is_extracted_from_200_wrappings_and_a_plain_one_is_unchanged() -
 
 @pytest.mark.parametrize(
     "unit",
-    ["<think>", "</think>", "x\n<think>\n", "<think></think>", "a <think> b</think> ", "`", '"', "[", "{", "```\n", "<|channel|>", "**"],
-)
+    ["<think>", "</think>", "x\n<think>\n", "<think></think>", "a <think> b</think> ", "`", '"', "[", "{", "```\n", "<|channel|>", "**",
+     '{"/*', "{,"],
+)  # fmt: skip
 def test_parsing_takes_linear_time(unit: str) -> None:
     began = time.process_time()
     for start in ("", "Lyon ", "<think>"):

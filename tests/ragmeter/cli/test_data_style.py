@@ -397,9 +397,9 @@ def test_pairs_of_another_benchmark_are_refused(ragmeter: Command, tmp_path: Pat
     by_rule(ragmeter, file)
     other = "worlds/multihop:validation"
     done = ragmeter("data", "style-quality", str(file), "--benchmark", other)
-    assert (done.code, "none of the pairs is of a question of" in done.err) == (2, True)
+    assert (done.code, "no pair belongs to a question of" in done.err) == (2, True)
     done = ragmeter("data", "mix", other, str(file), "--mix", "informal=0.5", *SIZE, "-o", str(tmp_path / "m.jsonl"))
-    assert (done.code, "none of the pairs is of a candidate of" in done.err) == (2, True)
+    assert (done.code, "no pair has the text of a candidate of" in done.err) == (2, True)
     assert not (tmp_path / "m.jsonl").exists()
 
 

@@ -128,7 +128,7 @@ def test_runs_on_different_data_are_compared_only_in_settings(ragmeter: Command)
     assert all(item["first"] and item["second"] for item in response["metrics"])
     assert response["questions"] == []
     shown = ragmeter("results", "compare", path("bm25"), path("bm25", "worlds/long:test/document"))
-    assert "numbers are not paired: the runs are about different data" in " ".join(shown.out.split())
+    assert "numbers are not paired: the runs used different data" in " ".join(shown.out.split())
 
 
 @pytest.mark.slow

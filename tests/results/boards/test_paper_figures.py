@@ -167,7 +167,7 @@ GOOD = "mine,1,BM25,bm25,hotpotqa,retrieval=normal;k=5,recall@5,41.0,percent,"
         (GOOD.replace("BM25", ""), "method"),
         (GOOD.replace("BM25", "BM25 "), "method"),
         (GOOD.replace(",bm25,", ",bm 25,"), "names no method"),
-        (GOOD.replace("mine", "yours"), "a figure of 'yours'"),
+        (GOOD.replace("mine", "yours"), "is of 'yours'"),
         (GOOD + ",more", "cells"),
         (GOOD + "\n" + GOOD.replace("41.0", "42.0"), "twice"),
     ],

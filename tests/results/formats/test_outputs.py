@@ -168,6 +168,8 @@ def test_contexts_are_kept_whole(benchmark: Benchmark) -> None:
         ("flashrag", '[{"id": "a", "question": "Who sings?", "output": {"pred": "x"}}]', "other_question", 1),
         ("lm-eval", '{"doc": {"question": "Who flies?"}, "filtered_resps": [[-1.5, false]]}\n', "no_text", 1),
         ("ragas", "question,answer\n\"Who flies?,bees\n", "not_csv", None),
+        ("ragas", "question,answer\nWho flies?,bees, birds\n", "not_csv", 2),
+        ("ragas", "question,answer,contexts\nWho flies?,bees\n", "not_csv", 2),
         ("ragas", "[1]", "wrong_type", 1),
         ("promptfoo", '{"vars": {"question": "Who flies?"}, "provider": "p", "response": {"output": "x"}}\n'
                       '{"vars": {"question": "Who digs?"}, "provider": "q", "response": {"output": "x"}}\n', "several_systems", 2),

@@ -155,6 +155,12 @@ def test_a_line_that_is_none_of_a_run_is_named(line: str, code: str) -> None:
     assert result == {"q": ranked("ok", scores=[0.9])}
 
 
+def test_whole_scores_in_the_place_of_a_rank_are_refused() -> None:
+    _, (finding,) = read("q\td\t30\nq\te\t20\n")
+    assert (finding.code, finding.severity) == ("not_ranks", "error")
+    assert read("q\td\t1\nq\te\t2\n") == ({"q": ranked("d", "e", scores=[-1.0, -2.0])}, ())
+
+
 def test_long_rankings_and_many_questions_are_bounded() -> None:
     small = Limits(rows=3, evidence=2)
     text = "".join(f"q Q0 d{number} 1 {-number} t\n" for number in range(4))

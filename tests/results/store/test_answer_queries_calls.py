@@ -106,7 +106,7 @@ def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *
 
 def test_a_terminal_shows_calls_in_order_and_shortened(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(capsys, monkeypatch, verbose=False)
-    assert "took:   0.75 s (read 0.75 s); waited for a slot 2 s" in text
+    assert "took:   0.75 s (read 0.75 s); waited 2 s for other work" in text
     lines = [line.strip() for line in text[text.index("4 calls of models, 1 from the cache") :].splitlines()]
     assert lines[1:4] == ["1 hyde/expand  12 + 40 tokens  0.5 s", "prompt user: who?", "reply  a passage"]
     assert lines[4:6] == ["2 reader  200 + 3 tokens  0.25 s  cached", "prompt user: and who was it?"]

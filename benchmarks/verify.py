@@ -22,7 +22,7 @@ from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.fingerprint import file_sha256
 from benchmarks.io.files import archive_of, recorded
 from benchmarks.io.hub import stated_sizes
-from benchmarks.leakage import THRESHOLD, near_duplicates
+from benchmarks.near_duplicates import THRESHOLD, near_duplicates
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.text import is_scorable_gold
@@ -319,7 +319,7 @@ def absent_evidence(benchmark: Benchmark) -> Finding:
 
 
 def between(first: Benchmark, second: Benchmark, threshold: float = THRESHOLD) -> Finding:
-    """Report near-duplicate questions between two splits (`leakage.near_duplicates`)."""
+    """Report near-duplicate questions between two splits (`near_duplicates`)."""
     mine, others = ([question.text for question in item.questions] for item in (first, second))
     pairs = near_duplicates(mine, others, threshold)
     touched = {pair.second for pair in pairs}

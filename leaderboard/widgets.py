@@ -18,8 +18,8 @@ from leaderboard.matrix.rows import own_metrics, ranked_families
 from leaderboard.read import Source
 from leaderboard.views.run import Sightings, live
 from results.errors import UserError
-from results.store.database import now
 from results.store.queries import RunRow, running
+from results.store.schema import now
 from results.store.store import Store
 
 _PREFIX, _OPENER = "bar-", "unfold"

@@ -25,7 +25,8 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
 from methods.models.llm import AskingConfig
-from methods.models.weights import check_models, require_weights, weights_hash
+from methods.models.remote_code import check_models
+from methods.models.weights import require_weights, weights_hash
 from methods.presets import laid_over
 from methods.work import Lengths, Needs, Work, needs_of, unknown
 

@@ -26,8 +26,9 @@ from methods.models.endpoint import Messages
 from methods.models.likelihood import Item, LabelScores, Likelihood, ScoringConfig, TextEncoder, label_scores
 from methods.models.llm import check_llm, open_llm
 from methods.models.local_llm import Choice, Conversations, LabelModel
+from methods.models.pretrained import context_length, is_encoder_decoder, load_tokenizer
 from methods.models.reply import Completion, Logprobs
-from methods.models.weights import context_length, is_encoder_decoder, load_tokenizer, locate, weights_hash
+from methods.models.weights import locate, weights_hash
 from methods.registry import MethodConfig
 from methods.work import Needs, Work, ask, encode, needs_of
 

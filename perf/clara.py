@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from methods.models.weights import device_of
+from methods.models.pretrained import device_of
 from perf.clara_models import ARCHITECTURES, PARTS, Timings, Workload, measure, measure_text, random_clara
 from perf.measuring import Bench, say
 

@@ -25,7 +25,8 @@ from benchmarks.registry import load
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from methods.models.embeddings import ExactSearch, exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.weights import device_of, locate
+from methods.models.pretrained import device_of
+from methods.models.weights import locate
 from methods.retrieval.ranking import best_rows
 from perf.measuring import Bench, in_turns, ratio_of, say
 

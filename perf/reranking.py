@@ -32,7 +32,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark, load
 from benchmarks.settings import Setting
 from methods.api import Ranking, Services
-from methods.models.weights import device_of
+from methods.models.pretrained import device_of
 from methods.registry import METHODS, Component
 from perf.measuring import Bench, say
 from perf.reranker_models import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in

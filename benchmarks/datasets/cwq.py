@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets import graph_qa
-from benchmarks.datasets.graph_qa import GraphConfig, GraphRow, Layout, Source, answered, nested_records, topics_by_id, topics_once
+from benchmarks.datasets import graph_layouts, graph_qa, nsm
+from benchmarks.datasets.graph_layouts import GraphRow, Layout, answered, nested_records, topics_by_id, topics_once
+from benchmarks.datasets.graph_qa import GraphConfig, Source
 from benchmarks.records import Record
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
@@ -45,13 +46,13 @@ CARD = DatasetCard(
 )
 
 _FILES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "rog": graph_qa.rog_files("cwq"),
+    "rog": graph_layouts.rog_files("cwq"),
     "official": {
         ":train": ("ComplexWebQuestions_train.json", "ComplexWebQuestions_train*.json"),
         ":validation": ("ComplexWebQuestions_dev.json", "ComplexWebQuestions_dev*.json"),
         ":test": ("ComplexWebQuestions_test.json", "ComplexWebQuestions_test*.json"),
     },
-    "nsm": graph_qa.NSM_FILES,
+    "nsm": nsm.NSM_FILES,
 }
 _TOG_FILES = {"tog": {":test": ("tog_cwq*.json", "cwq.json")}}
 _OTHER = re.compile(r"WebQ(?:Trn|Test)-\d+")
@@ -191,12 +192,12 @@ SOURCE = Source(
     name="cwq",
     folders=("cwq", "rog-cwq", "complexwebquestions"),
     layouts={
-        "rog": graph_qa.ROG,
+        "rog": graph_layouts.ROG,
         "official": Layout("the official JSON", (frozenset({"compositionality_type"}),), lambda path: official),
-        "nsm": graph_qa.NSM,
+        "nsm": nsm.NSM,
     },
     files=_FILES,
-    hub=graph_qa.HUB_FILES,
+    hub=graph_layouts.HUB_FILES,
     refuse=refuse,
 )
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets import graph_qa
-from benchmarks.datasets.graph_qa import GraphConfig, GraphRow, Layout, Source, answered, nested_records, topics_by_id, topics_once
+from benchmarks.datasets import graph_layouts, graph_qa, nsm
+from benchmarks.datasets.graph_layouts import GraphRow, Layout, answered, nested_records, topics_by_id, topics_once
+from benchmarks.datasets.graph_qa import GraphConfig, Source
 from benchmarks.records import Record
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
@@ -43,12 +44,12 @@ CARD = DatasetCard(
 )
 
 _FILES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "rog": graph_qa.rog_files("webqsp"),
+    "rog": graph_layouts.rog_files("webqsp"),
     "official": {
         ":train": ("WebQSP.train.json", "data/WebQSP.train.json", "WebQSP.zip!WebQSP/data/WebQSP.train.json"),
         ":test": ("WebQSP.test.json", "data/WebQSP.test.json", "WebQSP.zip!WebQSP/data/WebQSP.test.json"),
     },
-    "nsm": graph_qa.NSM_FILES,
+    "nsm": nsm.NSM_FILES,
     "tog": {":test": ("tog_webqsp*.json", "WebQSP.json")},
 }
 _OTHER = re.compile(r"WebQ(?:Trn|Test)-\d+_[0-9a-f]{32}")
@@ -163,11 +164,11 @@ SOURCE = Source(
     name="webqsp",
     folders=("webqsp", "rog-webqsp"),
     layouts={
-        "rog": graph_qa.ROG,
+        "rog": graph_layouts.ROG,
         "official": Layout(
             "the official JSON", (frozenset({"Questions"}),), lambda path: official, items="Questions", sizes={"train": 3098, "test": 1639}
         ),
-        "nsm": graph_qa.NSM,
+        "nsm": nsm.NSM,
         "tog": Layout(
             "ToG's JSON",
             (frozenset({"QuestionId"}), frozenset({"topic_entity", "Parses"})),
@@ -176,6 +177,6 @@ SOURCE = Source(
         ),
     },
     files=_FILES,
-    hub=graph_qa.HUB_FILES,
+    hub=graph_layouts.HUB_FILES,
     refuse=refuse,
 )

@@ -18,7 +18,8 @@ from benchmarks.core.errors import MissingPackage, UserError, unknown_name
 from benchmarks.text import common_tokens
 from judges.metric import Batch, Parameter, Scores, english, register
 from judges.metrics.answer import GOLDS, pairs
-from methods.models.weights import device_of, loading, locate
+from methods.models.pretrained import device_of, loading
+from methods.models.weights import locate
 
 MODELS = "RAGMETER_MODELS"
 """Environment variable of a folder with models under their names (`bert-base-uncased/`, `BAAI/bge-m3/` …)."""

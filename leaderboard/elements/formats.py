@@ -170,7 +170,7 @@ def duration(seconds_spent: float) -> str:
 
 def waited(seconds_spent: float) -> str:
     """Format a time that totals do not include, to append it to a list of times; empty if there is none."""
-    return f"; not counted: {duration(seconds_spent)} of waiting for a slot" if seconds_spent else ""
+    return f"; not counted: {duration(seconds_spent)} of waiting" if seconds_spent else ""
 
 
 def percentiles(cost: Cost | None, write: Callable[[float], str] = duration) -> str:

@@ -33,7 +33,7 @@ _PLAIN = {
         "scored",
         "Questions in the mean of the focus metric; unscorable ones have no usable gold, failed ones have no answer and count as zero",
     ),
-    "seconds": ("Time", "", "Mean wall time over all stages except waiting for a slot; below it p50 to p95"),
+    "seconds": ("Time", "", "Mean wall time over all stages except waiting; below it p50 to p95"),
     "tokens": ("Tokens", "per question", "Mean of prompt, completion and memory tokens"),
     "cost": ("Cost", "US$ total", "Price of all calls; local models cost nothing"),
     "indexing": ("Indexing", "tokens", "Tokens of models called to build the index: a one-time cost, whatever the number of questions"),

@@ -30,7 +30,7 @@ _COUNTED: dict[Axis, str] = {
     "tokens": "Prompt, completion and memory tokens",
     "delivered": "Prompt and memory tokens that the reader gets",
     "memory": "Soft tokens in place of text",
-    "seconds": "Wall time over all stages except waiting for a slot: mean, and below it its 95 % interval, and p50 to p95",
+    "seconds": "Wall time over all stages except waiting: mean, and below it its 95 % interval, and p50 to p95",
     "cost": "Price of the calls; local models cost nothing",
     "parameters": "As counted here or stated on a submission's card; unknown for models behind an endpoint",
 }

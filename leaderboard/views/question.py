@@ -76,7 +76,7 @@ def answer_table(
         *(answered if any(answer.answer or answer.failed is not None for answer in answers) else []),
         *metric_columns(metrics, definitions, score, metrics),
         *(gold if row.evidence else []),
-        NumberColumn("Time", lambda run: _time(by_run.get(run.run)), tip="Wall time by stage, without waiting for a slot"),
+        NumberColumn("Time", lambda run: _time(by_run.get(run.run)), tip="Wall time by stage, without waiting"),
         NumberColumn("Tokens", lambda run: _tokens(by_run.get(run.run), run), tip="Prompt, completion and memory tokens"),
     ]
     control = "control"

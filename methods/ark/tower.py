@@ -17,7 +17,8 @@ from methods.ark.config import TrainConfig
 from methods.ark.loss import Batch, info_nce
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import UNBOUNDED, by_length
-from methods.models.weights import check_models, device_of
+from methods.models.pretrained import device_of
+from methods.models.remote_code import check_models
 from methods.training.parts import MicroBatch, TooLarge, agreed
 
 if TYPE_CHECKING:

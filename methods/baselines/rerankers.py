@@ -16,8 +16,8 @@ from benchmarks.schema import Passage, Query
 from methods.api import Services
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder_presets import PRESETS
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
-from methods.models.weights import PRESETS
 from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import ModelReranker, PointwiseConfig
 from methods.work import Lengths, Work, encode

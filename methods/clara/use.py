@@ -16,7 +16,8 @@ from methods.api import Services
 from methods.clara.checkpoint import ROWS, read_config, require_checkpoint
 from methods.clara.config import Adapter
 from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Progress, in_memory, write
-from methods.models.weights import device_of, weights_hash
+from methods.models.pretrained import device_of
+from methods.models.weights import weights_hash
 from methods.registry import ModelMethodConfig
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from methods.gpr.questions import FROM_FILE, PROMPT, QuestionsConfig
 from methods.gpr.sampling import SamplingConfig
 from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import EncoderConfig
+from methods.models.encoder_presets import PRESETS as ENCODERS
 from methods.models.llm import check_llm, reach_llm
-from methods.models.weights import PRESETS as ENCODERS
-from methods.models.weights import check_models
+from methods.models.remote_code import check_models
 from methods.presets import read_presets
 from methods.training import TrainingConfig, TrainingOptions
 

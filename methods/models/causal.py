@@ -21,7 +21,7 @@ from benchmarks.core.models import FrozenModel
 from methods.models.causal_logprobs import CausalLogprobs, common_prefix, rows_of, windowed
 from methods.models.decoding import Decoder, Sampling, checked_seeds, decoding, end_tokens, sampler, stopping
 from methods.models.likelihood import UNBOUNDED, Item, ScoringConfig, TextEncoder, by_length, logits_only_at
-from methods.models.weights import device_of, load_pretrained
+from methods.models.pretrained import device_of, load_pretrained
 
 if TYPE_CHECKING:
     pass

@@ -17,7 +17,8 @@ import numpy as np
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from methods.models.complete import FETCH
-from methods.models.weights import MINILM, PRESETS, SHIPPED, files_of
+from methods.models.encoder_presets import PRESETS
+from methods.models.weights import MINILM, SHIPPED, files_of
 
 
 def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vectors") -> None:

@@ -22,7 +22,9 @@ from methods.models.checks import check_output, truncation
 from methods.models.complete import check_weights, complete
 from methods.models.delta import load_whole
 from methods.models.loaded import KEPT
-from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, require_kind, weights_hash
+from methods.models.pretrained import device_of, loading, require_kind
+from methods.models.remote_code import check_models, remote_code_refused
+from methods.models.weights import locate, weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -25,21 +25,13 @@ from methods.models.checks import check_output, missing_preset, truncation
 from methods.models.complete import check_weights, complete, longest_input
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
+from methods.models.encoder_presets import PRESETS
 from methods.models.loaded import KEPT
 from methods.models.plain_encoder import POOLING, Layout, PlainEncoder, layout
+from methods.models.pretrained import device_of, llama_tokenizer, loading, require_kind
+from methods.models.remote_code import check_models, remote_code_refused
 from methods.models.static import distilled
-from methods.models.weights import (
-    MINILM,
-    PRESETS,
-    check_models,
-    device_of,
-    llama_tokenizer,
-    loading,
-    locate,
-    remote_code_refused,
-    require_kind,
-    weights_hash,
-)
+from methods.models.weights import MINILM, locate, weights_hash
 
 # `AutoModel` loads every DPR folder as a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.

@@ -24,7 +24,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, truncation
 from methods.models.complete import check_weights, complete
-from methods.models.weights import check_models, device_of, load_pretrained, loading, locate, remote_code_refused
+from methods.models.pretrained import device_of, load_pretrained, loading
+from methods.models.remote_code import check_models, remote_code_refused
+from methods.models.weights import locate
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -17,12 +17,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
+from methods.models.adapters import check_adapter
 from methods.models.chat_config import ChatConfig
 from methods.models.in_process import InProcessOptions
 from methods.models.limits import Address, limiters
 from methods.models.local_llm import LocalBackend, LocalConfig
 from methods.models.scripts import SCRIPTS, ScriptBackend, ScriptedConfig
-from methods.models.weights import SHIPPED, beginning_hash, check_adapter, locate, weights_hash
+from methods.models.weights import SHIPPED, beginning_hash, locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.chat import ChatModel

@@ -16,10 +16,11 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Call, Usage, kept
 from methods.flow import Batcher, trace
+from methods.models.adapters import adapted
 from methods.models.counting import Counter
 from methods.models.endpoint import Messages
 from methods.models.in_process import InProcessBackend, InProcessOptions
-from methods.models.weights import adapted, is_encoder_decoder
+from methods.models.pretrained import is_encoder_decoder
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation

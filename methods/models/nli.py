@@ -16,7 +16,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
-from methods.models.weights import device_of, load_pretrained
+from methods.models.pretrained import device_of, load_pretrained
 
 LABELS = ("entailment", "neutral", "contradiction")
 PRESETS: Mapping[str, Mapping[str, Any]] = {

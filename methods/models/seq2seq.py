@@ -27,7 +27,7 @@ from methods.models.likelihood import (
     padded,
     rows_for,
 )
-from methods.models.weights import device_of, load_pretrained
+from methods.models.pretrained import device_of, load_pretrained
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,7 +18,7 @@ from sentence_transformers.base.modules import Module, Transformer
 from sentence_transformers.util import import_from_string
 from torch.nn.functional import normalize
 
-from methods.models.weights import TOKEN_MATCH
+from methods.models.remote_code import TOKEN_MATCH
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import content_id
-from benchmarks.leakage import near_duplicates
+from benchmarks.near_duplicates import near_duplicates
 from benchmarks.schema import Passage
 from methods.questions import rules
 from methods.questions.material import drawn

@@ -10,13 +10,14 @@ from pydantic import Field
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Answer, Call, Context, Services, Usage, kept
+from methods.models.adapters import adapted
 from methods.models.causal import NO_THINKING, CausalConfig, CausalModel, Generation, template_variables
 from methods.models.decoding import Sampling
 from methods.models.pocket import answer_prompt
 from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.thoughts import opening_of
-from methods.models.weights import POCKET, adapted, beginning_hash, locate, weights_hash
+from methods.models.weights import POCKET, beginning_hash, locate, weights_hash
 from methods.readers.extract import Extract
 from methods.readers.prompts import Instructions, ReadingOptions, answered, fit_middle, longest_prefix, prompt_tokens, reading_work
 from methods.registry import ModelMethodConfig, register

@@ -23,7 +23,7 @@ from benchmarks.schema import Passage, Query
 from methods.api import Index, Ranking, Services
 from methods.models.embeddings import ApproximateSearch, ExactSearch, Search, exact_scores, read_array, write_vectors
 from methods.models.encoder import QUERIES, Encoder, EncoderConfig, Vectors
-from methods.models.weights import PRESETS
+from methods.models.encoder_presets import PRESETS
 from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, indexed_so_far, truncation_notes
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, vectors

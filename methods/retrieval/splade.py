@@ -27,7 +27,9 @@ from methods.api import Index, Ranking, Services
 from methods.models.checks import check_output, truncation
 from methods.models.complete import check_weights, complete, longest_input
 from methods.models.embeddings import read_array
-from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
+from methods.models.pretrained import device_of, loading
+from methods.models.remote_code import check_remote_code, remote_code_refused
+from methods.models.weights import locate
 from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Scope, best_rows, built_once, comparable, truncation_notes
 from methods.work import FLOAT, Lengths, Work, encode, index

@@ -21,7 +21,8 @@ from methods.api import Index, Ranking, Services
 from methods.graphs.triples import LinearizeConfig, linearized
 from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
-from methods.models.weights import check_models, weights_hash
+from methods.models.remote_code import check_models
+from methods.models.weights import weights_hash
 from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows
 from methods.training.stages import card_of

@@ -14,9 +14,10 @@ from benchmarks.core.models import RetiredOptions
 from benchmarks.registry import resolve
 from benchmarks.styles.rules import STYLES
 from methods.models.llm import LLM, LLMConfig, MayAskConfig, check_llm, defaults, reach_llm
+from methods.models.remote_code import check_remote_code
 from methods.models.rewriter import REPLY, RewritingOptions
 from methods.models.rewriter import load_prompt as rewriting_prompt
-from methods.models.weights import check_remote_code, locate
+from methods.models.weights import locate
 from methods.presets import read_presets
 from methods.registry import METHODS, Component
 from methods.sark.loss import Head

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
 from methods.models.delta import load_whole
-from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
+from methods.models.pretrained import device_of, loading
+from methods.models.remote_code import check_remote_code, remote_code_refused
+from methods.models.weights import locate
 from methods.sark.config import ModelConfig, SarkTrainingConfig
 from methods.sark.loss import LABELS
 from methods.training.adapters import MARK, LoraOptions

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.published_prompts import Text, texts_in
-from methods.models.weights import loading, locate
+from methods.models.pretrained import loading
+from methods.models.weights import locate
 from methods.training.stages import read_json, write_json
 
 if TYPE_CHECKING:

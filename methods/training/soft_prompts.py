@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.core.errors import UserError
-from methods.models.weights import check_remote_code, device_of, load_pretrained, remote_code_refused
+from methods.models.pretrained import device_of, load_pretrained
+from methods.models.remote_code import check_remote_code, remote_code_refused
 
 PREFIX = "<|clara_"
 BEGIN, BETWEEN = f"{PREFIX}document|>", f"{PREFIX}separator|>"

@@ -157,7 +157,9 @@ def _stored(ctx: typer.Context, query: str) -> list[Any]:
     """Return rows of the store in the command line; none if there is no store, or it is constantly being written to."""
     import duckdb
 
-    from results.store.database import FILE, WANTED, busy
+    from results.store.database import FILE
+    from results.store.faults import busy
+    from results.store.shared_connection import WANTED
 
     path = store_folder(ctx.params.get("store")) / FILE
     # Not by `results.store.store.Store`, which waits for its turn: the user has pressed Tab.

@@ -40,7 +40,7 @@ def overlap(
     settings: options.DatasetSetOption = None,
 ) -> None:
     """Search training files, or the record of a checkpoint's training, for evaluation questions."""
-    from benchmarks import leakage
+    from benchmarks import leakage, training_texts
     from ragmeter import paraphrases
     from results.store import checkpoints
 
@@ -63,7 +63,7 @@ def overlap(
         raise UserError("there is no such folder", code="missing-folder", where=str(checkpoint), try_this="the folder of the weights")
     # The names of the data are on the card; hashes do not need one.
     known = checkpoints.read(checkpoint) if checkpoint is not None and encoder is not None else None
-    files = list(dict.fromkeys(file for path in train or () for file in leakage.training_files(path)))
+    files = list(dict.fromkeys(file for path in train or () for file in training_texts.training_files(path)))
     value = given_options(config, settings)
     benchmarks = [common.load(reference, value) for reference in evaluation]
     result: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def _show_read(results: Sequence[dict[str, Any]]) -> None:
 
 def _short_texts(files: Sequence[Path], *, skip_bad: bool) -> Iterator[str]:
     """Yield texts of training files that may be questions."""
-    from benchmarks.leakage import texts
+    from benchmarks.training_texts import texts
     from ragmeter.paraphrases import MOST_WORDS
 
     for file in files:

@@ -226,7 +226,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common, *, wide: bool
     from results.boards.verdict_of import MANY, verdicts
     from results.boards.verdict_text import headlines
     from results.store import queries
-    from results.store.database import now
+    from results.store.schema import now
 
     store, began = common.store, now()
     stopped: LimitReached | None = None

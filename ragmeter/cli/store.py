@@ -137,7 +137,7 @@ def prune(
 def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool, older_than: int | None) -> list[RunRow]:
     from results.formats import exchange
     from results.store import queries, tags
-    from results.store.database import now
+    from results.store.schema import now
 
     every = {row.run: row for row in queries.runs(store, hidden=True)}
     chosen = {tags.find_run(store, text).run for text in runs}

@@ -151,7 +151,7 @@ def record_questions(
     into: Annotated[Path, option("Folder of the weights that were trained on them.")],
 ) -> None:
     """Record hashes of the data that weights were trained on; boards and gates use them."""
-    from benchmarks import leakage
+    from benchmarks import training_texts
     from benchmarks.core.fingerprint import CHECKPOINT_CARD
     from benchmarks.read_questions import Recorder, read_record, recording, write_record
     from benchmarks.registry import load
@@ -163,8 +163,8 @@ def record_questions(
     for item in training:
         with common.status(f"reading {item}"):
             if Path(item).exists():
-                for file in leakage.training_files(Path(item)):
-                    read.add(text.text for text in leakage.texts(file))
+                for file in training_texts.training_files(Path(item)):
+                    read.add(text.text for text in training_texts.texts(file))
             else:
                 with recording(read):
                     load(item)

@@ -38,8 +38,8 @@ from results import store_folder
 from results.boards.added import added_columns
 from results.contexts import Matcher, named, reading
 from results.store.checkpoints import register_recorded
-from results.store.database import DiskFull
 from results.store.failures import IN_A_ROW, MAX_RATE, Failures, Streak, failures, kind_of
+from results.store.faults import DiskFull
 from results.store.invariants import check_run
 from results.store.store import FAILED_RUN, FINISHED, INCOMPLETE, INTERRUPTED, Store
 

@@ -26,10 +26,11 @@ from results.formats.hashes import check_hashes, content_hashes
 from results.formats.rescoring import Rescored, rescore
 from results.judging import labels as labeling
 from results.store.annotations import with_present
-from results.store.database import FILE, SCHEMA, Database, now
+from results.store.database import FILE, Database
 from results.store.invariants import check_run
 from results.store.queries import RunRow
 from results.store.rows import AGGREGATED
+from results.store.schema import SCHEMA, now
 from results.store.store import BETWEEN_RUNS, BY_RUN, FINISHED, TOKEN, Store
 from results.store.variants import style_of_name
 

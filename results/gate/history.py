@@ -10,8 +10,8 @@ from typing import Any
 
 from results.gate.memory import Memory, identity, newest_of, remembered
 from results.gate.verdicts import Gate, verdict_json
-from results.store.database import now
 from results.store.queries import RunRow
+from results.store.schema import now
 from results.store.store import Store
 
 

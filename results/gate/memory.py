@@ -22,8 +22,8 @@ from duckdb import DuckDBPyConnection
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
-from results.store.database import now
 from results.store.queries import RunRow
+from results.store.schema import now
 from results.store.store import FINISHED, Store, fingerprint_of, token_of
 
 

@@ -30,9 +30,9 @@ from results.judging.judgments import ONE, OTHER
 from results.statistics.judges import Agreement, krippendorff_alpha
 from results.store import answer_queries, queries, records
 from results.store.annotations import VALUES, digest, with_present, worth
-from results.store.database import now
 from results.store.queries import RunRow
 from results.store.rows import insert, storable
+from results.store.schema import now
 from results.store.store import Store
 
 BOTH_COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages_1", "passages_2", "label_1", "label_2", "note")

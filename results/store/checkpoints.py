@@ -22,9 +22,9 @@ from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD as CARD
 from benchmarks.core.fingerprint import READ_QUESTIONS, folder_sha256
 from results.store import queries
-from results.store.database import now
 from results.store.queries import RunRow
 from results.store.read_questions import Record, put_record, records
+from results.store.schema import now
 from results.store.store import Store
 
 _PREFIX = 4

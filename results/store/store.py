@@ -26,7 +26,7 @@ from benchmarks.registry import CAVEATS, Benchmark
 from benchmarks.schema import Passage
 from judges.metric import Metric, Scores
 from methods.api import CODE, Evidence, Indexed, Prediction, Usage
-from results.store.database import Database, now
+from results.store.database import Database
 from results.store.rows import (
     insert,
     insert_calls,
@@ -37,6 +37,7 @@ from results.store.rows import (
     stored_record,
     summarize,
 )
+from results.store.schema import now
 from results.store.variants import style_of_name
 
 CACHE = "cache.sqlite"

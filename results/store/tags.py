@@ -14,8 +14,8 @@ from datetime import datetime
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from results.store import queries
 from results.store.checkpoints import Checkpoint, checkpoints, matching, runs_with
-from results.store.database import now
 from results.store.queries import RunRow
+from results.store.schema import now
 from results.store.store import FINISHED, Store
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.core.errors import UserError, unknown_name
 from results.store import queries
-from results.store.database import now
 from results.store.queries import RunRow
+from results.store.schema import now
 from results.store.store import Store, shortened
 
 SUBMITTED, VERIFIED = "submitted", "verified"

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from benchmarks import leakage as module
 from benchmarks.corpus import Corpus
-from benchmarks.leakage import ANSWERS, CONTEXTS, NOWHERE, QUESTION, NgramIndex, Text, contamination, texts, training_files, unit
+from benchmarks.leakage import ANSWERS, CONTEXTS, QUESTION, contamination
+from benchmarks.ngrams import NOWHERE, NgramIndex
 from benchmarks.registry import load
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.text import normalize
+from benchmarks.training_texts import Text, texts, training_files, unit
 from tests.support.errors import raises
 
 QUESTION_TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"

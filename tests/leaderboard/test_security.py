@@ -25,7 +25,7 @@ from leaderboard.elements import pictures
 from leaderboard.elements.nodes import from_json, is_web_address
 from leaderboard.report import report
 from ragmeter.cli import main
-from results.store import database, queries
+from results.store import queries, shared_connection
 from results.store.redaction import HIDDEN
 from results.store.store import Store
 
@@ -172,16 +172,16 @@ def test_url_parameters_of_pages_are_collected() -> None:
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the files that DuckDB was asked to open, because it bypasses Python's `open`."""
     # A connection left open by an earlier test would not be opened again.
-    for held in [*database._by_path.values()]:
+    for held in [*shared_connection._by_path.values()]:
         held.close()
     files: list[str] = []
-    connect = database.duckdb.connect
+    connect = shared_connection.duckdb.connect
 
     def noting(file: str, **options: Any) -> Any:
         files.append(file)
         return connect(file, **options)
 
-    monkeypatch.setattr(database.duckdb, "connect", noting)
+    monkeypatch.setattr(shared_connection.duckdb, "connect", noting)
     return files
 
 

@@ -43,7 +43,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.late_interaction import M3Config, M3Encoder
 from methods.models.likelihood import TextEncoder
 from methods.models.local_llm import started
-from methods.models.weights import llama_tokenizer
+from methods.models.pretrained import llama_tokenizer
 from methods.prompts import Messages, shipped
 from methods.readers.end_to_end import InContextRalmConfig, RalmPrompt, chatqa_prompt
 from methods.registry import Component

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from benchmarks.core.errors import first_error, in_words
 from methods.baselines.compress.soft import ENCODER, LANGUAGE_MODEL, System, system_of
-from methods.models.weights import adapted, load_pretrained
+from methods.models.adapters import adapted
+from methods.models.pretrained import load_pretrained
 from methods.training.adapters import MARK as LORA
 from methods.training.released import ADAPTER, ADAPTERS, CONVERTER, ENDS, Released, adapter_names, keep_prompts, new_rows, pickled, renamed
 

@@ -30,7 +30,7 @@ from methods.baselines.compress.recomp import ModelOptions
 from methods.graphs.chunking import TIKTOKEN, spans_of
 from methods.models.counting import TokenCounter
 from methods.models.likelihood import UNBOUNDED, batches
-from methods.models.weights import device_of, load_pretrained
+from methods.models.pretrained import device_of, load_pretrained
 from methods.readers.prompts import longest_prefix
 from methods.registry import register
 from methods.work import Lengths, Work, encode

@@ -18,7 +18,8 @@ from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.soft import LAYOUT, DType, System, require_checkpoint
 from methods.models.embeddings import read_array, write_vectors
-from methods.models.weights import device_of, locate, weights_hash
+from methods.models.pretrained import device_of
+from methods.models.weights import locate, weights_hash
 from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import built_once
 from methods.work import HALF, Checkpoint, Lengths, Needs, Once, Work, encode, unknown, vectors

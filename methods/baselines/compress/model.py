@@ -21,7 +21,9 @@ from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOU
 from methods.models.causal import QUIET, Generation, chat_text
 from methods.models.formats import own_format
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
-from methods.models.weights import check_remote_code, device_of, load_pretrained, remote_code_refused, weights_hash
+from methods.models.pretrained import device_of, load_pretrained
+from methods.models.remote_code import check_remote_code, remote_code_refused
+from methods.models.weights import weights_hash
 from methods.prompts import Prompt, plain_ids, whole_ids
 from methods.readers.prompts import PROMPTS, numbered
 from methods.training.adapters import MARK as LORA

@@ -20,7 +20,7 @@ from benchmarks.schema import Passage, Query
 from methods.api import Services
 from methods.baselines.compress.recomp import ModelOptions, Scores, SentenceCompressor
 from methods.models.likelihood import batches
-from methods.models.weights import device_of, load_pretrained, loading
+from methods.models.pretrained import device_of, load_pretrained, loading
 from methods.registry import register
 from methods.training.released import released
 from methods.work import Lengths, Work, encode

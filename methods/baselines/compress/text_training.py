@@ -28,7 +28,8 @@ from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_li
 from methods.baselines.compress.soft import MISTRAL, cut
 from methods.models.chat_config import ChatConfig
 from methods.models.likelihood import UNBOUNDED, by_length
-from methods.models.weights import load_pretrained, locate
+from methods.models.pretrained import load_pretrained
+from methods.models.weights import locate
 from methods.presets import laid_over, read_presets
 from methods.served import ScorerConfig, scoring_work
 from methods.training import LengthsOf, TrainingContext, register_training

@@ -9,7 +9,7 @@ from pydantic import Field
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import TRUNCATED, Context, Ranking, Services
-from methods.models.weights import load_tokenizer
+from methods.models.pretrained import load_tokenizer
 from methods.registry import ModelMethodConfig, register
 from methods.work import free
 

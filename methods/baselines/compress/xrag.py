@@ -15,7 +15,7 @@ from pydantic import Field
 
 from methods.baselines.compress.soft import SoftConfig, System
 from methods.baselines.compress.training import register_system
-from methods.models.weights import PRESETS
+from methods.models.encoder_presets import PRESETS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

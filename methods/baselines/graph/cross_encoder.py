@@ -24,7 +24,8 @@ from methods.api import Index, Ranking, Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.hybrid import fuse
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import check_models, locate, weights_hash
+from methods.models.remote_code import check_models
+from methods.models.weights import locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
 from methods.registry import Component, ModelMethodConfig, register
 from methods.retrieval.triples import triple_corpus

@@ -24,7 +24,8 @@ from benchmarks.schema import Question
 from methods.api import Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.models.complete import without_load_report
-from methods.models.weights import loading, locate
+from methods.models.pretrained import loading
+from methods.models.weights import locate
 from methods.registry import Component
 from methods.training import LengthsOf, TrainingContext, known_data, register_training
 from methods.training.contrast import ContrastConfig, Group, GroupObjective, prepared

@@ -22,7 +22,8 @@ from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized
 from methods.models.complete import without_load_report
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
-from methods.models.weights import loading, locate
+from methods.models.pretrained import loading
+from methods.models.weights import locate
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
 from methods.training import LengthsOf, TrainingConfig, TrainingContext, register_training

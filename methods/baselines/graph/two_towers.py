@@ -13,7 +13,7 @@ from pydantic import Field
 from methods.api import Services
 from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
-from methods.models.weights import PRESETS
+from methods.models.encoder_presets import PRESETS
 from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, open_towers, triples_work
 

@@ -26,7 +26,8 @@ from methods.models.causal import Generation, chat_text
 from methods.models.complete import without_load_report
 from methods.models.decoding import Decoder, end_tokens
 from methods.models.loaded import KEPT
-from methods.models.weights import device_of, files_of, load_pretrained, load_tokenizer, weights_hash
+from methods.models.pretrained import device_of, load_pretrained, load_tokenizer
+from methods.models.weights import files_of, weights_hash
 from methods.prompts import Messages, encoded
 from methods.training.released import released
 

@@ -35,8 +35,8 @@ from methods.models.chat import ChatModel
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import LLM, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
+from methods.models.remote_code import check_models
 from methods.models.scripts import ScriptedConfig
-from methods.models.weights import check_models
 from methods.prompts import OURS, PUBLISHED, Prompt, published, published_hash, shipped
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once

@@ -26,7 +26,8 @@ from methods.flow import in_worker, together
 from methods.graphs.chunking import ChunkConfig, chunk
 from methods.models.causal import Generation
 from methods.models.loaded import SHARE, memory_of
-from methods.models.weights import check_models, weights_hash
+from methods.models.remote_code import check_models
+from methods.models.weights import weights_hash
 from methods.prompts import Prompt, shipped
 from methods.retrieval.ranking import best_rows
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, encode, index

@@ -20,7 +20,8 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
 from methods.models.cross_encoder import CrossEncoderModel
-from methods.models.weights import file_hash, load_pretrained, weights_hash
+from methods.models.pretrained import load_pretrained
+from methods.models.weights import file_hash, weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
 from methods.retrieval.ranking import ModelReranker

@@ -32,7 +32,8 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Passage
 from methods.baselines.rerank.dpa_rag import ENCODER, HEAD, WEIGHTS_FILE, DpaRagConfig, JoinedModel
 from methods.baselines.tuned import PRESETS, Example, StageCost, SystemTuned, TunedTraining, made_of, once, tuned_needs, tuned_work
-from methods.models.weights import load_pretrained, locate
+from methods.models.pretrained import load_pretrained
+from methods.models.weights import locate
 from methods.training import TrainingContext, register_training
 from methods.training.balance import minimum_norm_weights
 from methods.training.loop import Figures, LoopPlace, loop_over_rows

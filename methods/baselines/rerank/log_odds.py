@@ -18,7 +18,8 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, pairs_work, token_log_odds
-from methods.models.weights import device_of, load_pretrained, weights_hash
+from methods.models.pretrained import device_of, load_pretrained
+from methods.models.weights import weights_hash
 from methods.prompts import Prompt, shipped
 from methods.registry import register
 

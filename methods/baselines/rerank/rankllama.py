@@ -20,19 +20,10 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores, pairs_work
+from methods.models.adapters import adapted, check_adapter
 from methods.models.complete import without_load_report
-from methods.models.weights import (
-    MissingWeights,
-    adapted,
-    check_adapter,
-    device_of,
-    files_of,
-    load_pretrained,
-    loading,
-    locate,
-    require_weights,
-    weights_hash,
-)
+from methods.models.pretrained import device_of, load_pretrained, loading
+from methods.models.weights import MissingWeights, files_of, locate, require_weights, weights_hash
 from methods.registry import register
 from methods.training.stages import card_of
 from methods.work import Needs, needs_of

@@ -22,7 +22,7 @@ from methods.baselines.rerank.replies import LABELS, answer_of, label_of
 from methods.models.chat_config import ChatConfig
 from methods.models.llm import LLM, defaults, llm_name
 from methods.models.local_llm import LabelModel, LocalConfig, LocalLabelModel
-from methods.models.weights import is_encoder_decoder
+from methods.models.pretrained import is_encoder_decoder
 from methods.registry import register
 from methods.served import ScorerConfig, ServedLabelModel
 from methods.work import Lengths, Work, needs_of

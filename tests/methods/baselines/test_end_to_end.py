@@ -22,10 +22,11 @@ from methods.baselines.end_to_end.flare import query_of
 from methods.baselines.end_to_end.self_ask import Entailment
 from methods.baselines.end_to_end.self_rag import RELEVANCE, SUPPORT, TAGS, UTILITY, Segment, SelfRagConfig, TagModel, WeightsConfig
 from methods.flow import run
+from methods.models.adapters import adapted
 from methods.models.causal import Generation
 from methods.models.chat import ChatConfig, Reply
 from methods.models.nli import Inference
-from methods.models.weights import adapted, load_pretrained
+from methods.models.pretrained import load_pretrained
 from methods.pipeline import assemble
 from methods.program import NO_END, NO_REPLY, UNUSABLE
 from methods.readers.end_to_end import chatqa_prompt

@@ -24,10 +24,10 @@ from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import COMPLETED, LABELS, REPAIRED, UNUSABLE, answer_of, label_of, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import each
+from methods.models.adapters import adapted
 from methods.models.causal import Generation
 from methods.models.chat import Reply
 from methods.models.counting import TokenCounter
-from methods.models.weights import adapted
 from methods.registry import Component
 from ragmeter.conformance import check_method
 from tests.support.errors import raises

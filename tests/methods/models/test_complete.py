@@ -13,7 +13,7 @@ from benchmarks.core.errors import UserError
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.nli import NliConfig, NliModel
-from methods.models.weights import load_pretrained
+from methods.models.pretrained import load_pretrained
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")

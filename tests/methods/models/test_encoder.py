@@ -14,7 +14,8 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.weights import PRESETS, REMOTE_CODE
+from methods.models.encoder_presets import PRESETS
+from methods.models.remote_code import REMOTE_CODE
 from methods.registry import Component
 from tests.support.errors import raises
 

@@ -13,7 +13,7 @@ from torch import nn
 from methods.models import loaded
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.loaded import Kept
-from methods.models.weights import load_pretrained
+from methods.models.pretrained import load_pretrained
 
 
 def layer(bytes_: int) -> nn.Module:

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from methods.models.weights import check_adapter, has_hash, weights_hash
+from methods.models.adapters import check_adapter
+from methods.models.weights import has_hash, weights_hash
 from methods.registry import Component
 from tests.support.errors import raises
 

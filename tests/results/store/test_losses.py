@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from benchmarks.core.errors import Broke
 from methods.api import Prediction
-from results.store import database, holder, losses, queries
+from results.store import holder, losses, queries, shared_connection
 from results.store.store import FINISHED, INTERRUPTED, RUNNING, Run, Store
 from tests.support.errors import raises
 
@@ -219,8 +219,8 @@ def holding(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 OTHER_PROGRAM = "import sys, duckdb; kept = duckdb.connect(sys.argv[1] + '/store.duckdb', read_only=True)"
 WRITER = (
-    "import sys, os, signal; from pathlib import Path; from results.store import database; database.IDLE_S = 600.0; "
-    "d = database.Database(Path(sys.argv[1])); c = d.writing(); c.__enter__()"
+    "import sys, os, signal; from pathlib import Path; from results.store import database, shared_connection; "
+    "shared_connection.IDLE_S = 600.0; d = database.Database(Path(sys.argv[1])); c = d.writing(); c.__enter__()"
 )
 
 
@@ -233,7 +233,7 @@ def test_waiting_for_the_store_names_the_process_in_time_and_in_the_error(
     store.start(EARLIER)
     store.database.close()
     monkeypatch.setattr(holder, "TELL_S", 0.05)
-    monkeypatch.setattr(database, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(shared_connection, "PATIENCE_S", 0.3)
     with holding(code, store.folder) as process:
         began = time.monotonic()
         with pytest.raises(Broke, match=rf"process {process.pid} \(.*-c") as caught:
@@ -264,7 +264,7 @@ def test_wait_that_ends_is_no_error(store: Store, monkeypatch: pytest.MonkeyPatc
                 os.kill(process.pid, signal.SIGKILL)
 
         # A module of its own: `time.sleep` itself is what other threads of this process call.
-        monkeypatch.setattr(database, "time", SimpleNamespace(**vars(time) | {"sleep": sleep}))
+        monkeypatch.setattr(shared_connection, "time", SimpleNamespace(**vars(time) | {"sleep": sleep}))
         store.start(LATER)
     assert f"process {process.pid}" in capsys.readouterr().err
     assert store.status(LATER.run) == RUNNING

@@ -21,8 +21,8 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import FAILED, REASON_CHARACTERS, Evidence, Indexed, Prediction, Usage, reason
 from results.store import answer_queries, cost_queries, queries
-from results.store.database import DiskFull
 from results.store.failures import cause_of, failures
+from results.store.faults import DiskFull
 from results.store.store import FINISHED, RUNNING, Run, Store
 from tests.support.errors import raises
 

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.schema import Passage
 from methods.api import Evidence, Prediction, Usage
 from results.store import queries
-from results.store.database import DiskFull
+from results.store.faults import DiskFull
 from results.store.store import FINISHED, Run, Store
 
 METRIC = "em(rules=squad)#v1"

@@ -19,7 +19,8 @@ from methods.baselines.compress.recomp import SentenceCompressor
 from methods.baselines.compress.rows import CompressionRow
 from methods.baselines.compress.text_training import Labeled, labeled
 from methods.models.causal import Generation
-from methods.models.weights import load_tokenizer, weights_hash
+from methods.models.pretrained import load_tokenizer
+from methods.models.weights import weights_hash
 from methods.registry import Component
 from methods.training import TRAININGS, TrainingContext
 

@@ -16,8 +16,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from results.store import database
-from results.store.database import _Shared
+from results.store import shared_connection
+from results.store.shared_connection import SharedConnection
 from results.store.store import Store
 from tests.support.errors import raises
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is not given back for want of use."""
-    monkeypatch.setattr(database, "IDLE_S", 600.0)
+    monkeypatch.setattr(shared_connection, "IDLE_S", 600.0)
 
 
 def written(store: Store, name: str) -> None:
@@ -44,7 +44,7 @@ def names(store: Store) -> set[str]:
         return {name for (name,) in connection.execute("SELECT name FROM experiments").fetchall()}
 
 
-def shared(store: Store) -> _Shared:
+def shared(store: Store) -> SharedConnection:
     return store.database._shared
 
 
@@ -65,7 +65,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         results.append(read_only)
         return connect(file, read_only=read_only)
 
-    monkeypatch.setattr(database.duckdb, "connect", noting)
+    monkeypatch.setattr(shared_connection.duckdb, "connect", noting)
     return results
 
 
@@ -84,7 +84,7 @@ def test_the_file_is_opened_once_to_read_and_once_to_write(tmp_path: Path, opene
 
 @pytest.mark.slow
 def test_the_file_is_closed_after_a_moment_without_use_and_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "IDLE_S", 0.1)
+    monkeypatch.setattr(shared_connection, "IDLE_S", 0.1)
     store = Store(folder)
     for _ in range(2):
         assert names(store) == set()
@@ -220,10 +220,10 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read(folder: Path, monkey
     store = Store(folder)
     store.database.close()
 
-    def denied(self: _Shared, *_: object) -> Any:
+    def denied(self: SharedConnection, *_: object) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(_Shared, "_queue", denied)
+    monkeypatch.setattr(SharedConnection, "_queue", denied)
     assert names(store) == set()
     with raises("unwritable-store"):
         written(store, "never")
@@ -250,9 +250,9 @@ def test_a_forked_child_opens_the_file_for_itself(folder: Path) -> None:
 ALONE = """
 import sys, time
 from pathlib import Path
-from results.store import database
+from results.store import shared_connection
 from results.store.store import Store
-database.IDLE_S = 600.0
+shared_connection.IDLE_S = 600.0
 store = Store(Path(sys.argv[1]))
 for number in range(int(sys.argv[2])):
     store.put_experiment(f"{sys.argv[3]} {number}", "name: x", None, None, None, [])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.leakage import near_duplicates
+from benchmarks.near_duplicates import near_duplicates
 from benchmarks.text import normalize
 
 few = st.lists(st.text("abcdefg ", max_size=12), max_size=8)

@@ -1,0 +1,141 @@
+"""Turn records of graph QA files into questions with their graphs; RoG's layout, which both datasets have.
+
+A layout turns a record into a `GraphRow`: the question, its graph by names, and what was odd about it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from benchmarks.records import Record
+from benchmarks.schema import Question, Triple
+
+
+@dataclass(slots=True)
+class GraphRow:
+    """Question and graph of one record.
+
+    Attributes:
+        question: The question without candidates; its metadata is JSON-serializable.
+        graph: The record's triples; None if the layout has no graphs.
+        counts: Number of peculiarities (keys of `NOTES`).
+        record: The record.
+    """
+
+    question: Question
+    graph: list[Triple] | None
+    counts: Counter[str]
+    record: Record
+
+
+Parse = Callable[[Record], GraphRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A file format of a graph QA dataset.
+
+    Attributes:
+        title: Name in messages.
+        fields: Fields that distinguish it from the dataset's other layouts; a record has at least one of each group.
+        reader: Function from the first file to a parser of its records.
+        items: Field with the list of records if the file is one object; "" if each record is an object of its own.
+        sizes: Number of questions by split, if different from the card.
+        has_graphs: Whether its records contain graphs.
+        alongside: Function from a file to further files that parsing needs.
+    """
+
+    title: str
+    fields: tuple[frozenset[str], ...]
+    reader: Callable[[Path], Parse]
+    items: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    has_graphs: bool = False
+    alongside: Callable[[Path], Sequence[Path]] = lambda path: ()
+
+    def fits(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a record with these fields is in this layout."""
+        return all(group & fields.keys() for group in self.fields)
+
+
+def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
+    """Return the answers in an optional field (nulls dropped), and counts of repeated and null answers."""
+    listed = record.fields.get(name)
+    if not isinstance(listed, list):
+        return (record.answers(name), Counter(answers_as_text=1)) if record.has(name) else ((), Counter())
+    answers = tuple(record.expect(item, f"{name}[{i}]", str) for i, item in enumerate(listed) if item is not None)
+    return answers, Counter(repeated_answers=len(answers) - len(set(answers)), null_answers=len(listed) - len(answers))
+
+
+def topics_once(names: Collection[str], counts: Counter[str]) -> tuple[str, ...]:
+    """Return distinct topic entity names, and count entities that share a name."""
+    once = tuple(dict.fromkeys(names))
+    counts["repeated_topics"] += len(names) - len(once)
+    return once
+
+
+def rog(record: Record) -> GraphRow:
+    """Parse RoG's row: `id, question, answer[], q_entity[], a_entity[], graph[[h, r, t]]`.
+
+    Raises:
+        BadRecord: A field is missing or of the wrong type.
+    """
+    answers, counts = answered(record, "answer")
+    topics = [record.expect(topic, f"q_entity[{i}]", str) for i, topic in enumerate(record.field("q_entity", list))]
+    metadata = {"a_entity": list(record.texts("a_entity", ()))}
+    question = Question(
+        id=record.text("id"),
+        text=record.nonblank("question"),
+        answers=answers,
+        answer_set=True,
+        topic_entities=topics_once(topics, counts),
+        metadata={name: value for name, value in metadata.items() if value},
+    )
+    return GraphRow(question, _named_triples(record, "graph"), counts, record)
+
+
+ROG = Layout("RoG's rows", (frozenset({"q_entity"}), frozenset({"graph"})), lambda path: rog, has_graphs=True)
+
+
+def _named_triples(record: Record, name: str) -> list[Triple]:
+    rows = record.field(name, list)
+    if set(map(type, rows)) <= {list} and set(map(len, rows)) <= {3} and set(map(type, chain(*rows))) <= {str}:
+        return [(head, relation, tail) for head, relation, tail in rows]
+    wrong = next(i for i, row in enumerate(rows) if not _is_triple(row))
+    raise record.problem(f"field '{name}[{wrong}]' is not a triple", f"{name}[{wrong}]", "a list of three strings")
+
+
+def _is_triple(row: Any) -> bool:
+    return type(row) is list and len(row) == 3 and all(type(part) is str for part in row)
+
+
+HUB_FILES = {f":{split}": (f"data/{split}-*.parquet",) for split in ("train", "validation", "test")}
+"""Patterns of RoG's files on the hub, by split."""
+
+
+def rog_files(name: str) -> dict[str, tuple[str, ...]]:
+    """Return the file patterns of RoG's rows for a dataset, by split."""
+    short = {"train": "train", "validation": "val", "test": "test"}
+    files = {split: (f"{split}-*.parquet", f"RoG-{name}_{split}.jsonl", f"rog*{name}*{part}*.jsonl") for split, part in short.items()}
+    return {f":{split}": (*names, f"rog_style_{name}.jsonl") if split == "test" else names for split, names in files.items()}
+
+
+def nested_records(record: Record, name: str) -> Iterator[Record]:
+    """Yield the objects in a record's list field; none if the field is absent."""
+    for i, item in enumerate(record.field(name, list, [])):
+        yield Record(record.expect(item, f"{name}[{i}]", dict), record.path, f"{record.position}, {name}[{i}]")
+
+
+def topics_by_id(record: Record, name: str) -> dict[str, str]:
+    """Return ToG's topic entities, an object from id to name; empty if absent.
+
+    Raises:
+        BadRecord: The field has another form.
+    """
+    topics = record.field(name, dict, {})
+    return {identifier: record.expect(text, f"{name}.{identifier}", str) for identifier, text in topics.items()}

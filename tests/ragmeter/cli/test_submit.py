@@ -381,7 +381,7 @@ def test_real_dataset_submission_goes_from_template_to_table(
         (("submit", "nowhere.txt", "--format", "trec"), "need a card"),
         (("submit", "template", "worlds/multihop", "-o", "t", "--config", "none.yaml"), "cannot be read"),
         (("submit", "template", "worlds/multihop", "-o", "t", "--set", "question=1"), "did you mean 'questions'?"),
-        (("submit", "template", "worlds/multihop", "-o", "t", "--setting", "graph"), "cannot be asked"),
+        (("submit", "template", "worlds/multihop", "-o", "t", "--setting", "graph"), "does not support the setting"),
         (("submit", "template", "nothing", "-o", "t"), "unknown dataset"),
     ],
 )

@@ -100,7 +100,7 @@ def cross_encoders(bench: Bench, queries: list[str], passages: list[str], turns:
             clock=time.perf_counter,
             sides={
                 "CrossEncoder.predict": lambda: plain.predict(pairs, show_progress_bar=False),
-                "cross-encoder": lambda: np.concatenate([ours.scores(query, passages) for query in queries]),
+                "cross-encoder": lambda: np.concatenate(ours.many([(query, passages) for query in queries])),
             },
         )
     difference = float(np.abs(result["CrossEncoder.predict"] - result["cross-encoder"]).max())
@@ -128,7 +128,7 @@ def search(bench: Bench, vectors: int, dimension: int, turns: int, device: str) 
     def ours(engine: ExactSearch) -> list[set[int]]:
         near = engine.near(queries, 100)
         return [
-            set(near_by[best_rows(exact_scores(rows, query, near_by), 100, near_by)].tolist())
+            set(near_by[best_rows(exact_scores(rows, query, near_by), 100)].tolist())
             for query, near_by in zip(queries, near, strict=True)
         ]
 

@@ -89,8 +89,11 @@ def ratio_of(theirs: Sequence[float], ours: Sequence[float]) -> float:
 
 
 def compiling() -> dict[str, str]:
-    """Return this process's environment without PYTHONDONTWRITEBYTECODE, so that subprocesses can use compiled modules."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """Return this process's environment for short commands: they use compiled modules, and one thread for linear algebra.
+
+    Idle threads of OpenBLAS wait actively at first, which takes processor seconds per core, not per work.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {"OMP_NUM_THREADS": "1"}
 
 
 def command_seconds(command: Sequence[str], **options: Any) -> float:

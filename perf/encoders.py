@@ -128,8 +128,7 @@ def search(bench: Bench, vectors: int, dimension: int, turns: int, device: str) 
     def ours(engine: ExactSearch) -> list[set[int]]:
         near = engine.near(queries, 100)
         return [
-            set(near_by[best_rows(exact_scores(rows, query, near_by), 100)].tolist())
-            for query, near_by in zip(queries, near, strict=True)
+            set(near_by[best_rows(exact_scores(rows, query, near_by), 100)].tolist()) for query, near_by in zip(queries, near, strict=True)
         ]
 
     fine, rough = ExactSearch(rows, device, "float32"), ExactSearch(rows, device, "bfloat16")

@@ -21,6 +21,7 @@ from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, truncation
 from methods.models.complete import check_weights, complete
 from methods.models.delta import load_whole
+from methods.models.likelihood import FILL, by_length
 from methods.models.loaded import KEPT
 from methods.models.pretrained import device_of, loading, require_kind
 from methods.models.remote_code import check_models, remote_code_refused
@@ -183,14 +184,10 @@ class CrossEncoderModel:
             encoded = self._pairs.encoded(self._pairs.cut(query), passages)
             keys.append([tuple(pair["input_ids"]) for pair in encoded])
             pairs.update(zip(keys[-1], encoded, strict=True))
-        order = sorted(pairs, key=lambda key: (-len(key), key))
+        order = sorted(pairs)  # which pair is in which batch must not depend on the order of the requests
         results: dict[tuple[int, ...], float] = {}
-        start = 0
-        while start < len(order):
-            # The longest comes first, so it decides how many fit.
-            batch = order[start : start + max(1, self.config.token_budget // len(order[start]))]
-            results.update(zip(batch, self._logits([pairs[key] for key in batch]).tolist(), strict=True))
-            start += len(batch)
+        for batch in by_length([len(key) for key in order], self.config.token_budget, fill=FILL):
+            results.update(zip((order[n] for n in batch), self._logits([pairs[order[n]] for n in batch]).tolist(), strict=True))
         return [self._checked(np.array([results[key] for key in own], dtype=np.float64)) for own in keys]
 
     def _checked(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -29,7 +29,13 @@ UNBOUNDED = 1 << 62
 """Value for an unlimited token budget."""
 
 
-def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixed: int = 0) -> list[list[int]]:
+FEW_ROWS = 8
+"""Number of rows below which a batch is too small to be worth less padding."""
+FILL = 0.75
+"""Usual `fill` of models that read whole texts."""
+
+
+def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixed: int = 0, *, fill: float = 0.0) -> list[list[int]]:
     """Partition items into batches whose padded size stays within a budget.
 
     Items are sorted from the longest to the shortest (ties in order), so that padding is small and a shortage of
@@ -40,6 +46,8 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
         budget: Tokens per batch, including padding; a longer item gets its own batch.
         rows: Maximum rows per batch; None: only the budget limits them.
         fixed: Tokens that every row costs besides its own, such as a shared prefix.
+        fill: Minimum share of a row that is not padding, for models whose time grows with the padded tokens; a batch of fewer
+            than `FEW_ROWS` rows also takes shorter ones.
 
     Returns:
         Batches of positions in `lengths`; each position is in exactly one batch.
@@ -48,7 +56,7 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
     batches: list[list[int]] = []
     room = 0
     for position in order:
-        if room == 0:
+        if room == 0 or (len(batches[-1]) >= FEW_ROWS and fixed + lengths[position] < fill * (fixed + lengths[batches[-1][0]])):
             batches.append([])
             # The first of a batch is its longest, so it decides how many fit.
             room = max(1, budget // max(1, fixed + lengths[position]))

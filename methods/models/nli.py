@@ -16,6 +16,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
+from methods.models.likelihood import FILL, by_length
 from methods.models.pretrained import device_of, load_pretrained
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -75,16 +76,11 @@ class NliModel:
         if len(premises) != len(hypotheses):
             raise ValueError(f"{len(premises)} premises and {len(hypotheses)} hypotheses")
         encoded = [self._encode(premise, claim) for premise, claim in zip(premises, hypotheses, strict=True)]
-        order = sorted(range(len(encoded)), key=lambda position: (-len(encoded[position]["input_ids"]), position))
         logits = np.empty((len(encoded), self._model.config.num_labels), dtype=np.float64)
-        start = 0
-        while start < len(order):
-            size = max(1, self.config.token_budget // len(encoded[order[start]]["input_ids"]))
-            positions = order[start : start + size]
+        for positions in by_length([len(item["input_ids"]) for item in encoded], self.config.token_budget, fill=FILL):
             batch = self._tokenizer.pad([encoded[position] for position in positions], return_tensors="pt").to(self.device)
             with torch.inference_mode():
                 logits[positions] = self._model(**batch).logits.float().cpu().numpy()
-            start += size
         odds = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
         shares = odds / odds.sum(axis=1, keepdims=True)
         return Inference(*(shares[:, column] for column in self._columns))

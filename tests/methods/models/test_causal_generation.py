@@ -123,6 +123,11 @@ def test_batches_contain_every_item_once_within_their_budget(lengths: list[int],
     assert flat == sorted(flat, reverse=True)
 
 
+def test_batches_with_a_minimum_fill_pad_no_row_by_more_once_they_have_eight() -> None:
+    assert by_length([100] * 9 + [76, 74, 20], 10_000, fill=0.75) == [[*range(10)], [10, 11]]
+    assert by_length([100] * 3 + [20, 10], 10_000, fill=0.75) == [[0, 1, 2, 3, 4]]
+
+
 @pytest.mark.slow
 def test_sample_depends_only_on_prompt_and_seed(stories: str) -> None:
     sampling = Sampling(temperature=1.0, top_p=0.95, seed=5)

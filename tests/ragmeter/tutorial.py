@@ -172,8 +172,10 @@ _SHOWN = """() => {
   const walk = node => {
     if (['STYLE', 'SCRIPT', 'NOSCRIPT'].includes(node.tagName)) return;
     if (node.shadowRoot) walk(node.shadowRoot);
-    if (node.innerText !== undefined && !node.shadowRoot && node.children.length === 0) texts.push(node.innerText);
-    for (const child of node.children ?? []) walk(child);
+    for (const child of node.childNodes) {
+      if (child.nodeType !== Node.TEXT_NODE) walk(child);
+      else if (child.data.trim()) texts.push(child.data.trim().replace(/\\s+/g, ' '));
+    }
   };
   walk(document);
   return texts.join('\\n');

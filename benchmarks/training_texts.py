@@ -43,7 +43,7 @@ def training_files(value: Path) -> list[Path]:
     """Return the path itself if it is a file, else all training files in the folder, recursively and sorted.
 
     Raises:
-        UserError: There is no such file or folder, or none in it.
+        UserError: The file or folder does not exist, or the folder has no training files.
     """
     if not value.is_dir():
         if archive_of(value) is None and not value.exists():

@@ -78,7 +78,7 @@ def _show(tree: list[Any], key: str, act: Act | None) -> None:
 
 
 def _mount(tree: list[Any], key: str, acts: Mapping[str, Act | None]) -> None:
-    """Send a tree to the browser, with what a click on each of its parts does."""
+    """Send a tree to the browser, with the actions of clicks on its parts."""
 
     def clicked() -> None:
         # The browser is not trusted either: only changes of text parameters get through.

@@ -156,7 +156,7 @@ def _names(path: Path) -> dict[str, str]:
     for number, line in _lines(path):
         identifier, tab, name = line.partition("\t")
         if not tab or identifier in names:
-            what = "an entity stands here twice" if tab else "there is no tab between an entity and its name"
+            what = "this entity is listed twice" if tab else "there is no tab between an entity and its name"
             raise UserError(what, code="bad-names", where=f"{path}, line {number}", try_this="a line is: id, tab, name")
         names[identifier] = "" if name == "None" else name
     return names

@@ -526,7 +526,7 @@ class SentenceTower:
             if error.args != ("sentence_embedding",):
                 raise
             raise UserError(
-                f"the encoder {self._name!r} has no pooling layer: it gives vectors of tokens and none of a text",
+                f"the encoder {self._name!r} has no pooling layer: it gives a vector per token, but none per text",
                 code="encoder-without-pooling",
                 where="model",
                 try_this="a model with one vector per text; the retriever colbert takes models with vectors of tokens",

@@ -34,6 +34,7 @@ from methods.models.chat_config import ChatConfig
 from methods.models.formats import own_format
 from methods.models.llm import AskingConfig, asks_released, llm_hash, open_llm
 from methods.models.local_llm import LocalConfig
+from methods.models.reply import READING
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder, indexed
 from methods.prompts import OURS, PUBLISHED, Messages, Prompt, Shipped, shipped
@@ -290,7 +291,7 @@ def register_program(
             ]
             own = llm_hash(options.llm) if hasattr(options, "llm") else weights_hash(options.model, options.revision)
             others = [weights_hash(item.model, item.revision) for item in models(options)]
-            return fingerprint(options.retriever.component.fingerprint, texts, own, others)
+            return fingerprint(options.retriever.component.fingerprint, texts, own, others, READING)
 
         def work(options: Any, lengths: Lengths) -> Work:
             prompt = INSTRUCTIONS + lengths.question + options.k * lengths.passage

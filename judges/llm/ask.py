@@ -25,7 +25,7 @@ from methods.api import Services
 from methods.flow import together
 from methods.models.chat import ChatModel
 from methods.models.endpoint import Messages
-from methods.models.llm import AskingConfig, llm_hash, llm_name, open_llm
+from methods.models.llm import AskingConfig, llm_name, llm_weights, open_llm
 from methods.models.local_llm import LocalConfig
 from methods.prompts import Prompt, Shipped
 from methods.work import CHARACTERS, Lengths, Needs, Use, Where, Work, ask, needs_of, tokens, unknown
@@ -46,7 +46,7 @@ class AskingJudgeConfig(AskingConfig, JudgeConfig):
     @property
     def weights(self) -> str:
         """Return the hash of a local model's weights; "" without local weights."""
-        return llm_hash(self.llm)
+        return llm_weights(self.llm)
 
     @property
     def needs(self) -> Needs:

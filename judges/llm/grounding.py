@@ -22,7 +22,7 @@ from judges.judge import NOTHING_CLAIMED, Item, JudgeCall, Measure, Parsed, Scor
 from judges.llm.abstention import rightly_declines
 from judges.llm.ask import Asker, AskingJudgeConfig, Case, has_gold
 from judges.llm.match import unanswered
-from judges.llm.reading import refused, unreadable, without_thought
+from judges.llm.reading import VERSION, refused, unreadable, without_thought
 from methods.api import Services
 from methods.flow import together
 from methods.models.llm import LLM, defaults
@@ -440,7 +440,7 @@ def not_called(item: Item) -> JudgeCall:
     needs=("answer", "gold", "passages"),
     config=GroundingConfig,
     measures=(FAITHFULNESS, FACTUAL_CORRECTNESS),
-    version=2,
+    version=VERSION,
     also=lambda config: {"ragas": ragas_version()},
 )
 def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:

@@ -13,6 +13,7 @@ from judges.judge import Item, JudgeCall, Measure, PointJudge, Score, counting, 
 from judges.llm.abstention import missing, rightly_declines
 from judges.llm.ask import Case, Golds, LLMJudgeConfig, Worded, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
 from judges.llm.fences import cut
+from judges.llm.reading import VERSION
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
 from methods.api import Prediction
@@ -60,7 +61,7 @@ class MatchConfig(LLMJudgeConfig):
     needs=("answer", "gold"),
     config=MatchConfig,
     measures=MEASURES,
-    version=2,
+    version=VERSION,
     also=prompt_identity,
 )
 class MatchJudge(Worded[MatchConfig]):

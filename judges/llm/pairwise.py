@@ -12,7 +12,7 @@ from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall,
 from judges.llm.abstention import gold_abstains, rightly_declines, settled
 from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, gold_text, has_gold, prompt_identity
 from judges.llm.fences import cut
-from judges.llm.reading import read_criteria
+from judges.llm.reading import VERSION, read_criteria
 from methods.api import Prediction
 from methods.models.llm import LLM, defaults
 from methods.prompts import Shipped
@@ -131,7 +131,7 @@ class Comparing(CaseJudge[P]):
     needs=("answer", "gold", "passages"),
     config=PairwiseConfig,
     criteria=CRITERIA,
-    version=2,
+    version=VERSION,
     also=prompt_identity,
 )
 class PairwiseJudge(Comparing[PairwiseConfig]):
@@ -177,7 +177,7 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
     needs=("answer",),
     config=OpenPairwiseConfig,
     criteria=OPEN_CRITERIA,
-    version=2,
+    version=VERSION,
     also=prompt_identity,
 )
 class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):

@@ -166,7 +166,7 @@ def _references(question: Question) -> list[list[list[str]]]:
     needs=("answer", "gold", "passages"),
     config=RuleGroundingConfig,
     measures=(FAITHFULNESS, FACTUAL_CORRECTNESS),
-    version=2,
+    version=3,
 )
 def judge_by_rule(config: RuleGroundingConfig, services: Services) -> RuleGrounding:
     """Compute faithfulness and factual correctness by rules; the answer's claims are its sentences or, for a set of answers, its items.

@@ -77,7 +77,7 @@ class RuleMatchConfig(JudgeConfig):
     needs=("answer", "gold"),
     config=RuleMatchConfig,
     measures=MEASURES,
-    version=2,
+    version=3,
 )
 class RuleMatch(Ruled[RuleMatchConfig]):
     """Rule-based judge of correctness: Match, Partial or Mismatch.
@@ -143,7 +143,7 @@ class RulePairwiseConfig(JudgeConfig):
     needs=("answer", "gold"),
     config=RulePairwiseConfig,
     criteria=CRITERIA,
-    version=2,
+    version=3,
 )
 class RulePairwise(Ruled[RulePairwiseConfig]):
     """Rule-based judge that compares two answers by faithfulness, conciseness and overall quality.

@@ -9,6 +9,7 @@ from typing import ClassVar
 from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Score, register_judge
 from judges.llm.ask import Case, LLMJudgeConfig, Worded, mean_scores, prompt_identity
 from judges.llm.fences import cut
+from judges.llm.reading import VERSION
 from judges.llm.rules import Ruled, ruled
 from methods.prompts import Shipped
 
@@ -42,7 +43,7 @@ class ContentConfig(LLMJudgeConfig):
     needs=("answer", "passages"),
     config=ContentConfig,
     measures=CONTENT_MEASURES,
-    version=2,
+    version=VERSION,
     also=prompt_identity,
 )
 class ContentJudge(Worded[ContentConfig]):
@@ -100,7 +101,7 @@ class StyleConfig(LLMJudgeConfig):
     needs=("answer",),
     config=StyleConfig,
     measures=STYLE_MEASURES,
-    version=2,
+    version=VERSION,
     also=prompt_identity,
 )
 class StyleJudge(Worded[StyleConfig]):

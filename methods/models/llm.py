@@ -22,6 +22,7 @@ from methods.models.chat_config import ChatConfig
 from methods.models.in_process import InProcessOptions
 from methods.models.limits import Address, limiters
 from methods.models.local_llm import LocalBackend, LocalConfig
+from methods.models.reply import READING
 from methods.models.scripts import SCRIPTS, ScriptBackend, ScriptedConfig
 from methods.models.weights import SHIPPED, beginning_hash, locate, weights_hash
 
@@ -209,6 +210,11 @@ def llm_name(config: LLMConfig) -> str:
 
 
 def llm_hash(config: LLMConfig) -> str:
+    """Return a hash of a local model's weights, and of how replies are read."""
+    return f"{llm_weights(config)}-{READING}"
+
+
+def llm_weights(config: LLMConfig) -> str:
     """Return the hash of a local model's weights; "" for endpoints and scripts."""
     if not isinstance(config, LocalConfig):
         return ""
@@ -252,7 +258,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
         return ChatModel(config, known=known, **addressed)
     backend = LocalBackend(config, services.device, services.seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Everything that determines a reply is part of its cache key; of the variables, only those that the template has.
-    parameters = {**config.model_dump(mode="json", exclude={*InProcessOptions.model_fields, "template"}), "weights": llm_hash(config)}
+    parameters = {**config.model_dump(mode="json", exclude={*InProcessOptions.model_fields, "template"}), "weights": llm_weights(config)}
     if isinstance(backend, LocalBackend) and backend.variables:
         parameters["template"] = backend.variables
     options = {

@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+READING = 2
+"""Version of how replies become answers, by `read`, `thoughts` and `readers.extract`. It is part of the identity of all that ask a
+language model: raise it if a reply may give another answer.
+"""
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
 """Completion fields that are always cached, with their types."""
 STATED = ("system_fingerprint", "version", "thought")

@@ -72,7 +72,7 @@ def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
     "chatqa",
     kind="reader",
     summary="ChatQA: a model tuned to answer from contexts, in its own format",
-    version=2,
+    version=3,
     paper="Liu et al. 2025, ChatQA (arXiv:2401.10225)",
     presets={
         "paper": {"dtype": "bfloat16"},

@@ -24,6 +24,7 @@ from benchmarks.schema import Passage
 from methods.api import FAILED, SUPPORT, Reading
 from methods.models.counting import PER_MESSAGE, TokenCounter
 from methods.models.likelihood import Span
+from methods.models.reply import READING
 from methods.models.weights import locate
 from methods.prompts import Prompt, parse, shipped
 from methods.readers.extract import Extract, Extracted, extract
@@ -73,8 +74,8 @@ class ReadingOptions(BaseModel):
         return self.reading in ("benchmark", "benchmark_prompt")
 
     def templates(self) -> str:
-        """Return a hash of the templates, after checking that they are valid."""
-        return content_hash(prompt.source for prompt in self.load())
+        """Return a hash of the templates, after checking that they are valid, and of how replies are read."""
+        return content_hash([*(prompt.source for prompt in self.load()), str(READING)])
 
     def load(self) -> tuple[Prompt, Prompt]:
         """Load the templates for questions with and without evidence.

@@ -5,7 +5,8 @@
 Beside it the exact test of `scipy.stats` is asked the same. `trainings`, `judges`, `unread`: answers of two methods to the
 same questions, with three seeds that differ, a judge that errs, or verdicts that were not read. `repeats`: several answers
 to each question. `benchmarks`: differences pooled over several of them. Every situation also says
-how often 0 lies outside the interval that is shown: the error among shown results. `memory`: gates in a row, with and
+how often 0 lies outside the interval that is shown: the error among shown results. `failing`: a method that fails in a few
+clusters, which samples may miss; nothing is promised there. `memory`: gates in a row, with and
 without what the gate remembers: pushes that each lose a little, and one candidate that is asked again until it passes.
 """
 
@@ -326,6 +327,25 @@ def together(sets: int, parts: Sequence[tuple[Draw, int, float]], seed: int = 0)
     return float(np.mean([row.p <= 0.05 for row in rows])), float(width)
 
 
+def failing(sets: int, clusters: int, share: float, spread: float, seed: int = 0) -> float:
+    """Return how often a method gets a star that gains a little in most clusters, scores 0 in the others, and is equal on average.
+
+    No test can see a kind of cluster that was not sampled: it can only assume that there may be some.
+
+    Args:
+        sets, clusters: Number of samples, and of clusters of ten questions per sample.
+        share: Share of clusters in which the method scores 0.
+        spread: Range of the scores within a cluster.
+        seed: Random seed.
+    """
+    rng, size, labels = np.random.default_rng(seed), 10, np.repeat(np.arange(clusters), 10).tolist()
+    level = rng.uniform(0.35, 0.65, (sets, clusters))
+    gained = np.where(rng.random((sets, clusters)) < share, 0.0, level + 0.5 * share / (1 - share))
+    theirs, ours = (np.repeat(rows, size, axis=1) for rows in (level, gained))
+    theirs, ours = (np.clip(rows + spread * (rng.beta(2, 2, rows.shape) - 0.5) * (rows > 0), 0, 1) for rows in (theirs, ours))
+    return float((paired(ours, theirs, clusters=labels, metric=BOUNDED).p <= 0.05).mean())
+
+
 def benchmark_situations() -> Iterator[tuple[str, list[tuple[Draw, int, float]]]]:
     """Yield suites of benchmarks on which two methods are equal on average."""
     few, fifty = np.ones(10, int), np.ones(50, int)
@@ -474,6 +494,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = measured(situation, sets, number)
         shown = result.outside if situation.metric.bounded else result.star
         add("questions", situation.name, asdict(result), bool(shown > most_stars or result.passed > most_passes))
+    for clusters in (12, 30, 100):
+        for share in (0.02, 0.05, 0.1, 0.2):
+            for spread in (0.02, 0.3, 0.8):
+                star = failing(fewer, clusters, share, spread, clusters)
+                name = f"{clusters} clusters of 10, {100 * share:.0f} % fail, spread {spread}"
+                add("failing", name, {"star": star})
     for name, clusters, ours, exact in decided_as_often(sets):
         add("planned", f"{name}, {clusters} clusters", {"regressed": ours, "exact": exact}, ours < 0.75)
     for number, (questions, deviation, how) in enumerate(seed_situations()):

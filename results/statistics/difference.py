@@ -289,8 +289,11 @@ def all_pairs(sides: Sequence[Side | ArrayLike], *, clusters: Clusters = None, m
         left, right = np.nonzero(mask)
         return by_cluster(scores[left] - scores[right], clusters)
 
+    known = (~np.isnan(scores)).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        level = (known @ np.nan_to_num(scores).T) / (known @ known.T) - (metric.low or 0.0)
     sums = pair_sums(scores, clusters)
-    return Tested.of(sums, -width, width, rows, paired=True, seeds=together, center=center)
+    return Tested.of(sums, -width, width, rows, paired=True, seeds=together, center=center, level=level)
 
 
 def p_at_both_ends(sides: Sequence[Side], pairs: Tested, *, clusters: Clusters = None, metric: Range | None = None) -> Floats:
@@ -350,6 +353,7 @@ def _of_rows(a: Floats, b: Floats, clusters: Clusters, metric: Range, seeds: See
     result = Tested.of(
         sums_of(delta, clusters), -width, width, lambda mask: by_cluster(delta[mask], clusters), paired=True, seeds=seeds,
         center=np.nan_to_num(center, nan=1.0) if not metric.bounded and metric.low is not None else None,
+        level=np.array([_mean(row) for row in np.where(np.isnan(delta), np.nan, b)]) - (metric.low or 0.0),
     )  # fmt: skip
     return replace(result, delta=a - b)
 

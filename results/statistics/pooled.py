@@ -235,7 +235,13 @@ def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
     of = np.repeat(np.arange(len(strata)), [len(part.questions) for part in strata])
     shape = len(strata[0].candidates), len(names)
     sums, counts, residuals = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    within, spread, freedom, shared = (np.zeros(shape[0]), np.zeros((2, shape[0])), np.ones((2, shape[0])), np.zeros(shape[0]))
+    level, within, spread, freedom, shared = (
+        np.zeros(shape[0]),
+        np.zeros(shape[0]),
+        np.zeros((2, shape[0])),
+        np.ones((2, shape[0])),
+        np.zeros(shape[0]),
+    )
     for row in range(shape[0]):
         pairs = [(part.candidates[row], part.references[row]) for part in strata]
         delta = np.concatenate([one.mean - other.mean for one, other in pairs])
@@ -248,6 +254,8 @@ def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
             np.bincount(codes, values, shape[1]) for values in (weight * delta, weight, weight * (delta - means[of]))
         )
         within[row] = float((weight * delta**2).sum())
+        theirs = np.nan_to_num(np.concatenate([other.mean for _, other in pairs]))
+        level[row] = float((weight * theirs).sum() / max(weight.sum(), 1)) - (metric.low or 0.0)
         for side in (0, 1):
             part = _trainings([pair[side] for pair in pairs], weight, kept, labels)
             spread[side, row], freedom[side, row] = part.spread, part.freedom
@@ -261,7 +269,9 @@ def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
         variance = variance + np.where(clusters > 1, squares, np.inf)
     variance = np.where(np.isfinite(variance), variance / np.maximum(whole.n, 1) ** 2, whole.variance)
     width = np.array((metric.high or 0.0) - (metric.low or 0.0))
-    tested = Tested.of(whole, -width, width, lambda mask: (sums[mask], counts[mask]), paired=True, seeds=Seeds(spread, freedom, shared))
+    tested = Tested.of(
+        whole, -width, width, lambda mask: (sums[mask], counts[mask]), paired=True, seeds=Seeds(spread, freedom, shared), level=level
+    )
     lost = len(np.unique(kin)) - 1
     return replace(tested, variance=np.maximum(variance - shared, 0.0), freedom=np.maximum(tested.freedom - lost, 1.0))
 

@@ -86,6 +86,7 @@ class Tested:
         paired: Whether rows are differences, to be tested against 0.
         center: The reference's geometric mean if the difference is one of logs, else NaN; `shown` turns such values
             into the metric's own.
+        level: The reference's mean score above the metric's minimum; 0 for means.
         rows: Function from a mask of rows to their clusters' sums and numbers of questions, for betting intervals.
         doubts: Why a claim is not made although the test would allow it; empty if there is no reason.
         labeled: Whether people's labels correct a judge's scores.
@@ -101,6 +102,7 @@ class Tested:
     seeds: Seeds
     paired: bool
     center: Floats
+    level: Floats
     rows: Callable[[Mask], tuple[Floats, Floats]]
     doubts: NDArray[np.object_]
     labeled: Mask
@@ -117,6 +119,7 @@ class Tested:
         paired: bool,
         seeds: Seeds | None = None,
         center: Floats | None = None,
+        level: Floats | None = None,
     ) -> Tested:
         """Build the tests from sums over clusters; `seeds` adds the variance between trainings."""
         shape, nothing = sums.n.shape, np.zeros(sums.n.shape)
@@ -133,6 +136,7 @@ class Tested:
             seeds,
             paired,
             np.full(shape, np.nan) if center is None else center,
+            np.zeros(shape) if level is None else np.nan_to_num(level),
             rows,
             np.full(shape, "", dtype=object),
             np.zeros(shape, dtype=np.bool_),
@@ -155,7 +159,7 @@ class Tested:
                 counts.append(many[0])
             return np.stack(sums), np.stack(counts)
 
-        fields = ("low", "high", "middle", "variance", "freedom", "seeds", "center", "doubts", "labeled")
+        fields = ("low", "high", "middle", "variance", "freedom", "seeds", "center", "level", "doubts", "labeled")
         delta = None if self.delta is None else self.delta[where]
         return replace(self, sums=self.sums[where], rows=chosen, delta=delta, **{name: getattr(self, name)[where] for name in fields})
 
@@ -293,7 +297,7 @@ class Tested:
     def _hidden_p(self, bar: Floats, *, above: bool) -> Floats:
         """Return one-sided p-values of what must hold next to Student's t: that clusters which were not seen do not overturn it.
 
-        Clusters at the metric's worst may be as frequent as leaves no chance to have met one; and the clusters that
+        Questions at the metric's worst may be as frequent as leaves no chance to have met one; and the clusters that
         speak against the claim, if few were seen, as frequent as the exact bound allows.
 
         Source: Clopper & Pearson (1934); the rule of three.
@@ -315,13 +319,18 @@ class Tested:
         return np.asarray(self.bounded & ~self.labeled & (self.n > 0))
 
     def _against(self, *, above: bool) -> tuple[Floats, Floats, Floats]:
-        """Return the number of clusters against a claim, the sum of those in favor, and the weight of one against it."""
+        """Return the number of clusters against a claim, the sum of those in favor, and the mean size of one against it.
+
+        If none is, its size is assumed: one method has the metric's minimum or maximum there, and the other one its own mean.
+        With the whole range instead, a method that gains everywhere would need far more evidence than one that loses somewhere.
+        """
         sums = self.sums
         side = 1.0 if above else -1.0
         count = sums.worse if above else sums.better
         against, for_it = (sums.sizes - side * sums.total) / 2, (sums.sizes + side * sums.total) / 2
-        range_ = np.where(self.bounded, self.high, 0.0)
-        each = np.where(count > 0, against / np.maximum(count, 1), range_ * sums.n / np.maximum(sums.clusters, 1))
+        lower, higher = (self.level, self.level + self.middle) if above else (self.level + self.middle, self.level)
+        failure = np.where(self.bounded, np.maximum(lower, self.high - higher), 0.0)
+        each = np.where(count > 0, against / np.maximum(count, 1), failure * sums.n / np.maximum(sums.clusters, 1))
         return count, for_it, each
 
     def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
@@ -408,7 +417,7 @@ class Tested:
             return tuple(np.stack([np.resize(row, clusters) for row in np.broadcast_to(each, sums.shape)]) for each in (sums, counts))  # type: ignore[return-value]
 
         sums, seeds = self.sums.scaled(factor), self.seeds
-        whole = Tested.of(sums, self.low, self.high, rows, paired=self.paired, seeds=seeds, center=self.center)
+        whole = Tested.of(sums, self.low, self.high, rows, paired=self.paired, seeds=seeds, center=self.center, level=self.level)
         # Of people's labels and of several benchmarks, the variance is not that of the sums.
         other = self.variance != np.maximum(self.sums.variance - seeds.shared, 0.0)
         variance = np.maximum((self.variance + seeds.shared) / factor - seeds.shared, 0.0)

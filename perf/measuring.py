@@ -89,11 +89,8 @@ def ratio_of(theirs: Sequence[float], ours: Sequence[float]) -> float:
 
 
 def compiling() -> dict[str, str]:
-    """Return this process's environment for short commands: they use compiled modules, and one thread for linear algebra.
-
-    Idle threads of OpenBLAS wait actively at first, which takes processor seconds per core, not per work.
-    """
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {"OMP_NUM_THREADS": "1"}
+    """Return this process's environment for short commands, with compiled modules and the threads that users have."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS")}
 
 
 def command_seconds(command: Sequence[str], **options: Any) -> float:

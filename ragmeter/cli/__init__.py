@@ -13,6 +13,10 @@ import sys
 from importlib import import_module
 from typing import Annotated, Any
 
+# NumPy's and SciPy's linear algebra starts a thread per core, each of which waits actively for work for about 0.1 s. This is
+# read when they are imported; the value is the logarithm of the number of cycles.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 import typer
 from typer.core import TyperCommand, TyperGroup
 

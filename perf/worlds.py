@@ -1,6 +1,6 @@
 """How fast worlds are made, and how hard they are for retrievers that were not tuned on them.
 
-python -m perf.worlds [--difficulty]
+python -m perf.worlds
 """
 
 from __future__ import annotations

@@ -100,12 +100,12 @@ def subsets_by_value(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tup
 class DatasetConfig(FrozenModel):
     """Options that every loader has; a dataset with more options extends this class."""
 
-    path: str | None = Field(None, description="the file, or its folder; null: looked for in RAGMETER_DATA, then on the hub")
+    path: str | None = Field(default=None, description="the file, or its folder; null: looked for in RAGMETER_DATA, then on the hub")
     revision: str | None = Field(
-        None,
+        default=None,
         description="commit, tag or branch of the hub's repository, instead of the one that the card pins; RAGMETER_DATA is then not used",
     )
-    skip_bad: bool = Field(False, description="skip records that cannot be read; the output counts and names them")
+    skip_bad: bool = Field(default=False, description="skip records that cannot be read; the output counts and names them")
 
     def excess(self) -> tuple[str, str] | None:
         """Return an option that exceeds the limit for untrusted submission cards, and the limit; None if all are within limits.

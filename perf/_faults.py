@@ -76,11 +76,9 @@ class Answered:
     unread: bool
 
 
-def _predicted(method: str, /, **parts: Any) -> Callable[[Sequence[Question], Any, dict[str, Any]], list[Answered]]:
+def _predicted(composed: Callable[[dict[str, Any]], Composition]) -> Callable[[Sequence[Question], Any, dict[str, Any]], list[Answered]]:
     def run(questions: Sequence[Question], corpus: Any, llm: dict[str, Any]) -> list[Answered]:
-        made = {name: [Component.of(*part(llm))] if name == "rerankers" else Component.of(*part(llm)) for name, part in parts.items()}
-        component = made.pop("method", None) or Component.of(method)
-        built = Composition(component, **made).build(Services())
+        built = composed(llm).build(Services())
         built.index(corpus)
         by_id: dict[str, Prediction] = {p.question_id: p for p in built.answer([q.query() for q in questions])}
         return [_compared(by_id[q.query_id]) for q in questions]
@@ -124,9 +122,13 @@ def _judged(name: str) -> Callable[[Sequence[Question], Any, dict[str, Any]], li
 
 
 RUN: dict[str, Callable[[Sequence[Question], Any, dict[str, Any]], list[Answered]]] = {
-    "reader": _predicted("bm25", reader=lambda llm: ("chat", {"llm": llm})),
-    "program": _predicted("", method=lambda llm: ("ircot", {"retriever": "bm25", "sentences": 3, "llm": llm})),
-    "reranker": _predicted("bm25", rerankers=lambda llm: ("rankgpt", {"llm": llm, "depth": 5, "window": 5, "step": 4})),
+    "reader": _predicted(lambda llm: Composition(Component.of("bm25"), reader=Component.of("chat", {"llm": llm}))),
+    "program": _predicted(lambda llm: Composition(Component.of("ircot", {"retriever": "bm25", "sentences": 3, "llm": llm}))),
+    "reranker": _predicted(
+        lambda llm: Composition(
+            Component.of("bm25"), rerankers=(Component.of("rankgpt", {"llm": llm, "depth": 5, "window": 5, "step": 4}),)
+        )
+    ),
     "pairwise judge": _judged("pairwise"),
     "verdict judge": _judged("match"),
 }

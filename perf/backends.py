@@ -11,13 +11,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder, EncoderConfig, SentenceTower
+from methods.models.plain_encoder import PlainEncoder
 from perf.measuring import Bench, parser, say
 
 K = 10
@@ -37,9 +39,11 @@ def encoder(name: str) -> Encoder:
     if name == "torch int8":
         import torch
 
-        model = torch.ao.quantization.quantize_dynamic(made._passages._model, {torch.nn.Linear}, torch.qint8)  # type: ignore[attr-defined]
         for tower in (made._passages, made._queries):
-            tower._model = model  # type: ignore[attr-defined]
+            assert isinstance(tower, SentenceTower)
+            assert isinstance(tower._model, PlainEncoder)
+            model = torch.ao.quantization.quantize_dynamic(tower._model.model, {torch.nn.Linear}, torch.qint8)
+            tower._model = replace(tower._model, model=model)
     return made
 
 

@@ -209,9 +209,9 @@ def _passages(corpus: Corpus) -> list[Passage]:
 def _bm25_index(folder: Path) -> BM25Index:
     from benchmarks.corpus import Corpus
     from methods.api import Services
-    from methods.baselines.bm25 import BM25, BM25Config
+    from methods.baselines.bm25 import BM25, BM25RetrieverConfig
 
-    return BM25(BM25Config(), Services()).index(Corpus.open(folder / "corpus"), folder / "bm25")
+    return BM25(BM25RetrieverConfig(), Services()).index(Corpus.open(folder / "corpus"), folder / "bm25")
 
 
 def _static(folder: Path, size: int) -> dict[str, float]:

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,11 +162,11 @@ def measure(case: str, questions: int, log: Path, mode: str = "real", slots: int
 
 def _longest_chain(log: Path) -> float:
     """Seconds of latency of the question whose calls, one after another, take longest."""
-    chains: Counter[str] = Counter()
+    chains: defaultdict[str, float] = defaultdict(float)
     for prompt in map(json.loads, log.read_text().splitlines()):
         question = re.search(r"^Question: (.*)$", prompt, re.MULTILINE)
-        chains[question[1] if question else prompt] += latency(prompt)  # type: ignore[assignment]
-    return float(max(chains.values()))
+        chains[question[1] if question else prompt] += latency(prompt)
+    return max(chains.values())
 
 
 def _last_write(store: Path) -> float:

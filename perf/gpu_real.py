@@ -204,25 +204,25 @@ def ark_step(folder: Path, sizes: Sizes, report: Report, name: str, **changed: A
     config = ArkTrainingConfig.model_validate({**preset, "base": str(base_of("ark", folder, sizes)), "train": train})
     draw, batch = np.random.default_rng(0), config.train.batch_size * config.train.accumulation
     negatives = config.mine.sample
-    rows, texts = [], {}
+    rows: list[TrainRow] = []
+    texts: dict[str, str] = {}
     for number in range(batch * sizes.steps):
         chunks = [f"{number}-{position}" for position in range(1 + negatives)]
         texts |= {chunk: words(draw, sizes.chunk) for chunk in chunks}
-        row = TrainRow(f"q{number}", f"d{number}", "stage2", words(draw, 16), chunks[0], tuple(chunks[1:]), (chunks[0],))
-        rows.append(row)
+        rows.append(TrainRow(f"q{number}", f"d{number}", "stage2", words(draw, 16), chunks[0], tuple(chunks[1:]), (chunks[0],)))
     process, stamps = accelerator(config.train.precision, sizes.device), Stamps(sizes.device)
     with measured(sizes.device) as taken:
         tower = Tower(load_tower(config.encoder, sizes.device), Prompts("", ""), config.train, process)
         plan = StagePlan("stage2", rows, 1, config.train.learning_rate[1], 0.0)
         StageTrainer(tower, plan, texts, config, LoopPlace(folder / name, name, stamps, process)).loop.run()
         most = taken()
-    row = (1 + negatives) * sizes.chunk + 16
-    held = min(row * config.train.batch_size, config.train.held_tokens)
-    encoded_twice = row > config.train.held_tokens
+    read = (1 + negatives) * sizes.chunk + 16
+    held = min(read * config.train.batch_size, config.train.held_tokens)
+    encoded_twice = read > config.train.held_tokens
     use = Use(
         config.base,
         dtype=DTYPES[config.train.precision],
-        trained=batch * row * (GRADIENT_CACHING if encoded_twice else 1.0),
+        trained=batch * read * (GRADIENT_CACHING if encoded_twice else 1.0),
         length=sizes.chunk,
         held=config.train.micro_batch * sizes.chunk if encoded_twice else held,
         checkpointed=config.train.recompute,
@@ -329,8 +329,8 @@ def clara_reading(sizes: Sizes, report: Report) -> None:
         most = taken()
 
     def use(result: Timings) -> Use:
-        written = {"calls": 1, "completion": work.reply * work.batch, "prompt": result.tokens["prompt"] * work.batch}
-        return Use(name, dtype=dtype, batch=work.batch, length=result.tokens["prompt"], **written)
+        prompt, completion = result.tokens["prompt"], work.reply * work.batch
+        return Use(name, dtype=dtype, calls=1, prompt=prompt * work.batch, completion=completion, batch=work.batch, length=prompt)
 
     read = memory_.tokens["compressed"] + work.candidates * work.batch * clara.config.memory_tokens
     compressed = Use(name, dtype=dtype, encoded=read, length=work.words)

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def asking(bench: Bench) -> None:
     index = Hippo2Index(config, corpus, Drawn(), chunks, Usage(), lambda *_: None)
     first, _ = timed(lambda: each(index, "retrieve", [Query("q", "first")], 100))
     queries = [Query(f"q{n}", f"question {n}") for n in range(20)]
-    own = [timed(lambda query=query: each(index, "retrieve", [query], 100))[0] for query in queries]
+    own = [timed(partial(each, index, "retrieve", [query], 100))[0] for query in queries]
     name, remark = f"a question at {PHRASES:,} phrases and {FACTS:,} facts", f" (the first, with the graph: {first:.1f} s)"
     bench.figure(name, 1000 * float(np.median(own)), "ms", at_most=1000 * QUERY_S, remark=remark)
 

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     columns, pairs = scores(METHODS, 500 if quick else QUESTIONS), METHODS * (METHODS - 1) // 2
 
     def ours() -> tuple[np.ndarray, np.ndarray]:
-        moments = all_pairs(columns)
+        moments = all_pairs(list(columns))
         _ = moments.p
         return moments.interval()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -31,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for engine in ("bm25s", "tantivy"):
             method = Component.of("bm25", {"k1": 1.2, "b": 0.75, "engine": engine}).build(Services())
             target = Path(folder) / engine
-            built, index = timed(lambda method=method, target=target: method.index(benchmark.corpus, target))  # type: ignore[misc]
-            searched, rankings[engine] = timed(lambda index=index: index.retrieve(queries, K))  # type: ignore[misc]
+            built, index = timed(partial(method.index, benchmark.corpus, target))
+            searched, rankings[engine] = timed(partial(index.retrieve, queries, K))
             bench.figure(f"{engine}: build", built, "s")
             bench.figure(f"{engine}: search", searched, "s")
     pairs = zip(rankings["bm25s"], rankings["tantivy"], strict=True)

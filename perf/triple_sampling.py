@@ -37,8 +37,8 @@ def graph(kind: str, triples: int) -> Columns:
     rng = np.random.default_rng(0)
     entities = int(triples * ENTITIES_SHARE)
     tails = rng.zipf(1.5, triples) % entities if kind == "hubs" else rng.integers(0, entities, triples)
-    columns = (rng.integers(0, entities, triples), rng.integers(0, RELATIONS, triples), tails)
-    return tuple(column.astype(np.int32) for column in columns)  # type: ignore[return-value]
+    heads, relations = rng.integers(0, entities, triples), rng.integers(0, RELATIONS, triples)
+    return heads.astype(np.int32), relations.astype(np.int32), tails.astype(np.int32)
 
 
 class Loop:

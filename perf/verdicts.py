@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf.measuring import record
-from results.statistics.difference import Differences, Range, Side, compared, paired
+from results.statistics.difference import Range, Side, compared, paired
 from results.statistics.gate import clusters_needed, decided
 from results.statistics.pooled import Stratum, pooled
 from results.statistics.spending import of_attempt, of_decision
+from results.statistics.tested import Tested
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, float], Floats]
@@ -206,7 +207,7 @@ def measured(situation: Situation, sets: int, seed: int = 0) -> Errors:
     return Errors(*(counts / -(-sets // block)).tolist())
 
 
-def _of(delta: Floats, situation: Situation) -> Differences:
+def _of(delta: Floats, situation: Situation) -> Tested:
     return paired(np.maximum(delta, 0), np.maximum(-delta, 0), clusters=situation.labels, metric=situation.metric)
 
 
@@ -226,7 +227,7 @@ def decided_as_often(sets: int) -> Iterator[tuple[str, int, float, float]]:
     for number, (name, draw, size, margin) in enumerate(kinds):
         rng = np.random.default_rng(number)
         pilot = Situation(name, np.full(2000, size), draw(np.full(2000, size)), margin)
-        clusters = max(100, clusters_needed(_of(pilot.draw(rng, 1, -2 * margin), pilot)[:1], margin) or 0)  # type: ignore[arg-type]
+        clusters = max(100, clusters_needed(_of(pilot.draw(rng, 1, -2 * margin), pilot)[:1], margin) or 0)
         result = measured(Situation(name, np.full(clusters, size), draw(np.full(clusters, size)), margin), sets, number)
         yield name, clusters, result.regressed, result.exact
 
@@ -235,6 +236,10 @@ def sign_flips(sums: Floats, rng: np.random.Generator, flips: int = 999) -> Floa
     """Return one-sided p-values of sign-flip tests over clusters that the mean is not below zero, shape (sets,)."""
     signs = rng.choice([-1.0, 1.0], (sums.shape[1], flips))
     return np.asarray(((sums @ signs <= sums.sum(axis=1)[:, None] + 1e-9).sum(axis=1) + 1) / (flips + 1))
+
+
+def _starred(ours: Sequence[Side], theirs: Sequence[Side]) -> float:
+    return float((compared(ours, theirs, metric=BOUNDED).p <= 0.05).mean())
 
 
 def answers(
@@ -278,7 +283,7 @@ def trainings(
         blind.append(Side.of(rows))
         other = answers(rng, questions, seeds if both else 1, 0.0, deviation / 2 if both else 0.0, ease, tails=tails)
         theirs.append(Side.of(other, trainings=range(seeds) if both else None))
-    return tuple(float((compared(side, theirs, metric=BOUNDED).p <= 0.05).mean()) for side in (ours, blind))  # type: ignore[return-value]
+    return _starred(ours, theirs), _starred(blind, theirs)
 
 
 def repeats(sets: int, questions: int, count: int, *, size: int = 1, seed: int = 0) -> tuple[float, float]:
@@ -379,7 +384,7 @@ def judges(sets: int, questions: int, *, labels: int = 100, seed: int = 0) -> tu
             judged = (rng.random(questions) < np.where(truth > 0, 0.95, 1 - specificity)).astype(float)
             sides[side].append(Side.of(judged, labels=np.where(labeled, truth, np.nan)))
             plain[side].append(Side.of(judged))
-    return tuple(float((compared(*pair, metric=BOUNDED).p <= 0.05).mean()) for pair in (sides, plain))  # type: ignore[return-value]
+    return _starred(*sides), _starred(*plain)
 
 
 def unread(sets: int, questions: int, *, share: float = 0.1, seed: int = 0) -> tuple[float, float]:
@@ -394,7 +399,7 @@ def unread(sets: int, questions: int, *, share: float = 0.1, seed: int = 0) -> t
         ours.append(Side.of(known, open=gone))
         left_out.append(Side.of(known))
         theirs.append(Side.of(answers(rng, questions, ease=ease)))
-    return tuple(float((compared(side, theirs, metric=BOUNDED).p <= 0.05).mean()) for side in (ours, left_out))  # type: ignore[return-value]
+    return _starred(ours, theirs), _starred(left_out, theirs)
 
 
 def pushes(sets: int, losses: Sequence[float], *, questions: int = 1000, margin: float = 0.01, seed: int = 0) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """How fast worlds are made, and how hard they are for retrievers that were not tuned on them.
 
-python -m perf.worlds [--difficulty]
+python -m perf.worlds
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def bm25_recall(benchmark: Benchmark, stem: bool) -> list[float]:
     indexes: dict[tuple[str, ...], bm25s.BM25] = {}
     results = []
     for question in benchmark.questions:
-        ids = question.candidates or ()
+        ids = tuple(question.candidates or ())
         if ids not in indexes:
             indexes[ids] = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
             texts = [passage.full_text for passage in benchmark.corpus.get(ids)]
@@ -104,7 +104,7 @@ def minilm_recall(benchmark: Benchmark) -> list[float]:
     return results
 
 
-def _recall(top, evidence) -> float:  # type: ignore[no-untyped-def]
+def _recall(top: Sequence[str], evidence: Sequence[str]) -> float:
     return len(set(top) & set(evidence)) / len(evidence)
 
 

@@ -33,11 +33,11 @@ def prepare(environment: Path) -> Path:
     return python
 
 
-def problems(board: dict[str, object], names: tuple[str, ...]) -> list[str]:
+def problems(board: dict[str, Any], names: tuple[str, ...]) -> list[str]:
     """List what is wrong with the results of the example applications."""
-    rows = {row["method"]: row for row in board["rows"]}  # type: ignore[attr-defined]
+    rows = {row["method"]: row for row in board["rows"]}
     missing = [f"{name}: not on the board" for name in names if name not in rows]
-    return missing + [f"{line['method']}: {line['text']}" for line in board["health"] if line["code"] == "unmatched_contexts"]  # type: ignore[attr-defined]
+    return missing + [f"{line['method']}: {line['text']}" for line in board["health"] if line["code"] == "unmatched_contexts"]
 
 
 READ_BACK = """
@@ -58,7 +58,7 @@ def tracker_problems(python: Path, store: Path, boards: list[dict[str, Any]]) ->
         "MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}",
     }
     for tracker in ("mlflow", "mlflow", "wandb", "wandb"):
-        command = [python, "-m", "ragmeter", "results", "log", "integrations", "--to", tracker]
+        command: list[str | Path] = [python, "-m", "ragmeter", "results", "log", "integrations", "--to", tracker]
         subprocess.run(command, check=True, env=variables, cwd=store)
     read = subprocess.run([python, "-c", READ_BACK], check=True, env=variables, cwd=store, capture_output=True)
     kept = {run: (metrics, files) for run, metrics, files in json.loads(read.stdout.splitlines()[-1])}
@@ -79,7 +79,7 @@ def main() -> int:
     python = prepare(parser.parse_args().environment)
     with tempfile.TemporaryDirectory() as folder:
         variables = {**os.environ, "RAGMETER_STORE": folder, "HAYSTACK_TELEMETRY_ENABLED": "False"}
-        command = [python, "-m", "ragmeter"]
+        command: list[str | Path] = [python, "-m", "ragmeter"]
         subprocess.run([*command, "run", EXAMPLES / "experiment.yaml"], check=True, env=variables)
         shown = subprocess.run([*command, "results", "table", "integrations", "--json"], check=True, env=variables, capture_output=True)
         document = json.loads(shown.stdout)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
 from benchmarks.core.errors import unknown_name
@@ -135,7 +135,7 @@ def losses(experiment: Experiment, store: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def _over_seeds(values: ArrayLike) -> dict[str, float]:
+def _over_seeds(values: Sequence[float] | NDArray[np.float64]) -> dict[str, float]:
     value, interval = float(np.mean(values)), ttest_1samp(values, 0.0).confidence_interval()
     return {"value": value, "low": float(interval.low), "high": float(interval.high), "n": int(np.size(values))}
 

@@ -29,8 +29,14 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 SETS = {
     "judges/metrics": (["judges/metrics"], ["tests/judges"], ""),
@@ -53,7 +59,7 @@ COMPUTED |= {"BitAnd": "BitOr", "BitOr": "BitAnd", "MatMult": "Mult", "LShift": 
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list", "ceil": "floor", "floor": "ceil"}
 
 
-def changes(node: ast.AST, parent: ast.AST):
+def changes(node: ast.AST, parent: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Return the possible mutations of one expression as (kind, changed expression) pairs."""
     new = deepcopy(node)
     match new:
@@ -67,23 +73,24 @@ def changes(node: ast.AST, parent: ast.AST):
             yield "unary", new.operand
         case ast.Constant(value=bool()):
             yield "constant", ast.Constant(not new.value)
-        case ast.Constant(value=int() | float()):
-            yield "constant", ast.Constant(new.value + 1)
+        case ast.Constant(value=int() | float() as number):
+            yield "constant", ast.Constant(number + 1)
         case ast.Call(args=[first, second, *rest]) if not any(isinstance(a, ast.Starred) for a in new.args):
             yield "arguments", ast.Call(new.func, [second, first, *rest], new.keywords)
         case ast.Tuple(elts=[first, second, *rest]) if isinstance(parent, ast.Return):
             yield "returned", ast.Tuple([second, first, *rest], ast.Load())
-    if isinstance(new, ast.Call) and (name := getattr(new.func, "id", getattr(new.func, "attr", None))) in CALLED:
-        other = CALLED[name]
-        called = ast.Name(other, ast.Load()) if isinstance(new.func, ast.Name) else ast.Attribute(new.func.value, other)
-        yield "function", ast.Call(called, new.args, new.keywords)
+    match new:
+        case ast.Call(func=ast.Name(id=name)) if name in CALLED:
+            yield "function", ast.Call(ast.Name(CALLED[name], ast.Load()), new.args, new.keywords)
+        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in CALLED:
+            yield "function", ast.Call(ast.Attribute(owner, CALLED[name]), new.args, new.keywords)
     if isinstance(parent, ast.If | ast.While | ast.IfExp) and node is parent.test:
         yield "condition", ast.UnaryOp(ast.Not(), deepcopy(node))
     if isinstance(parent, ast.Return) and not (isinstance(node, ast.Constant) and node.value in (None, False)):
         yield "returned", ast.Constant(None)
 
 
-def expressions(node: ast.AST, parent: ast.AST):
+def expressions(node: ast.AST, parent: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
     """Yield the expressions below a node that can be mutated, in source order; nested functions are handled separately."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Raise | ast.JoinedStr):
         return
@@ -95,7 +102,7 @@ def expressions(node: ast.AST, parent: ast.AST):
                 yield from expressions(child, node)
 
 
-def functions(node: ast.AST, prefix: str = ""):
+def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Yield every function below a node with its qualified name."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -105,27 +112,34 @@ def functions(node: ast.AST, prefix: str = ""):
             yield from functions(child, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix)
 
 
-def mutants(root: Path, label: str) -> dict[str, dict]:
+def mutants(root: Path, label: str) -> dict[str, dict[str, Any]]:
     """Collect all mutants of one set of modules, by identity."""
     files = [f for name in SETS[label][0] for f in ([root / name] if name.endswith(".py") else sorted((root / name).rglob("*.py")))]
     named = [(name, ast.dump(item), item, f) for f in files if f.is_file() for name, item in functions(ast.parse(f.read_bytes()))]
-    seen, result = Counter(), {}
+    seen: Counter[str] = Counter()
+    result: dict[str, dict[str, Any]] = {}
     for name, _, function, file in sorted(named, key=lambda row: row[:2]):
         seen[name] += 1
-        ordinals = Counter()
+        ordinals: Counter[tuple[str, str, str]] = Counter()
         for node, parent in (pair for statement in function.body for pair in expressions(statement, function)):
             before = ast.unparse(node)
             for kind, new in changes(node, parent):
                 after = ast.unparse(ast.fix_missing_locations(new))
                 ordinals[kind, before, after] += 1
                 known = [label, name, seen[name], kind, before, after, ordinals[kind, before, after]]
-                row = {"set": label, "function": name, "file": str(file.relative_to(root)), "before": before, "after": after}
-                row["place"] = [node.lineno, node.col_offset, node.end_lineno, node.end_col_offset]
+                row = {
+                    "set": label,
+                    "function": name,
+                    "file": str(file.relative_to(root)),
+                    "before": before,
+                    "after": after,
+                    "place": [node.lineno, node.col_offset, node.end_lineno, node.end_col_offset],
+                }
                 result[hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]] = row
     return result
 
 
-def mutated(source: bytes, mutant: dict) -> bytes:
+def mutated(source: bytes, mutant: dict[str, Any]) -> bytes:
     """Apply a mutant to a file's source."""
     line, column, last, end = mutant["place"]
     lines = source.splitlines(keepends=True)
@@ -138,24 +152,27 @@ class Watch:
 
     def __init__(self, root: Path, files: set[str]) -> None:
         self.names = {str(root / file): file for file in files}
-        self.items, self.hits, self.shared, self.failed = {}, defaultdict(set), defaultdict(set), set()
-        self.now = set()
+        self.items: dict[str, float] = {}
+        self.hits: defaultdict[str, set[str]] = defaultdict(set)
+        self.shared: defaultdict[str, set[str]] = defaultdict(set)
+        self.failed: set[str] = set()
+        self.now: set[str] = set()
         sys.settrace(self._called)
 
-    def _called(self, frame, event, arg):
+    def _called(self, frame: FrameType, event: str, arg: object) -> None:
         if frame.f_code.co_filename in self.names:
             self.now.add(f"{self.names[frame.f_code.co_filename]}:{frame.f_code.co_qualname}")
 
-    def pytest_pycollect_makemodule(self, module_path, parent):
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> None:
         self.now = set()
 
-    def pytest_collectreport(self, report):
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.shared[report.nodeid.partition("::")[0]] |= self.now
 
-    def pytest_runtest_logstart(self, nodeid, location):
+    def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         self.now, self.began = set(), time.process_time()
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failed.add(report.nodeid)
         # What a fixture made may serve every test of the file.
@@ -163,7 +180,7 @@ class Watch:
         self.now = set() if report.when == "setup" else self.now
         self.items[report.nodeid] = time.process_time() - self.began
 
-    def pytest_sessionfinish(self, session):
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         sys.settrace(None)
         called = {item: sorted(self.hits[item] | self.shared[item.partition("::")[0]]) for item in self.items}
         rows = {item: [round(self.items[item], 3), called[item]] for item in self.items if item not in self.failed}
@@ -176,20 +193,23 @@ class Show:
     def __init__(self, seconds: dict[str, float]) -> None:
         self.seconds = seconds
 
-    def pytest_collection_modifyitems(self, items):
-        files = Counter()
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        files: defaultdict[str, float] = defaultdict(float)
         for item in (chosen := [item for item in items if item.nodeid in self.seconds]):
             files[item.nodeid.partition("::")[0]] += self.seconds[item.nodeid]
         items[:] = sorted(chosen, key=lambda item: files[item.nodeid.partition("::")[0]])
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.pytest_collectreport(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport | pytest.TestReport) -> None:
         if report.failed:
             Path("report.json").write_text(json.dumps(report.nodeid))
 
-    pytest_collectreport = pytest_runtest_logreport
 
-
-def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str]) -> tuple[int, object]:
+def forked(
+    root: Path, files: Sequence[str], plugin: Callable[[Path], Watch | Show], cpu_s: float, options: Sequence[str]
+) -> tuple[int, Any]:
     """Run pytest in a forked process; return the exit code (negative for a signal) and the plug-in's result."""
     import pytest
 
@@ -217,13 +237,13 @@ def forked(root: Path, files: list[str], plugin, cpu_s: float, options: list[str
     return os.waitstatus_to_exitcode(done[1]), json.loads(report.read_text()) if report.exists() else None
 
 
-def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict, done: dict) -> None:
+def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict[str, dict[str, Any]], done: dict[str, dict[str, Any]]) -> None:
     """Run those mutants of one set that have no result yet."""
     every = mutants(root, label)
     drawn = sorted(every)[: value.sample] if value.like is None else [key for key, row in earlier.items() if row["set"] == label]
     _, folders, mention = SETS[label]
-    tests = sorted(file for folder in folders for file in Path(folder).rglob("test_*.py") if re.search(mention, file.read_text()))
-    tests, kept = [str(file) for file in tests], value.out.with_suffix(f".{label.replace('/', '.')}.json")
+    files = sorted(file for folder in folders for file in Path(folder).rglob("test_*.py") if re.search(mention, file.read_text()))
+    tests, kept = [str(file) for file in files], value.out.with_suffix(f".{label.replace('/', '.')}.json")
     if not (drawn := [key for key in drawn if key not in done]):
         return
     if not kept.exists():
@@ -243,9 +263,10 @@ def run_set(root: Path, label: str, value: argparse.Namespace, earlier: dict, do
         print(row["status"], row["file"], row["place"][0], f"{row['function']}: {row['before']} → {row['after']} | {row['by']}", flush=True)
 
 
-def tried(root: Path, mutant: dict, seconds: dict[str, float], budget: float) -> dict:
+def tried(root: Path, mutant: dict[str, Any], seconds: dict[str, float], budget: float) -> dict[str, Any]:
     """Run one mutant, and return its result: killed by which test, or survived, and the seconds."""
-    shown, total, began = {}, 0.0, time.monotonic()
+    shown: dict[str, float] = {}
+    total, began = 0.0, time.monotonic()
     for item in sorted(seconds, key=lambda item: (seconds[item], item)):
         total += seconds[item]
         if total <= budget or not shown:
@@ -263,7 +284,7 @@ def tried(root: Path, mutant: dict, seconds: dict[str, float], budget: float) ->
     return {"status": status, "by": by or (None if code == 0 else f"exit {code}"), "seconds": round(time.monotonic() - began, 1)}
 
 
-def rows_of(path: Path | None) -> dict[str, dict]:
+def rows_of(path: Path | None) -> dict[str, dict[str, Any]]:
     """Read the stored results by mutant identity."""
     lines = path.read_text().splitlines() if path and path.exists() else []
     return {row["id"]: row for row in map(json.loads, lines)}

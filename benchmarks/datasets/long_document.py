@@ -50,10 +50,10 @@ class LongDocumentConfig(DatasetConfig):
     """Options of long-document datasets."""
 
     chunk_words: int = Field(
-        CHUNK_WORDS, ge=1, description="words per passage of the document; for Chinese, the maximum number of characters"
+        default=CHUNK_WORDS, ge=1, description="words per passage of the document; for Chinese, the maximum number of characters"
     )
     chunk_overlap: int = Field(
-        0,
+        default=0,
         ge=0,
         description=f"number of words that a passage repeats from the previous one (ARK: {PAPER_OVERLAP}); with 0, the "
         "concatenated passages equal the document, character by character",

@@ -80,11 +80,8 @@ class Vocabulary:
         Raises:
             BadRecord: The number is unknown, or the value has another form.
         """
-        if isinstance(value, dict):
-            value = value.get("kb_id", value.get("text"))
-        if type(value) is int:
-            return _at(record, self.names_shown, value, name, self.files[0])
-        return self.names.get(value, value) if isinstance(value, str) else record.expect(value, name, str)
+        identifier = _text(record, value, name, "kb_id", self.entities, self.files[0])
+        return self.names.get(identifier, identifier)
 
     def relation(self, record: Record, value: Any, name: str) -> str:
         """Return the name of a relation given by number, by name, or as `{rel_id, text}`.
@@ -92,17 +89,18 @@ class Vocabulary:
         Raises:
             BadRecord: The number is unknown, or the value has another form.
         """
-        if isinstance(value, dict):
-            value = value.get("rel_id", value.get("text"))
-        if type(value) is int:
-            return _at(record, self.relations, value, name, Path(RELATIONS))
+        return _text(record, value, name, "rel_id", self.relations, Path(RELATIONS))
+
+
+def _text(record: Record, value: Any, name: str, key: str, lines: Sequence[str], file: Path) -> str:
+    """Return a text that a field has, or that the line has whose number it is; objects have either under a key, or under `text`."""
+    if isinstance(value, dict):
+        value = value.get(key, value.get("text"))
+    if type(value) is not int:
         return record.expect(value, name, str)
-
-
-def _at(record: Record, texts: Sequence[str], number: int, name: str, file: Path) -> str:
-    if 0 <= number < len(texts):
-        return texts[number]
-    raise record.problem(f"field {name!r} is {number}, and {file.name} has {len(texts)} lines", name)
+    if 0 <= value < len(lines):
+        return lines[value]
+    raise record.problem(f"field {name!r} is {value}, and {file.name} has {len(lines)} lines", name)
 
 
 def vocabulary_files(path: Path) -> tuple[Path, ...]:

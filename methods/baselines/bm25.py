@@ -43,17 +43,17 @@ from methods.work import WORDS_PER_TOKEN, Lengths, Work, index, unknown
 class BM25Config(MethodConfig):
     """Options of BM25."""
 
-    k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
-    b: float = Field(0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")
-    stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
-    stopwords: Literal["en"] | None = Field("en", description="stopwords: bm25s' English list, or null for none")
+    k1: float = Field(default=1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
+    b: float = Field(default=0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")
+    stemmer: str | None = Field(default="english", description="Snowball stemmer, e.g. english, porter; null for none")
+    stopwords: Literal["en"] | None = Field(default="en", description="stopwords: bm25s' English list, or null for none")
     tokens: Literal["normalized", "bm25s"] = Field(
-        "normalized",
+        default="normalized",
         description="normalized: query and passages in one Unicode form; unspaced scripts and Korean as character bigrams; C++, "
         "C# and .NET as words. bm25s: the tokens of bm25s, to reproduce published rows",
     )
     statistics: Literal["candidates", "corpus"] | None = Field(
-        None,
+        default=None,
         description="where document frequencies and the mean length come from: candidates, the passages to rank, or corpus, the "
         "whole corpus; null: candidates if a question brings its own, else corpus",
     )
@@ -203,7 +203,7 @@ class BM25RetrieverConfig(BM25Config):
 
     # Leaving out the default keeps the fingerprints of runs from before the option existed.
     engine: Literal["bm25s", "tantivy"] = Field(
-        "bm25s",
+        default="bm25s",
         exclude_if=lambda value: value == "bm25s",
         description="tantivy (extra `tantivy`): a smaller index and faster search with k1: 1.2 and b: 0.75 over the whole "
         "corpus; it rounds passage lengths, so rankings differ (`python -m perf.tantivy_engine`)",

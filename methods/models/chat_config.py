@@ -53,9 +53,9 @@ class ChatConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     model: str = Field(description="the model's name at the endpoint")
-    base_url: str | None = Field(None, description="e.g. http://localhost:8000/v1; null: OPENAI_BASE_URL, else OpenAI")
+    base_url: str | None = Field(default=None, description="e.g. http://localhost:8000/v1; null: OPENAI_BASE_URL, else OpenAI")
     key_variable: str | None = Field(
-        "OPENAI_API_KEY", description="environment variable that holds the key; null if the endpoint needs none", exclude=True
+        default="OPENAI_API_KEY", description="environment variable that holds the key; null if the endpoint needs none", exclude=True
     )
     headers: dict[str, str] = Field(
         default={}, description="additional headers of every request; read a secret from the environment: ${MY_KEY}", exclude=True
@@ -63,70 +63,84 @@ class ChatConfig(BaseModel):
     query: dict[str, str] = Field(
         default={}, description="URL parameters of every request, such as api-version; ${NAME} as in headers", exclude=True
     )
-    temperature: float | None = Field(0.0, ge=0, description="sampling temperature; 0: the most likely reply; null: not sent")
-    max_tokens: int | None = Field(64, ge=1, description="longest reply; null: not sent, so the endpoint decides")
+    temperature: float | None = Field(default=0.0, ge=0, description="sampling temperature; 0: the most likely reply; null: not sent")
+    max_tokens: int | None = Field(default=64, ge=1, description="longest reply; null: not sent, so the endpoint decides")
     limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
-        "max_tokens", description="the endpoint's name of the option max_tokens; newer OpenAI models: max_completion_tokens"
+        default="max_tokens", description="the endpoint's name of the option max_tokens; newer OpenAI models: max_completion_tokens"
     )
     parameters: dict[str, Any] = Field(
         default={},
         description="additional fields of every request, as the endpoint names them (top_p, seed …); a field that is null is not sent",
     )
     structured_output: Literal["json_schema", "json_object", "prompt"] = Field(
-        "json_schema", description="first way to request JSON; if the endpoint refuses, the next way in this order is used"
+        default="json_schema", description="first way to request JSON; if the endpoint refuses, the next way in this order is used"
     )
     concurrency: int = Field(
-        16,
+        default=16,
         ge=1,
         description="maximum concurrent calls to the endpoint from this process, over all parts; the smallest of several settings applies",
         exclude=True,
     )
-    timeout_s: float = Field(120.0, gt=0, description="time limit for a complete reply", exclude=True)
+    timeout_s: float = Field(default=120.0, gt=0, description="time limit for a complete reply", exclude=True)
     attempts: int = Field(
-        8, ge=1, description="attempts per call, for errors that a retry may fix: 429, 5xx, no connection, broken replies", exclude=True
+        default=8,
+        ge=1,
+        description="attempts per call, for errors that a retry may fix: 429, 5xx, no connection, broken replies",
+        exclude=True,
     )
     backoff_s: float = Field(
-        1.0,
+        default=1.0,
         ge=0,
         description="maximum pause before the second try; doubles with each try; the actual pause is drawn evenly from 0 to this",
         exclude=True,
     )
     longest_wait_s: float = Field(
-        120.0,
+        default=120.0,
         ge=0,
         description="maximum pause that an endpoint may ask for (Retry-After); if it asks for more, the call fails",
         exclude=True,
     )
     usd_per_million_prompt_tokens: float = Field(
-        0.0, ge=0, description="price, for costs and limits; set 0 for a model that is free or reports its cost"
+        default=0.0, ge=0, description="price, for costs and limits; set 0 for a model that is free or reports its cost"
     )
-    usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="price of completion tokens; see usd_per_million_prompt_tokens")
+    usd_per_million_completion_tokens: float = Field(
+        default=0.0, ge=0, description="price of completion tokens; see usd_per_million_prompt_tokens"
+    )
     usd_per_million_cached_tokens: float | None = Field(
-        None, ge=0, description="price of prompt tokens that the endpoint had cached; null: the price of other prompt tokens", exclude=True
+        default=None,
+        ge=0,
+        description="price of prompt tokens that the endpoint had cached; null: the price of other prompt tokens",
+        exclude=True,
     )
     batch: bool = Field(
-        False,
+        default=False,
         description="send the calls of judges and of the reader `chat` through the endpoint's batch API; others are made live",
         exclude=True,
     )
     batch_price: float | None = Field(
-        None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: the full price", exclude=True
+        default=None,
+        ge=0,
+        le=1,
+        description="share of the price that a call in a batch costs, such as 0.5; null: the full price",
+        exclude=True,
     )
-    poll_s: float = Field(30.0, gt=0, description="maximum seconds between two checks of a batch", exclude=True)
+    poll_s: float = Field(default=30.0, gt=0, description="maximum seconds between two checks of a batch", exclude=True)
     call_tokens: int | None = Field(
-        None, ge=1, description="do not send a call that may need more tokens than this (prompt and longest reply)", exclude=True
+        default=None, ge=1, description="do not send a call that may need more tokens than this (prompt and longest reply)", exclude=True
     )
-    call_usd: float | None = Field(None, ge=0, description="do not send a call that may cost more dollars than this", exclude=True)
+    call_usd: float | None = Field(default=None, ge=0, description="do not send a call that may cost more dollars than this", exclude=True)
     run_tokens: int | None = Field(
-        None, ge=0, description="maximum tokens of all parts that use this model, in one execution of a task", exclude=True
+        default=None, ge=0, description="maximum tokens of all parts that use this model, in one execution of a task", exclude=True
     )
     run_usd: float | None = Field(
-        None, ge=0, description="maximum dollars of all parts that use this model, in one execution of a task", exclude=True
+        default=None, ge=0, description="maximum dollars of all parts that use this model, in one execution of a task", exclude=True
     )
     tokenizer: str | None = Field(
-        None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
+        default=None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
     )
-    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: `created` in /v1/models", exclude_if=lambda value: value is None)
+    revision: Revision = Field(
+        default=None, description=f"{DESCRIPTION}; null: `created` in /v1/models", exclude_if=lambda value: value is None
+    )
 
     @field_validator("key_variable")
     @classmethod

@@ -91,16 +91,18 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 class CrossEncoderConfig(FrozenModel):
     """Options of a cross-encoder."""
 
-    model: str = Field(PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label")
-    revision: str | None = Field(None, description="revision of a hub id")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
-    max_length: int = Field(512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
-    query_share: float = Field(0.75, gt=0, le=1, description="maximum share of max_length for the query, which is cut first")
-    token_budget: int = Field(16384, ge=32, description="tokens per batch, including padding; limits memory")
-    activation: Literal["identity", "sigmoid"] = Field(
-        "identity", description="activation applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
+    model: str = Field(
+        default=PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label"
     )
-    trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
+    revision: str | None = Field(default=None, description="revision of a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(default="float32", description="dtype of the weights")
+    max_length: int = Field(default=512, ge=32, description="longest pair in tokens; the passage is cut, not the query")
+    query_share: float = Field(default=0.75, gt=0, le=1, description="maximum share of max_length for the query, which is cut first")
+    token_budget: int = Field(default=16384, ge=32, description="tokens per batch, including padding; limits memory")
+    activation: Literal["identity", "sigmoid"] = Field(
+        default="identity", description="activation applied to the raw score; keeps the order. sentence-transformers applies a sigmoid"
+    )
+    trust_remote_code: bool = Field(default=False, description="run code contained in the model's repository")
 
 
 class CrossEncoderModel:

@@ -138,36 +138,40 @@ def _found(module: str) -> bool:
 class EncoderConfig(FrozenModel):
     """Options of an encoder."""
 
-    model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
-    revision: str | None = Field(None, description="revision of a hub id")
-    query_model: str | None = Field(None, description="separate model for queries")
-    query_revision: str | None = Field(None, description="commit, tag or branch of query_model on the hub")
+    model: str = Field(default=MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
+    revision: str | None = Field(default=None, description="revision of a hub id")
+    query_model: str | None = Field(default=None, description="separate model for queries")
+    query_revision: str | None = Field(default=None, description="commit, tag or branch of query_model on the hub")
     architecture: Literal["sentence-transformer", "dpr"] = Field(
-        "sentence-transformer", description="dpr: the two encoders of DPR, which reads title and text as two segments"
+        default="sentence-transformer", description="dpr: the two encoders of DPR, which reads title and text as two segments"
     )
-    query_prompt: str | None = Field(None, description="prefix of each query; null: the model's own, if it has one")
-    passage_prompt: str | None = Field(None, description="prefix of each passage; null: the model's own")
-    instruction: str | None = Field(None, description="text that replaces {instruction} in the prompts")
-    query_task: str | None = Field(None, description='adapter for queries, for models that have several; "": explicitly none of them')
-    passage_task: str | None = Field(None, description='adapter for passages, for models that have several; "": explicitly none of them')
+    query_prompt: str | None = Field(default=None, description="prefix of each query; null: the model's own, if it has one")
+    passage_prompt: str | None = Field(default=None, description="prefix of each passage; null: the model's own")
+    instruction: str | None = Field(default=None, description="text that replaces {instruction} in the prompts")
+    query_task: str | None = Field(
+        default=None, description='adapter for queries, for models that have several; "": explicitly none of them'
+    )
+    passage_task: str | None = Field(
+        default=None, description='adapter for passages, for models that have several; "": explicitly none of them'
+    )
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
-        None, description="pooling of token vectors: the first, their mean, the last; null: the model's own"
+        default=None, description="pooling of token vectors: the first, their mean, the last; null: the model's own"
     )
-    end_token: str | None = Field(None, description="token that every input must end with; checked when loading")
-    normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
+    end_token: str | None = Field(default=None, description="token that every input must end with; checked when loading")
+    normalize: bool = Field(default=True, description="scale vectors to length 1, so that scores are cosines")
     dimension: int | None = Field(
-        None, ge=1, description="keep only the first components of the vectors, for models trained for it; null: all"
+        default=None, ge=1, description="keep only the first components of the vectors, for models trained for it; null: all"
     )
-    max_length: int | None = Field(None, ge=8, description="longest text in the model's tokens; null: the model's own")
-    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="dtype of the weights")
+    max_length: int | None = Field(default=None, ge=8, description="longest text in the model's tokens; null: the model's own")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(default="float32", description="dtype of the weights")
     backend: Literal["torch", "onnx", "openvino", "static"] = Field(
-        "torch",
+        default="torch",
         description="backend; openvino needs transformers before 5.6, onnx before 5; static: a vector per token, "
         "distilled from the model once",
     )
-    batch_size: int = Field(32, ge=1, description="texts encoded at once; at most 32 for queries")
+    batch_size: int = Field(default=32, ge=1, description="texts encoded at once; at most 32 for queries")
     model_options: dict[str, Any] = Field(default_factory=dict, description="values that replace those of the model's config.json")
-    trust_remote_code: bool = Field(False, description="run code contained in the model's repository")
+    trust_remote_code: bool = Field(default=False, description="run code contained in the model's repository")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -24,7 +24,8 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
-from methods.models.embeddings import EPSILON, ApproximateSearch, read_array, write_vectors
+from methods.models.approximate_search import ApproximateSearch
+from methods.models.embeddings import EPSILON, read_array, write_vectors
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, TokenVectors
 from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, comparable, truncation_notes

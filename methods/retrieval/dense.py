@@ -21,7 +21,8 @@ from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Index, Ranking, Services
-from methods.models.embeddings import ApproximateSearch, ExactSearch, Search, exact_scores, read_array, write_vectors
+from methods.models.approximate_search import ApproximateSearch
+from methods.models.embeddings import ExactSearch, Search, exact_scores, read_array, write_vectors
 from methods.models.encoder import QUERIES, Encoder, EncoderConfig, Vectors
 from methods.models.encoder_presets import PRESETS
 from methods.registry import ModelMethodConfig, register

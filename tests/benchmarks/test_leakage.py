@@ -1,107 +1,21 @@
-"""Overlap with training files, compared with sets of tuples, in every format and across every boundary."""
+"""Overlap with training files, in batches of every size, of questions, answers and passages."""
 
-import csv
-import gzip
-import json
-import zipfile
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import leakage as module
-from benchmarks.corpus import Corpus
 from benchmarks.leakage import ANSWERS, CONTEXTS, QUESTION, contamination
 from benchmarks.ngrams import NOWHERE, NgramIndex
 from benchmarks.registry import load
-from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.text import normalize
-from benchmarks.training_texts import Text, texts, training_files, unit
+from benchmarks.training_texts import Text
 from tests.support.errors import raises
+from tests.support.training_files import PASSAGE, QUESTION_TEXT, grams, lines
 
-QUESTION_TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 WORDS = QUESTION_TEXT.split()
-PASSAGE = " ".join(reversed(WORDS))
-
-
-@pytest.fixture
-def benchmark_of():
-    """Return a function that builds a benchmark of questions from text, answers and one passage."""
-    benchmark = load("worlds/multihop:test", {"questions": 1})
-
-    def make(*rows):
-        passages = [Passage(passage_id("", text), "", text) for _, _, text in rows]
-        questions = [
-            Question(f"q{number}", text, answers, evidence=(passage.id,))
-            for number, ((text, answers, _), passage) in enumerate(zip(rows, passages, strict=True))
-        ]
-        return replace(benchmark, questions=questions, corpus=Corpus.of(passages))
-
-    return make
-
-
-def lines(path: Path, *rows) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
-
-
-def grams(words, n):
-    if len(words) < n:
-        return [tuple(words)] if words else []
-    return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
-
-
-few_words = st.lists(st.sampled_from("abcd"), max_size=14)
-
-
-@pytest.mark.slow
-@given(st.lists(few_words, max_size=8), st.lists(few_words, max_size=8), st.integers(1, 5))
-def test_ngram_index_agrees_with_sets_of_tuples(wanted, stream, n):
-    index = NgramIndex(wanted, n)
-    piece, positions = [], []
-    for number, text in enumerate(stream):
-        piece += [0, *index.numbered(text)]
-        positions += [number] * (len(text) + 1)
-    index.meet(np.array(piece, dtype=np.int32), lambda at: np.array(positions, dtype=np.int64)[at])
-    met, total, first = index.counts()
-    held = [{tuple(text[i : i + m]) for m in range(1, n + 1) for i in range(len(text) - m + 1)} for text in stream]
-    for position, text in enumerate(wanted):
-        own = grams(text, n)
-        where = [number for gram in own for number, known in enumerate(held) if gram in known]
-        assert total[position] == len(own)
-        assert met[position] == sum(any(gram in known for known in held) for gram in own)
-        assert first[position] == min(where, default=NOWHERE)
-
-
-def test_ngrams_with_colliding_keys_are_rehashed(monkeypatch):
-    real = np.random.default_rng
-
-    class Constant:
-        def integers(self, low, high, count, dtype):
-            return np.full(count, 7, dtype=dtype)
-
-    seeds = []
-
-    def rng(seed):
-        seeds.append(seed)
-        return Constant() if seed == 0 else real(seed)
-
-    monkeypatch.setattr(module.np.random, "default_rng", rng)
-    index = NgramIndex([["a", "b"], ["c", "d"]], 2)
-    assert seeds == [0, 1]
-    index.meet(np.array(index.numbered(["c", "d"]), dtype=np.int32), lambda at: at)
-    assert index.counts()[0].tolist() == [0, 1]
-
-
-def test_empty_index_finds_nothing():
-    index = NgramIndex([[], []], 13)
-    index.meet(np.array([0, 0], dtype=np.int32), lambda at: at)
-    assert [values.tolist() for values in index.counts()] == [[0, 0], [0, 0], [NOWHERE, NOWHERE]]
 
 
 pieces = st.lists(st.tuples(st.lists(st.sampled_from(WORDS[:3]), max_size=20), st.booleans()), min_size=1, max_size=12)
@@ -196,50 +110,6 @@ def test_first_occurrence_is_reported_from_the_first_file(benchmark_of, tmp_path
     assert report.words == 1 + 16 + 16
 
 
-def write_csv(path, delimiter=","):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, delimiter=delimiter).writerows([["id", "text"], ["1", "a\nb"], ["2", QUESTION_TEXT]])
-
-
-def write_zip(path):
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("in/t.jsonl", json.dumps({"a": "x"}) + "\n" + json.dumps({"a": QUESTION_TEXT}) + "\n")
-
-
-ROWS = [{"a": "x"}, {"a": QUESTION_TEXT}]
-FORMATS = {
-    "t.jsonl": (lambda path: lines(path, *ROWS), ":2"),
-    "t.json": (lambda path: path.write_text(json.dumps(ROWS, indent=1)), ", record 2"),
-    "one.json": (lambda path: path.write_text(json.dumps({"data": ROWS}, indent=1)), ":1"),
-    "lines.json": (lambda path: lines(path, *ROWS), ":2"),
-    "strings.jsonl": (lambda path: lines(path, "x", QUESTION_TEXT), ":2"),
-    "t.csv": (write_csv, ":4"),
-    "t.tsv": (lambda path: write_csv(path, "\t"), ":4"),
-    "t.txt": (lambda path: path.write_text(f"[x]\n{QUESTION_TEXT}\n"), ":2"),
-    "wrapped.md": (lambda path: path.write_text("x y\n" + QUESTION_TEXT.replace(" ", "\n")), ":2"),
-    "unnamed": (lambda path: path.write_text(f"x\n{QUESTION_TEXT}\n"), ":2"),
-    "t.jsonl.gz": (lambda path: path.write_bytes(gzip.compress(json.dumps(ROWS[1]).encode())), ":1"),
-    "t.csv.gz": (lambda path: path.write_bytes(gzip.compress(f"a,b\nx,{QUESTION_TEXT}\n".encode())), ":2"),
-    "t.parquet": (lambda path: pq.write_table(pa.Table.from_pylist(ROWS), path), ", row 2"),
-    "t.zip!in/t.jsonl": (lambda path: write_zip(path.parent.parent / "t.zip"), ":2"),
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_file_format_is_read_with_positions_in_the_file(name, benchmark_of, tmp_path):
-    write, position = FORMATS[name]
-    path = tmp_path / name
-    write(path)
-    (item,) = contamination([benchmark_of((QUESTION_TEXT, ("x",), PASSAGE))], training_files(path)).overlaps
-    assert item.share == 1
-    assert item.first == f"{path}{position}"
-
-
-def test_listed_sentences_are_joined_but_fields_are_not(tmp_path):
-    path = lines(tmp_path / "t.jsonl", {"a": ["x", "y"], "b": "z", "c": [["u"], ["v"]], "n": 3})
-    assert [(text.text, text.joined) for text in texts(path)] == [("x", False), ("y", True), ("z", False), ("u", False), ("v", False)]
-
-
 def test_bad_record_is_refused_or_skipped_and_counted(benchmark_of, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(f'{{"a": \n{{"a": "{QUESTION_TEXT}"}}\n')
@@ -250,25 +120,6 @@ def test_bad_record_is_refused_or_skipped_and_counted(benchmark_of, tmp_path):
     report = contamination([benchmark], [path], skip_bad=True)
     assert report.overlaps[0].first == f"{path}:2"
     assert len(report.skipped) == 1
-
-
-def test_folder_lists_its_training_files_by_name(tmp_path):
-    for name in ("b.jsonl", "a/c.txt.gz", "image.bin"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"x")
-    assert training_files(tmp_path) == [tmp_path / "a/c.txt.gz", tmp_path / "b.jsonl"]
-    (tmp_path / "empty").mkdir()
-    with raises("folder-without-training-file"):
-        training_files(tmp_path / "empty")
-    with raises("missing-file"):
-        training_files(tmp_path / "none.jsonl")
-
-
-def test_position_unit_depends_on_the_file_format(tmp_path):
-    assert unit(lines(tmp_path / "a.jsonl", {"a": "x"})) == "line"
-    (tmp_path / "b.jsonl").write_text('[{"a": "x"}]')
-    assert unit(tmp_path / "b.jsonl") == "record"
 
 
 def test_real_samples_overlap_fully_with_themselves_and_little_with_others(data_folder):

@@ -102,9 +102,9 @@ def items(seed: int, count: int) -> Iterator[Item]:
         wanted = {template.format(h=name) for template in fact.relation.asks for name in (fact.head.text, *fact.head.aliases)}
         if query.answers[0] != fact.head.name:
             prompt = question_prompt(query.answers[0], passages(evidence))
-            yield Item("question for an answer", prompt, lambda reply, ok=frozenset(wanted): reply in ok)  # type: ignore[misc]
+            yield Item("question for an answer", prompt, frozenset(wanted).__contains__)
         others = frozenset(asks[1:])
-        yield Item("paraphrase", paraphrase_prompt(asks[0]), lambda reply, ok=others: reply in ok)  # type: ignore[misc]
+        yield Item("paraphrase", paraphrase_prompt(asks[0]), others.__contains__)
     for kind in ("bridge", "comparison"):
         for query in Asker(world, world.facts, draws).ask(count, mix={kind: 1.0}):
             rows = list(dict.fromkeys(library.where[fact.row][0] for fact in query.facts))

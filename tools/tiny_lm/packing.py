@@ -114,8 +114,7 @@ class Packer:
     def pack(self, groups: Iterable[Group | list[int]]) -> Iterator[Batch]:
         """Yield batches of groups (a list of ids is a text to copy); an incomplete last batch is dropped."""
         for group in groups:
-            copied = isinstance(group, list)
-            parts = self._copy(group) if copied else self._parts(group)  # type: ignore[arg-type]
+            parts = self._copy(group) if isinstance(group, list) else self._parts(group)
             size = sum(len(ids) for ids, _, _ in parts)
             if len(parts) < 2 or size > self._shape[1]:
                 continue
@@ -124,7 +123,7 @@ class Packer:
                 yield self._batch
                 self._fresh()
                 row = 0
-            self._put(row, parts, copied)
+            self._put(row, parts, copied=isinstance(group, list))
 
     def _parts(self, group: Group) -> list[tuple[list[int], int, str]]:
         """The context and the blocks that fit: ids, how many of the last are the target, and the task."""

@@ -19,41 +19,10 @@ from ragmeter.runner.provenance import provenance
 from results.formats import exchange
 from results.store import checkpoints, tags
 from results.store.checkpoints import CARD, describe, register, verify
-from results.store.queries import RunRow
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
+from tests.support.checkpoints import model, run_with
 from tests.support.errors import raises
 from tests.support.toy import CARD as TOY
-
-
-def model(folder: Path, weights: bytes = b"weights") -> Path:
-    (folder / "question").mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(weights)
-    (folder / "question" / "config.json").write_text("{}")
-    return folder
-
-
-def run_with(store: Store, name: str, weights: str | None, *, dataset: str = "d", status: str = FINISHED) -> str:
-    part = {"id": "ark", "version": 1, "config": {}, "weights": weights}
-    run = Run(
-        f"{name:0<16}",
-        name,
-        "ark",
-        "retriever",
-        {"method": part, "rerankers": [], "reader": None},
-        f"toy/{dataset}:test",
-        f"fp-{dataset}",
-        "corpus",
-        0,
-        3,
-        {},
-    )
-    store.start(run)
-    store.end(run.run, status)
-    return run.run
-
-
-def found_run(store: Store, text: str) -> RunRow:
-    return tags.find_run(store, text)
 
 
 def test_the_hash_of_a_folder_is_what_sha256sum_says(tmp_path: Path) -> None:
@@ -174,17 +143,6 @@ def test_the_registry_keeps_what_the_card_says_and_moves_with_the_folder(store: 
     assert (kept.sha256, kept.config, kept.data, kept.name) == (made.sha256, {"lr": 0.1}, ("x",), "moved")
 
 
-def test_a_checkpoint_is_found_by_hash_folder_and_name(store: Store, tmp_path: Path) -> None:
-    made = describe(model(tmp_path / "ark-2"), method="ark", stage="s")
-    with raises("unregistered-checkpoint"):
-        tags.find_checkpoint(store, str(tmp_path / "ark-2"))
-    register(store, tmp_path / "ark-2")
-    for text in (made.sha256, made.sha256[:6], "ark-2", str(tmp_path / "ark-2")):
-        assert tags.find_checkpoint(store, text).sha256 == made.sha256
-    with raises("unknown-checkpoint"):
-        tags.find_checkpoint(store, "ark-3")
-
-
 def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_path: Path) -> None:
     made = describe(model(tmp_path / "m"), method="ark", stage="s")
     register(store, tmp_path / "m")
@@ -197,7 +155,7 @@ def test_a_run_is_found_by_the_checkpoint_it_was_made_with(store: Store, tmp_pat
     run_with(store, "other", "0" * 64)
     checkpoint = tags.find_checkpoint(store, "m")
     assert [run.method for run in checkpoints.runs_with(store, checkpoint)] == ["unfinished", "newest", "older"]
-    assert found_run(store, "m").run == newest
+    assert tags.find_run(store, "m").run == newest
 
 
 def nested(model: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -228,7 +186,7 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
         store.end(run.run, FINISHED)
         assert [run.run for run in checkpoints.runs_with(store, made)] == [run.run], method
         assert checkpoints.runs_with(store, unrelated) == []
-        assert found_run(store, "m").run == run.run
+        assert tags.find_run(store, "m").run == run.run
         exchange.prune(store, [run.run])
 
 
@@ -241,63 +199,3 @@ def test_options_name_checkpoints_at_any_depth_and_nothing_else(tmp_path: Path, 
     assert checkpoints_named([str(tmp_path / "one"), "one/question", "./one/../one"]).keys() == {item}
     for nothing in ("plain", "nowhere", "", "bm25", 3, None, {"id": "one"}, "x" * 5000, "~nobody/x", "a\x00b"):
         assert checkpoints_named([nothing]) == {}
-
-
-def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, tmp_path: Path) -> None:
-    made = describe(model(tmp_path / "m"), method="ark", stage="s")
-    register(store, tmp_path / "m")
-    on_d = run_with(store, "d", made.sha256)
-    run_with(store, "e", made.sha256, dataset="e")
-    other, third = run_with(store, "other", None), run_with(store, "third", None, dataset="f")
-    checkpoint = tags.find_checkpoint(store, "m")
-    assert tags.run_of(store, checkpoint, found_run(store, other)).run == on_d
-    with raises("checkpoint-on-several-benchmarks"):
-        tags.run_of(store, checkpoint)
-    with raises("no-run-of-checkpoint"):
-        tags.run_of(store, checkpoint, found_run(store, third))
-
-
-def test_a_tag_comes_first_and_moves(store: Store) -> None:
-    item, two = run_with(store, "one", None), run_with(store, "two", None)
-    assert tags.tag_run(store, "two", found_run(store, "one"), "the first") is None
-    assert found_run(store, "two").run == item
-    before = tags.tag_run(store, "two", found_run(store, two))
-    assert before is not None
-    assert (before.run, before.note) == (item, "the first")
-    assert found_run(store, "two").run == two
-    assert [name.name for name in tags.all_tags(store)] == ["two"]
-    tags.untag(store, "two")
-    assert tags.all_tags(store) == []
-    with raises("unknown-tag"):
-        tags.untag(store, "two")
-
-
-def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
-    run = run_with(store, "one", None)
-    tags.tag_run(store, "main", found_run(store, "one"))
-    run_with(store, "two", None)
-    exchange.prune(store, [run])
-    with raises("dangling-tag"):
-        found_run(store, "main")
-
-
-@pytest.mark.slow
-def test_only_finished_runs_that_compete_are_tagged_under_names_that_can_be_typed(store: Store) -> None:
-    run_with(store, "half", None, status=INTERRUPTED)
-    with pytest.raises(UserError, match="not finished"):
-        tags.tag_run(store, "main", found_run(store, "half"))
-    run_with(store, "whole", None)
-    for name in ("", "-x", "a b", "a/b", "é", "x" * 101, "a\n"):
-        with pytest.raises(UserError, match="cannot be a tag"):
-            tags.tag_run(store, name, found_run(store, "whole"))
-
-
-def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path: Path) -> None:
-    describe(model(tmp_path / "twin"), method="ark", stage="s")
-    register(store, tmp_path / "twin")
-    run_with(store, "twin", None)
-    with raises("ambiguous-name"):
-        tags.resolve(store, "twin")
-    tags.tag_run(store, "main", tags.find_checkpoint(store, "twin"))
-    with raises("unknown-run,-checkpoint-or-tag"):
-        tags.resolve(store, "mian")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import string
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +30,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Indexed, Prediction, Services, Usage, reason
 from methods.apps.reply import TEXTS, BadReply, answer_of, bounded, shown
+from methods.apps.stated import completion_with
+from methods.models.reply import read
+from methods.models.thoughts import INVISIBLE
 from methods.record import RECORD, Malformed, Shown, read_record
 from methods.registry import MethodConfig, register
 from methods.spending import charged
@@ -217,11 +221,14 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
             fields["contexts"] = bounded(tuple(_shown(item) for item in _listed(contexts)))
         if usage is not None:
             fields["usage"] = usage if isinstance(usage, Usage) else Usage(**usage)
-        answer = answer_of(returned, "answer") if returned["answer"].strip() else ""
+        if not returned["answer"].strip(INVISIBLE + string.whitespace):
+            return Prediction(identifier, "", notes={FAILED: reason("the function returned an empty answer")}, **fields)
+        whole = answer_of(returned, "answer")
     except (Malformed, BadReply) as error:
         raise TypeError(f"the function returned a wrong value: {error}") from None
-    notes = {} if answer else {FAILED: reason("the function returned an empty answer")}
-    return Prediction(identifier, answer, notes=notes, **fields)
+    content = read(completion_with(whole, ""))
+    notes = {} if content.failed is None else {FAILED: reason(f"the function returned no answer: {content.failed}")}
+    return Prediction(identifier, content.text, notes=notes, raw=whole if whole != content.text else "", **fields)
 
 
 def _listed(contexts: Any) -> Sequence[Any]:
@@ -242,4 +249,5 @@ def _shown(item: Any) -> Shown:
     names = {"id": next((value for name in ("id", "node_id", "id_") if isinstance(value := getattr(inner, name, None), str)), None)}
     names["url"] = next((metadata[name] for name in ("url", "source", "file_path") if isinstance(metadata.get(name), str)), None)
     score = getattr(item, "score", None)
-    return shown("contexts", {"text": text, **names, "score": score if isinstance(score, int | float) else None})
+    named = {name: value for name, value in names.items() if value is not None}
+    return shown("contexts", {"text": text, **named, "metadata": metadata, "score": score if isinstance(score, int | float) else None})

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+import string
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from methods.api import Usage
 from methods.apps.paths import Missing, Path, shape
+from methods.apps.stated import chat_completion, completion_with, finish_reason
 from methods.models import secrets
+from methods.models.reply import Completion, ErrorReply
+from methods.models.thoughts import INVISIBLE
 from methods.record import Search, Shown, Statement
 
 TEXTS = ("text", "content", "page_content", "contents", "snippet", "chunk")
@@ -111,11 +116,31 @@ def answer_of(document: Any, place: str) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadReply(f"the answer at {place!r} is {value}, which is not a value of JSON")
     text = value if isinstance(value, str) else str(value)
-    if not text.strip():
+    if not text.strip(INVISIBLE + string.whitespace):
         raise BadReply(f"the answer at {place!r} is empty")
+    return _bounded(text, place).strip()
+
+
+def _bounded(text: str, place: str) -> str:
     if len(text) > LONGEST_ANSWER:
         raise BadReply(f"the answer at {place!r} has {len(text):,} characters (at most {LONGEST_ANSWER:,})")
-    return secrets.hidden(text.strip())
+    return secrets.hidden(text)
+
+
+def completion_of(document: Any, place: str) -> Completion:
+    """Return the answer in a reply with what its chat API states about it; the content of a chat's message may have parts.
+
+    Raises:
+        BadReply: The answer is missing, empty, or neither text nor number.
+    """
+    try:
+        chat = chat_completion(document, Path.of(place))
+    except (LookupError, ValueError, ErrorReply):
+        chat = None  # the path says better what is missing
+    if chat is None:
+        return completion_with(answer_of(document, place), finish_reason(document))
+    text = _bounded(chat.text, place)
+    return replace(chat, text=text, thought=secrets.hidden(chat.thought), refusal=secrets.hidden(chat.refusal))
 
 
 def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:

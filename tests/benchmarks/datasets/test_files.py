@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from benchmarks.registry import CAVEATS, MAPPING, Benchmark, load
 from benchmarks.schema import SPANS
@@ -332,6 +333,34 @@ def test_explicit_evidence_requires_documents_and_guessed_evidence_is_dropped(tm
         read(path, fields={"evidence": "source"})
 
 
+def test_answer_of_a_model_beside_accepted_answers_is_no_gold(tmp_path: Path) -> None:
+    exported = {"question": "Where?", "answer": "In Paris", "contexts": ["Lyon lies on the Rhône."]}
+    for name, gold in (("ground_truth", "Lyon"), ("ground_truths", ["Lyon"]), ("expected_output", "Lyon")):
+        path = write(tmp_path / "ragas.json", json.dumps([exported | {name: gold}]))
+        assert read(path).questions[0].answers == ("Lyon",)
+    unclear = write(tmp_path / "unclear.json", json.dumps([exported | {"reference": "Lyon"}]))
+    with raises("two-answer-fields"):
+        read(unclear)
+    assert read(unclear, fields={"answers": "answer"}).questions[0].answers == ("In Paris",)
+    equal = write(tmp_path / "equal.json", json.dumps([exported | {"reference": ["In Paris", "Paris"]}]))
+    assert read(equal).questions[0].answers == ("In Paris",)
+
+
+def test_typed_columns_give_the_values_that_people_wrote(tmp_path: Path) -> None:
+    features = {"answer": {"names": ["no", "yes"], "_type": "ClassLabel"}}
+    labeled = pa.schema([("question", pa.string()), ("answer", pa.int64())], {"huggingface": json.dumps({"info": {"features": features}})})
+    questions = pa.array(["Where?", "Why?"])
+    tables = {
+        "labels": (pa.table([questions, pa.array([1, 0])], schema=labeled), ("yes", "no")),
+        "floats": (pa.table({"question": questions, "answer": pa.array([0.1, 2.5], pa.float32())}), ("0.1", "2.5")),
+    }
+    for name, (table, answers) in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        feather.write_feather(table, tmp_path / f"{name}.arrow")
+        for ending in ("parquet", "arrow"):
+            assert tuple(question.answers[0] for question in read(tmp_path / f"{name}.{ending}").questions) == answers
+
+
 def test_unknown_roles_and_fields_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "q.csv", "question,answer\nWho?,Ann\n")
     with raises("unknown-role"):
@@ -397,6 +426,8 @@ def test_document_names_match_with_or_without_parent_folders(tmp_path: Path, doc
 def test_unsupported_inputs_are_refused(tmp_path: Path) -> None:
     with raises("spreadsheet"):
         read(write(tmp_path / "q.xlsx", b"PK\x03\x04"))
+    with raises("bad-header"):
+        read(write(tmp_path / "json.csv", '{"question":"Who?","answer":"Ann"}\n'))
     with raises("no-answers"):
         read(write(tmp_path / "q.csv", "question,answer\nWho?,\nWhen?,\n"))
     with raises("not-saved-dataset"):

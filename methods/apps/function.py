@@ -15,9 +15,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import math
 import string
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -193,7 +195,14 @@ class Function:
     async def _called(self, text: str, named: Mapping[str, Any]) -> Any:
         if self._threads is None:
             return await self._answer(text, **named)
-        returned = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: self._answer(text, **named))
+
+        def call() -> Any:
+            try:
+                return self._answer(text, **named)
+            except StopIteration as error:  # the loop's futures do not accept it, so the question would wait forever
+                raise RuntimeError("the function raised StopIteration (a next() without a default?)") from error
+
+        returned = await asyncio.get_running_loop().run_in_executor(self._threads, call)
         return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -220,7 +229,7 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
         if contexts is not None:
             fields["contexts"] = bounded(tuple(_shown(item) for item in _listed(contexts)))
         if usage is not None:
-            fields["usage"] = usage if isinstance(usage, Usage) else Usage(**usage)
+            fields["usage"] = _usage(usage)
         if not returned["answer"].strip(INVISIBLE + string.whitespace):
             return Prediction(identifier, "", notes={FAILED: reason("the function returned an empty answer")}, **fields)
         whole = answer_of(returned, "answer")
@@ -229,6 +238,29 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
     content = read(completion_with(whole, ""))
     notes = {} if content.failed is None else {FAILED: reason(f"the function returned no answer: {content.failed}")}
     return Prediction(identifier, content.text, notes=notes, raw=whole if whole != content.text else "", **fields)
+
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes")
+
+
+def _usage(value: Any) -> Usage:
+    """Check the usage that a function returned.
+
+    Raises:
+        BadReply: It is no object with counts and a cost.
+    """
+    if isinstance(value, Usage):
+        usage = value
+    elif isinstance(value, Mapping) and value.keys() <= {*Usage.__slots__}:
+        usage = Usage(**value)
+    else:
+        raise BadReply(f"usage must be an object with the keys {', '.join(Usage.__slots__)}")
+    counts, cost = [getattr(usage, name) for name in _COUNTS], usage.cost_usd
+    if any(isinstance(count, bool) or not isinstance(count, Integral) or count < 0 for count in counts):
+        raise BadReply(f"{', '.join(_COUNTS)} of usage must be whole numbers from 0 on, not {', '.join(map(repr, counts))}")
+    if isinstance(cost, bool) or not isinstance(cost, Real) or not 0 <= cost < math.inf:
+        raise BadReply(f"cost_usd of usage must be dollars from 0 on, not {cost!r}")
+    return usage
 
 
 def _listed(contexts: Any) -> Sequence[Any]:

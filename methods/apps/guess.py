@@ -15,10 +15,11 @@ from typing import Any
 
 from benchmarks.schema import Query
 from methods.api import Prediction
-from methods.apps.client import Client
+from methods.apps.client import Client, excerpt
 from methods.apps.http import PRESETS, HttpConfig
 from methods.apps.paths import shape
 from methods.apps.reply import TEXTS, BadReply, completion_of, fields_of
+from methods.apps.stated import stated_error
 from methods.apps.template import fill
 from methods.models.endpoint import Fault
 from methods.models.reply import read
@@ -101,6 +102,9 @@ async def _tried(url: str, query: Query) -> Trial:
                 problem = problem or fault.reason
                 if fault.status not in (400, 422):
                     break
+                continue
+            if isinstance(document, Mapping) and (stated := stated_error(document)):
+                problem = problem or f"the reply reports an error: {excerpt(json.dumps(stated, ensure_ascii=False))}"
                 continue
             paths = guess(document)
             if paths:

@@ -15,9 +15,9 @@ import json
 import random
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -29,7 +29,7 @@ from benchmarks.schema import Query
 from methods.api import FAILED, Call, Indexed, Prediction, Services, kept, reason
 from methods.apps.client import HOPELESS, Client, Stream, require_no_error
 from methods.apps.paths import Path, shape
-from methods.apps.reply import BadReply, ReplyPlaces, answer_of, completion_of, fields_of
+from methods.apps.reply import BadReply, ReplyPlaces, answer_of, completion_of, fields_of, streamed_fields
 from methods.apps.stated import answering, completion_with, finish_reason, holders
 from methods.apps.template import KNOWN, fill, placeholders, with_variables
 from methods.flow import event_loop, trace
@@ -281,10 +281,12 @@ class Http:
         content, kind = _encoded(fill(self._template, query), headers.get("content-type", ""))
         headers = {"accept": "application/json, text/event-stream, */*", "user-agent": "ragmeter", **kind, **headers}
         document, events = await self._client.send(config.method, fill(self._url, query, quoted=True), headers, content, config.stream)
+        fields: Callable[[Any, HttpConfig, str], dict[str, Any]] = fields_of
         try:
             if config.stream is not None:
                 completion = _streamed(events, config)
                 document = reduce(merged, events)
+                fields = partial(streamed_fields, events)
             else:
                 for holder in holders(document, Path.of(config.answer)):
                     require_no_error(holder)
@@ -294,7 +296,7 @@ class Http:
             if parts.failed is not None:
                 raise BadReply(parts.failed)
             whole = completion.raw if completion.raw.strip() != parts.text else ""
-            return Prediction(query.id, parts.text, raw=whole, **fields_of(document, config, parts.text))
+            return Prediction(query.id, parts.text, raw=whole, **fields(document, config, parts.text))
         except BadReply as error:
             self._answered = True  # the app replied; the paths may be wrong for this reply alone
             raise Fault(f"the reply cannot be used: {error}", "fail") from None

@@ -165,6 +165,37 @@ def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
     return fields
 
 
+def streamed_fields(events: Sequence[Any], document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
+    """Extract all other configured fields of a stream; lists are collected over its events, which may hold one item each.
+
+    Args:
+        events: The events of the stream.
+        document: The events merged into one document.
+        paths: Paths of the fields.
+        answer: The answer.
+
+    Raises:
+        BadReply: A path is missing in all events, or has a value of the wrong type.
+    """
+    fields = fields_of(document, paths, answer)
+    lists = ReplyPlaces.model_validate({name: _optional(getattr(paths, name)) for name in ("contexts", "cites", "statements", "searches")})
+    each = [fields_of(event, lists, answer) for event in events]
+    contexts = {(item.text, item.id, item.url): item for one in each for item in one.get("contexts") or ()}
+    searches = dict.fromkeys(item for one in each for item in one.get("searches", ()))
+    statements: dict[Statement, None] = dict.fromkeys(item for one in each for item in one.get("statements", ()))
+    if paths.statements is None and statements:  # the citations of the whole answer
+        statements = {Statement(answer, tuple(dict.fromkeys(name for item in statements for name in item.cites))): None}
+    collected = {"contexts": bounded(tuple(contexts.values())), "searches": tuple(searches), "statements": tuple(statements)}
+    return fields | {name: items for name, items in collected.items() if items}
+
+
+def _optional(place: Any) -> Any:
+    """Return the same path or paths, none of which a reply must have."""
+    if isinstance(place, BaseModel):
+        return {name: _optional(inner) for name, inner in place.model_dump(by_alias=True).items()}
+    return f"{place.strip().removesuffix('?')}?" if isinstance(place, str) else place
+
+
 def _find(document: Any, place: str) -> list[Any]:
     try:
         return Path.of(place).find(document)

@@ -212,6 +212,26 @@ def test_thoughts_parts_and_finish_reasons_of_chats_are_read() -> None:
         assert bool(prediction.raw) == bool(thought)
 
 
+def test_items_of_several_events_are_collected() -> None:
+    events = [
+        {"source": {"text": "a", "id": 1}, "query": "city"},
+        {"source": {"text": "b", "id": 2}, "query": "river", "cite": "u1"},
+        {"source": {"text": "b", "id": 2}, "cite": "u2", "usage": {"in": 3}},
+        {"answer": "Lyon", "usage": {"in": 5}},
+    ]
+    paths = {"contexts": {"text": "source[].text"}, "searches": "query", "cites": "cite", "usage": {"prompt_tokens": "usage.in"}}
+    listed = [event | {"source": [event["source"]]} if "source" in event else event for event in events]
+    prediction = one(lambda request: sse(*listed), stream="sse", **paths)
+    assert prediction.contexts == (Shown("a"), Shown("b"))
+    assert prediction.searches == (Search("city"), Search("river"))
+    assert prediction.statements == (Statement("Lyon", ("u1", "u2")),)
+    assert prediction.usage.prompt_tokens == 5
+    single = one(lambda request: sse(*events), stream="sse", contexts="source")
+    assert single.contexts == (Shown("a", "1"), Shown("b", "2"))
+    growing = [{"docs": [{"text": "a"}]}, {"docs": [{"text": "a"}, {"text": "b"}], "answer": "Lyon"}]
+    assert one(lambda request: sse(*growing), stream="sse", contexts="docs[].text").contexts == (Shown("a"), Shown("b"))
+
+
 def test_events_of_thoughts_and_further_samples_are_no_pieces_of_the_answer() -> None:
     responses = sse(
         {"type": "response.created"},

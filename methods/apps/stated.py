@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from methods.apps.paths import Path
-from methods.models.reply import BROKEN, FILTERED, Completion, completion_of
+from methods.models.reply import BROKEN, CALLS_TOOL, FILTERED, Completion, completion_of, known_reason
 
 _FAILED = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out", "aborted", "cancelled", "canceled"})
 """Values of the field `status`, in lower case, of replies that failed."""
@@ -20,7 +20,6 @@ _STATUSES = ("status", "status_code", "statusCode", "code")
 _ENDS = {"message_start": ("message_stop",), "response.created": ("response.completed", "response.incomplete", "response.failed")}
 """Types of events that begin a stream of Anthropic's API or of OpenAI's Responses, with those that end it."""
 _CHAT = ("choices", 0, "message", "content")
-_CALLS_TOOL = ("tool_calls", "tool_use", "function_call")
 
 
 def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
@@ -36,7 +35,7 @@ def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
     if (isinstance(error, str | list) and error) or (isinstance(error, Mapping) and any(error.values())):
         return error
     finish = finish_reason(document).lower()
-    if finish in BROKEN or finish == "refusal" or finish.partition(":")[0] in FILTERED:
+    if (name := finish.partition(":")[0]) in BROKEN or name in FILTERED or name == "refusal":
         return {"finish_reason": finish}
     if event:
         return document if document.get("type") in ("error", "response.failed") else None
@@ -67,7 +66,7 @@ def finish_reason(document: Any) -> str:
         inside("incomplete_details", "reason"),
         inside("done_reason"),
     )
-    return next((reason for reason in reasons if isinstance(reason, str) and reason), "")
+    return next((known_reason(reason) for reason in reasons if isinstance(reason, str) and reason), "")
 
 
 _ANY = Path("", (), optional=True)
@@ -131,4 +130,4 @@ def chat_completion(document: Any, path: Path) -> Completion | None:
 
 def completion_with(text: str, reason: str) -> Completion:
     """Return an answer's text as a completion with a finish reason."""
-    return Completion(text, reason, 0, 0, "", tool="a tool" if reason.lower() in _CALLS_TOOL else "")
+    return Completion(text, reason, 0, 0, "", tool="a tool" if reason.lower() in CALLS_TOOL else "")

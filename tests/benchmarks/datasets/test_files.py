@@ -162,6 +162,16 @@ def test_gold_quotes_match_the_passage_that_contains_them(tmp_path: Path, docs: 
     assert [p.document_id for p in second] == ["sub/office.txt"]
 
 
+def test_quotations_that_stand_in_several_places_are_counted(tmp_path: Path, docs: Path) -> None:
+    (docs / "copy.txt").write_text(OFFICE + "Closed on Sundays.\n", "utf-8")
+    rows = [{"question": f"{number}?", "quote": quote} for number, quote in enumerate(("opens at eight", "28 days", "Closed on Sundays"))]
+    benchmark = read(write(tmp_path / "q.json", json.dumps(rows)), documents=str(docs))
+    assert [len(question.evidence) for question in benchmark.questions] == [1, 1, 1]
+    assert [note.split()[0] for note in benchmark.extra[CAVEATS]] == ["1"]
+    named = [row | {"source": "copy.txt"} for row in rows[:1]]
+    assert read(write(tmp_path / "named.json", json.dumps(named)), documents=str(docs)).extra[CAVEATS] == ()
+
+
 def test_numeric_answers_of_tables_and_json_are_equal(tmp_path: Path) -> None:
     rows = [{"question": "How many?", "answer": 1.0}, {"question": "Which?", "answer": 2.5}]
     of_json = read(write(tmp_path / "q.json", json.dumps(rows)))

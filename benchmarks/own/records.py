@@ -56,7 +56,7 @@ class Source:
         elif is_parquet(path):
             written = _as_written(parquet_schema(path))
             for record in records(path):
-                yield record if isinstance(record, BadRecord) else replace(record, fields=written(record.fields))
+                yield from [record] if isinstance(record, BadRecord) else _divided(replace(record, fields=written(record.fields)))
         else:
             for outer in records(path, whole=True, recoded=_recoded(path)):
                 inner = [outer] if isinstance(outer, BadRecord) or self.key is None else _inner(outer, self.key)

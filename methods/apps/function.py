@@ -247,7 +247,7 @@ def _usage(value: Any) -> Usage:
     """Check the usage that a function returned.
 
     Raises:
-        BadReply: It is no object with counts and a cost.
+        BadReply: It is not an object with counts and a cost.
     """
     if isinstance(value, Usage):
         usage = value

@@ -1,4 +1,4 @@
-"""What a reply says about itself: that it failed, why its answer ends, and whether a stream is complete.
+"""Read what a reply states about itself: an error, why its answer ends, and whether a stream is complete.
 
 Applications pass on replies of chat APIs, so this module knows the fields of OpenAI's two APIs, Anthropic, Gemini and Ollama.
 """
@@ -27,7 +27,7 @@ def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
 
     Args:
         document: The document, the event, or the object in it that holds the answer.
-        event: Whether it is an event. A status in an event may be about a step of which the answer does not depend.
+        event: Whether it is an event. A status in an event may concern a step on which the answer does not depend.
     """
     error, errors = document.get("error"), document.get("errors")
     if error is True:
@@ -53,8 +53,8 @@ def finish_reason(document: Any) -> str:
     """Return why the answer in a chat API's document or event ends; "" if unknown."""
 
     def inside(*steps: str | int) -> Any:
-        found = replace(_ANY, steps=steps).find(document)
-        return found[0] if found else None
+        values = replace(_ANY, steps=steps).find(document)
+        return values[0] if values else None
 
     reasons = (
         inside("choices", 0, "finish_reason"),

@@ -398,14 +398,15 @@ def test_sentence_passages_and_squad_answers_are_detected(tmp_path: Path) -> Non
     assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("A", "Ann. Is."), ("B", "Bo.")]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_nested_squad_gives_its_questions_with_their_paragraphs(whole: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["object", "array", "parquet"])
+def test_nested_squad_gives_its_questions_with_their_paragraphs(layout: str, tmp_path: Path) -> None:
     entries = [
         {"id": "a", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}, {"text": "Anna", "answer_start": 0}]},
         {"id": "b", "question": "When?", "answers": [], "is_impossible": True},
     ]
     articles = [{"title": "T", "paragraphs": [{"context": "Ann is.", "qas": entries}]}]
-    benchmark = read(write(tmp_path / "q.json", json.dumps({"version": "v2.0", "data": articles} if whole else articles)))
+    content = json.dumps({"version": "v2.0", "data": articles} if layout == "object" else articles).encode()
+    benchmark = read(write(tmp_path / "q.json", parquet(articles) if layout == "parquet" else content))
     assert [(q.id, q.answers, q.answerable) for q in benchmark.questions] == [("a", ("Ann", "Anna"), True), ("b", (), False)]
     assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("T", "Ann is.")]
     assert [len(question.evidence) for question in benchmark.questions] == [1, 0]

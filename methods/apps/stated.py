@@ -15,8 +15,8 @@ from methods.models.reply import BROKEN, CALLS_TOOL, FILTERED, Completion, compl
 
 _FAILED = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out", "aborted", "cancelled", "canceled"})
 """Values of the field `status`, in lower case, of replies that failed."""
-_STATUSES = ("status", "status_code", "statusCode", "code")
-"""Fields that may hold an HTTP status."""
+_STATUSES = ("status", "status_code", "statusCode")
+"""Fields that may hold an HTTP status; `code` does so only beside a message."""
 _ENDS = {"message_start": ("message_stop",), "response.created": ("response.completed", "response.incomplete", "response.failed")}
 """Types of events that begin a stream of Anthropic's API or of OpenAI's Responses, with those that end it."""
 _CHAT = ("choices", 0, "message", "content")
@@ -45,7 +45,8 @@ def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
     failed = any(flag is False or str(flag).lower() == "false" for flag in flags)
     failed = failed or any(document.get(name) is True for name in ("is_error", "isError"))
     failed = failed or str(document.get("status")).lower() in _FAILED
-    failed = failed or any(re.fullmatch(r"[45]\d\d", str(document.get(name))) for name in _STATUSES)
+    statuses = (*_STATUSES, "code") if "msg" in document or "message" in document else _STATUSES
+    failed = failed or any(re.fullmatch(r"[45]\d\d", str(document.get(name))) for name in statuses)
     return document if failed else None
 
 

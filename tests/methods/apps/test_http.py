@@ -202,6 +202,12 @@ def test_chat_endpoints_return_answers_with_citations(preset: str, reply: Any, s
     assert prediction.statements == (() if cites is None else (Statement("Lyon", cites),))
 
 
+def test_fields_that_state_no_error_do_not_fail_an_answer() -> None:
+    fine = {"error": {"message": None, "code": 0}, "errors": [], "success": True, "status": "ok", "code": 404, "ok": 1, "isError": False}
+    assert one(lambda request: GOOD | fine).answer == "Lyon"
+    assert one(lambda request: GOOD | {"error": False, "status": 200, "message": "fine", "code": 0}).answer == "Lyon"
+
+
 def test_thoughts_parts_and_finish_reasons_of_chats_are_read() -> None:
     parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Lyon"}]
     for content, thought in ((parts, "hm"), ("<think>Paris?</think>\n\nLyon", "Paris?"), ("Lyon", "")):
@@ -256,6 +262,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "errors as texts": (GOOD | {"errors": ["no index"]}, {}, "no index"),
     "error beside a nested answer": ({"data": GOOD | {"error": "no index"}}, {"answer": "data.answer"}, "no index"),
     "status in the body": (GOOD | {"statusCode": 503}, {}, "503"),
+    "code beside a message": (GOOD | {"code": 500, "msg": "no index"}, {}, "no index"),
     "failed tool": (GOOD | {"isError": True}, {}, "isError"),
     "failed choice": ({"choices": [{"message": {"content": "Ly"}, "error": {"code": 502}}]}, CHAT, "502"),
     "chat that calls a tool": (

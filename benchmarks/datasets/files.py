@@ -477,6 +477,8 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
         gold = loading.matched + number
         which = f"match no document, such as {loading.unmatched[0][:60]!r}: no method can find them"
         caveats.append(f"{number:,} of {gold:,} pieces of gold evidence ({number / gold:.0%}) {which}")
+    if number := loading.library.unclear:
+        caveats.append(f"{number:,} gold quotations stand in several places, and only the first is gold: name documents, or quote more")
     if number := loading.counts.pop("undivided_answers", 0):
         caveats.append(
             f"{number:,} answers contain '|' and count as one answer each; if it stands between several answers, set separator: '|'"

@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -384,23 +385,40 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         UserError: The file is cut off or damaged.
         MissingPackage: Decoding requires `datasets`, which is not installed.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with open_bytes(path) as source:
-        try:
-            with pq.ParquetFile(source, pre_buffer=False) as file:
-                decode = decoder_of(file.schema_arrow)
-                for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
-                    for row in batch.to_pylist():
-                        yield decode(row) if decode else row
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(
-                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
-                code="damaged-parquet",
-                where=str(path),
-                try_this="fetch it again",
-            ) from error
+    with _damaged_parquet(path), open_bytes(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
+        decode = decoder_of(file.schema_arrow)
+        for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
+            for row in batch.to_pylist():
+                yield decode(row) if decode else row
+
+
+def parquet_schema(path: Path) -> Any:
+    """Return the Arrow schema of a Parquet file.
+
+    Raises:
+        UserError: The file is cut off or damaged.
+    """
+    import pyarrow.parquet as pq
+
+    with _damaged_parquet(path), open_bytes(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
+        return file.schema_arrow
+
+
+@contextmanager
+def _damaged_parquet(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(
+            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
+            code="damaged-parquet",
+            where=str(path),
+            try_this="fetch it again",
+        ) from error
 
 
 def _batch_rows(metadata: Any) -> int:

@@ -116,7 +116,12 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
     if delimiter == "|" and "-" in (rule := "".join(lines[first + 1 : first + 2])) and not rule.strip("|:- \t\r\n"):
         what = "this is a table in Markdown"
         raise UserError(what, code="markdown-table", where=f"{path}, line {first + 2}", try_this="save it as CSV")
-    header = next(csv.reader(lines[first:], delimiter=delimiter), [])
+    try:
+        header = next(csv.reader(lines[first:], delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        what = f"the first line is no header of a table: {error}"
+        hint = "name a file with records in JSON .json or .jsonl" if lines[first].lstrip()[:1] in ("{", "[") else "correct its quotes"
+        raise UserError(what, code="bad-header", where=f"{path}, line {first + 1}", try_this=hint) from None
     while header and not header[-1].strip():
         header.pop()
     names = [name.strip() for name in header]

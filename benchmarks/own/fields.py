@@ -59,7 +59,14 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "turns": ("turns", "history", "chat_history", "conversation", "messages"),
     "synthetic": ("synthetic",),
 }
-_ALIASES = ("aliases", "answer_aliases", "answers_aliases")
+_EITHER = ("answer", "answers", "a")
+"""Names of fields that hold accepted answers, or in other files (such as ragas's) a model's."""
+_CERTAIN = (
+    *("golden_answers", "gold_answers", "gold_answer", "ground_truth", "ground_truths"),
+    *("reference_answer", "expected_answer", "expected_output"),
+)
+"""Names of fields that hold accepted answers in any file."""
+_ALIASES = ("aliases", "answer_aliases", "answers_aliases", "alt_ans")
 _INNER: Mapping[str, tuple[str, ...]] = {
     "documents": ("text", "paragraph_text", "content", "contents", "passage", "page_content", "body", "sentences"),
     "titles": ("title", "heading", "name"),
@@ -170,7 +177,7 @@ def question_fields(records: Sequence[Mapping[str, Any]], configured: Given, whe
     Raises:
         UserError: A role is unknown, a path occurs in no record, or the question field cannot be guessed.
     """
-    fields = _mapping(records, configured, ROLES, _guessed(records, configured), where)
+    fields = _mapping(records, configured, ROLES, _guessed(records, configured, where), where)
     if "question" not in fields:
         raise _no_field("question", records, where, "fields: {question: NAME}")
     return fields
@@ -240,7 +247,36 @@ def _first(keys: Iterable[str], names: Sequence[str], used: Iterable[str]) -> st
     return next((known[plain] for name in names if (plain := _plain(name)) in known), None)
 
 
-def _guessed(records: Sequence[Mapping[str, Any]], configured: Given) -> dict[str, tuple[str, ...]]:
+def _answer_field(records: Sequence[Mapping[str, Any]], used: Iterable[str], where: str) -> str | None:
+    """Guess the field with the accepted answers.
+
+    Raises:
+        UserError: Two fields could hold them, with different texts: one may hold a model's answers.
+    """
+    keys = _keys(records)
+    first = _first(keys, _NAMES["answers"], used)
+    if first is None or _plain(first) not in _EITHER:
+        return first
+    if (certain := _first(keys, _CERTAIN, used)) is not None:
+        return certain
+    others = [name for name in _NAMES["answers"] if name not in _EITHER]
+    second = _first(keys, others, used)
+    pairs = [(record.get(first), record.get(second)) for record in records] if second is not None else []
+    if any(_texts(one) and _texts(other) and not set(_texts(one)) & set(_texts(other)) for one, other in pairs):
+        raise UserError(
+            f"two fields could hold the accepted answers: {first} and {second}",
+            code="two-answer-fields",
+            where=where,
+            try_this=f"name the field: fields: {{answers: {second}}}, or {{answers: {first}}}",
+        )
+    return first
+
+
+def _texts(value: Any) -> list[str]:
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str) and item.strip()]
+
+
+def _guessed(records: Sequence[Mapping[str, Any]], configured: Given, where: str) -> dict[str, tuple[str, ...]]:
     keys = _keys(records)
     named = [path for paths in configured.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)]
     used = {path if path in keys else top(path) for path in named}
@@ -248,7 +284,7 @@ def _guessed(records: Sequence[Mapping[str, Any]], configured: Given) -> dict[st
     for role in ROLES:
         if role in configured or role not in _NAMES:
             continue
-        key = _first(keys, _NAMES[role], used)
+        key = _answer_field(records, used, where) if role == "answers" else _first(keys, _NAMES[role], used)
         if key is None or (role in ("start", "end") and not {"evidence"} & {*result, *configured}):
             continue
         used.add(key)

@@ -75,10 +75,12 @@ class Library:
     Attributes:
         chunker: The rule for cutting documents.
         repeated: Number of exact duplicates (same name and text).
+        unclear: Number of quotations found that stand in several places.
     """
 
     chunker: Chunker
     repeated: int = 0
+    unclear: int = 0
     _documents: dict[str, Held] = field(default_factory=dict)
     _natives: dict[str, tuple[str, str]] = field(default_factory=dict)
     _builder: CorpusBuilder = field(default_factory=CorpusBuilder)
@@ -209,8 +211,10 @@ class Library:
             names = set.intersection(*holding)
             documents = [document for document in documents if document.name in names]
         for find in _finders(quote):
-            for document in documents:
+            for number, document in enumerate(documents):
                 if (place := find(document.text)) is not None:
+                    texts = (document.text[place[1] :], *(other.text for other in documents[number + 1 :]))
+                    self.unclear += any(find(text) is not None for text in texts)
                     return self.span(document, *place)
         return None
 

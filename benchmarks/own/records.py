@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.io.encodings import encoding_of, read_text
 from benchmarks.io.files import open_bytes
-from benchmarks.io.records import decoder_of, is_parquet
+from benchmarks.io.records import decoder_of, is_parquet, parquet_schema
 from benchmarks.io.tables import open_table
 from benchmarks.own.fields import known_questions
 from benchmarks.records import BadRecord, Record, bad_record, records
@@ -23,8 +23,11 @@ SPLITS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("validatio
 LOOKED = 100
 """Number of records used for guessing fields."""
 TABLES = (".csv", ".tsv", ".tab")
+ARROW = (".arrow", ".feather")
 SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _ENDINGS = ("jsonl", "json", "parquet", "csv", "tsv", "ndjson")
+_ARROW_FILE = b"ARROW1"
+"""First bytes of an Arrow file (as of Feather); a stream, which `datasets` writes, has none."""
 _COLUMNS = 'a row per record: frame.to_json(FILE, orient="records", lines=True)'
 
 
@@ -47,9 +50,13 @@ class Source:
         if _is_table(path):
             for item in open_table(path, self.delimiter).items():
                 yield Record(item.value, path, item.position) if item.problem is None else bad_record(item.problem, path, item.position)
-        elif path.suffix == ".arrow":
+        elif path.suffix in ARROW:
             for number, row in enumerate(_arrow_rows(path), 1):
                 yield Record(row, path, f"row {number}")
+        elif is_parquet(path):
+            written = _as_written(parquet_schema(path))
+            for record in records(path):
+                yield from [record] if isinstance(record, BadRecord) else _divided(replace(record, fields=written(record.fields)))
         else:
             for outer in records(path, whole=True, recoded=_recoded(path)):
                 inner = [outer] if isinstance(outer, BadRecord) or self.key is None else _inner(outer, self.key)
@@ -106,7 +113,7 @@ def _is_table(path: Path) -> bool:
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(TABLES):
         return True
-    if name.endswith((".jsonl", ".ndjson", ".json", ".parquet", ".arrow")) or is_parquet(path):
+    if name.endswith((".jsonl", ".ndjson", ".json", ".parquet", *ARROW)) or is_parquet(path):
         return False
     with open_bytes(path) as source:
         return source.read(1024).lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")[:1] not in (b"{", b"[")
@@ -114,7 +121,7 @@ def _is_table(path: Path) -> bool:
 
 def _encoding(path: Path) -> str | None:
     """Return the encoding of a JSON file that is not UTF-8."""
-    if path.suffix == ".arrow" or _is_table(path) or is_parquet(path):
+    if path.suffix in ARROW or _is_table(path) or is_parquet(path):
         return None
     with suppress(UserError):
         encoding = encoding_of(path)
@@ -221,15 +228,38 @@ def _json(path: Path) -> dict[str, Any]:
         raise UserError(f"this file cannot be read: {error}", code="unreadable-file", where=str(path)) from error
 
 
-def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
+def _arrow_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     import pyarrow as pa
 
     try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
-            decode = decoder_of(reader.schema)
-            for batch in reader:
-                for row in batch.to_pylist():
-                    yield decode(row) if decode else row
+        with pa.memory_map(str(path)) as file:
+            framed = file.read(len(_ARROW_FILE)) == _ARROW_FILE
+            file.seek(0)
+            with pa.ipc.open_file(file) if framed else pa.ipc.open_stream(file) as reader:
+                decode, written = decoder_of(reader.schema), _as_written(reader.schema)
+                batches = (reader.get_batch(number) for number in range(reader.num_record_batches)) if framed else reader
+                for batch in batches:
+                    for row in batch.to_pylist():
+                        yield written(decode(row) if decode else row)
     except (pa.ArrowInvalid, OSError) as error:
         what = f"this Arrow file is damaged or cut off: {str(error).splitlines()[0]}"
         raise UserError(what, code="damaged-arrow", where=str(path), try_this="save the dataset again") from error
+
+
+def _as_written(schema: Any) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return a function from a stored row to its values as people write them: labels by name, and 0.1 for the nearest float of 32 bits."""
+    import numpy as np
+    import pyarrow as pa
+
+    small = [field.name for field in schema if pa.types.is_float16(field.type) or pa.types.is_float32(field.type)]
+    stored = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features") or {}
+    labels = {name: kind["names"] for name, kind in stored.items() if isinstance(kind, dict) and kind.get("_type") == "ClassLabel"}
+
+    def written(row: Mapping[str, Any]) -> Mapping[str, Any]:
+        changed = {name: float(str(np.float32(row[name]))) for name in small if row.get(name) is not None}
+        for name, names in labels.items():
+            if isinstance(number := row.get(name), int) and 0 <= number < len(names):
+                changed[name] = names[number]
+        return {**row, **changed} if changed else row
+
+    return written

@@ -10,14 +10,14 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from benchmarks.core.errors import MissingPackage
+from methods.apps.stated import stated_error, unfinished
 from methods.models import secrets
 from methods.models.endpoint import WHOLE, Fault, incomplete, retry_after
 from methods.models.limits import Signal
-from methods.models.reply import BROKEN, FILTERED
 
 Stream = Literal["sse", "lines"]
 _EXCERPT = 160
@@ -155,8 +155,9 @@ def _document(body: bytes, kind: str) -> Any:
         Fault: The reply is an HTML page, or invalid JSON despite its content type.
     """
     begins = body[:200].lstrip().lower()
+    text = _text(body, kind)
     try:
-        return json.loads(body)
+        document = json.loads(body if text is None else text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         if "html" in kind.lower() or begins.startswith(_HTML):
             raise Fault(
@@ -166,10 +167,32 @@ def _document(body: bytes, kind: str) -> Any:
             ) from None
         if "json" in kind.lower() or begins[:1] in (b"{", b"["):
             raise Fault(f"the reply is broken JSON: {excerpt(body)!r}" if begins else "the reply is empty", "retry") from None
+        document = None if text is None else text.removeprefix("\ufeff")
+    else:
+        # A text such as 1.50 or true is no JSON value, so it stays as the app wrote it.
+        if text is not None and kind.lower().startswith("text/plain") and not isinstance(document, str | list | dict):
+            document = text.strip()
+    if text is None and document is None:
+        raise Fault(f"the reply is neither JSON nor a text (content type {kind or 'not stated'})", "fail")
+    return document
+
+
+def _text(body: bytes, kind: str) -> str | None:
+    """Decode a reply by the charset that its content type states, else as UTF-8; None if it is not text.
+
+    Many servers state a charset that they do not use, so a text with other letters than ASCII that is valid UTF-8 is UTF-8.
+    """
+    stated = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", kind, re.IGNORECASE)
     try:
-        return body.decode("utf-8-sig")
+        text = body.decode("utf-8")
     except UnicodeDecodeError:
-        raise Fault(f"the reply is neither JSON nor a text in UTF-8 (content type {kind or 'not stated'})", "fail") from None
+        text = None
+    if stated is None or (text is not None and not text.isascii()):
+        return text
+    try:
+        return body.decode(stated[1])
+    except (UnicodeDecodeError, LookupError):
+        return text
 
 
 def require_no_error(document: Any, *, event: bool = False) -> None:
@@ -178,34 +201,9 @@ def require_no_error(document: Any, *, event: bool = False) -> None:
     Raises:
         Fault: It has an error, or a chat's finish reason is one; or a document says that it failed.
     """
-    if not isinstance(document, Mapping):
-        return
-    error, errors, finish = document.get("error"), document.get("errors"), _finish_reason(document)
-    stated: Any = error if isinstance(error, str | Mapping) else None
-    if finish in BROKEN or finish.partition(":")[0] in FILTERED:
-        stated = stated or {"finish_reason": finish}
-    if not event:
-        failed = document.get("success") is False or document.get("status") in ("error", "failed")
-        listed = isinstance(errors, list) and any(isinstance(item, Mapping) and item.get("message") for item in errors)
-        stated = stated or (errors if listed else document if failed else None)
-    if stated:
+    if isinstance(document, Mapping) and (stated := stated_error(document, event=event)):
         reason = f"the {'stream' if event else 'reply'} reports an error: {excerpt(json.dumps(stated, ensure_ascii=False))}"
         raise Fault(reason, "retry" if event else "fail")
-
-
-def _finish_reason(document: Mapping[str, Any]) -> str:
-    choices = document.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return str(first.get("finish_reason") or "").lower() if isinstance(first, Mapping) else ""
-
-
-def _unfinished(events: Sequence[Any]) -> bool:
-    """Return whether a stream of chat chunks (or of Ollama's lines) ends before the one that says that it is complete."""
-    known = [event for event in events if isinstance(event, Mapping)]
-    chunks = [event["choices"][0] for event in known if isinstance(event.get("choices"), list) and event["choices"]]
-    chunks = [chunk for chunk in chunks if isinstance(chunk, Mapping) and "finish_reason" in chunk]
-    done = [event["done"] for event in known if isinstance(event.get("done"), bool)]
-    return (bool(chunks) and not any(chunk["finish_reason"] for chunk in chunks)) or (bool(done) and not any(done))
 
 
 def _events(body: bytes, stream: Stream) -> list[Any]:
@@ -227,16 +225,16 @@ def _events(body: bytes, stream: Stream) -> list[Any]:
         if failed := next((block for block in blocks if _FAILED.search(block)), None):
             raise Fault(f"the stream reports an error: {excerpt(failed)}", "retry")
         joined = ("\n".join(line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")) for block in blocks)
-        chunks = [chunk for chunk in joined if chunk.strip() and chunk.strip() != "[DONE]"]
+        chunks = [chunk.strip() for chunk in joined if chunk.strip()]
+    ended = "[DONE]" in chunks
+    chunks = [chunk for chunk in chunks if chunk != "[DONE]"]
     try:
         events = [json.loads(chunk) for chunk in chunks]
     except (ValueError, RecursionError):
         raise Fault(f"an event of the stream is not JSON: {excerpt(next(filter(_broken, chunks), ''))!r}", "retry") from None
     for event in events:
         require_no_error(event, event=True)
-        if isinstance(event, Mapping) and event.get("type") == "error":
-            raise Fault(f"the stream reports an error: {excerpt(json.dumps(event, ensure_ascii=False))}", "retry")
-    if _unfinished(events):
+    if unfinished(events, ended):
         raise Fault("the stream ends before the answer is complete", "retry")
     if not events:
         raise Fault(f"the stream has no events: {excerpt(body)!r} (stream: {stream})", "retry")

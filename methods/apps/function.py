@@ -15,8 +15,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import math
+import string
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +32,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Indexed, Prediction, Services, Usage, reason
 from methods.apps.reply import TEXTS, BadReply, answer_of, bounded, shown
+from methods.apps.stated import completion_with
+from methods.models.reply import read
+from methods.models.thoughts import INVISIBLE
 from methods.record import RECORD, Malformed, Shown, read_record
 from methods.registry import MethodConfig, register
 from methods.spending import charged
@@ -189,7 +195,14 @@ class Function:
     async def _called(self, text: str, named: Mapping[str, Any]) -> Any:
         if self._threads is None:
             return await self._answer(text, **named)
-        returned = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: self._answer(text, **named))
+
+        def call() -> Any:
+            try:
+                return self._answer(text, **named)
+            except StopIteration as error:  # the loop's futures do not accept it, so the question would wait forever
+                raise RuntimeError("the function raised StopIteration (a next() without a default?)") from error
+
+        returned = await asyncio.get_running_loop().run_in_executor(self._threads, call)
         return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -216,12 +229,38 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
         if contexts is not None:
             fields["contexts"] = bounded(tuple(_shown(item) for item in _listed(contexts)))
         if usage is not None:
-            fields["usage"] = usage if isinstance(usage, Usage) else Usage(**usage)
-        answer = answer_of(returned, "answer") if returned["answer"].strip() else ""
+            fields["usage"] = _usage(usage)
+        if not returned["answer"].strip(INVISIBLE + string.whitespace):
+            return Prediction(identifier, "", notes={FAILED: reason("the function returned an empty answer")}, **fields)
+        whole = answer_of(returned, "answer")
     except (Malformed, BadReply) as error:
         raise TypeError(f"the function returned a wrong value: {error}") from None
-    notes = {} if answer else {FAILED: reason("the function returned an empty answer")}
-    return Prediction(identifier, answer, notes=notes, **fields)
+    content = read(completion_with(whole, ""))
+    notes = {} if content.failed is None else {FAILED: reason(f"the function returned no answer: {content.failed}")}
+    return Prediction(identifier, content.text, notes=notes, raw=whole if whole != content.text else "", **fields)
+
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes")
+
+
+def _usage(value: Any) -> Usage:
+    """Check the usage that a function returned.
+
+    Raises:
+        BadReply: It is not an object with counts and a cost.
+    """
+    if isinstance(value, Usage):
+        usage = value
+    elif isinstance(value, Mapping) and value.keys() <= {*Usage.__slots__}:
+        usage = Usage(**value)
+    else:
+        raise BadReply(f"usage must be an object with the keys {', '.join(Usage.__slots__)}")
+    counts, cost = [getattr(usage, name) for name in _COUNTS], usage.cost_usd
+    if any(isinstance(count, bool) or not isinstance(count, Integral) or count < 0 for count in counts):
+        raise BadReply(f"{', '.join(_COUNTS)} of usage must be whole numbers from 0 on, not {', '.join(map(repr, counts))}")
+    if isinstance(cost, bool) or not isinstance(cost, Real) or not 0 <= cost < math.inf:
+        raise BadReply(f"cost_usd of usage must be dollars from 0 on, not {cost!r}")
+    return usage
 
 
 def _listed(contexts: Any) -> Sequence[Any]:
@@ -242,4 +281,5 @@ def _shown(item: Any) -> Shown:
     names = {"id": next((value for name in ("id", "node_id", "id_") if isinstance(value := getattr(inner, name, None), str)), None)}
     names["url"] = next((metadata[name] for name in ("url", "source", "file_path") if isinstance(metadata.get(name), str)), None)
     score = getattr(item, "score", None)
-    return shown("contexts", {"text": text, **names, "score": score if isinstance(score, int | float) else None})
+    named = {name: value for name, value in names.items() if value is not None}
+    return shown("contexts", {"text": text, **named, "metadata": metadata, "score": score if isinstance(score, int | float) else None})

@@ -15,12 +15,14 @@ from typing import Any
 
 from benchmarks.schema import Query
 from methods.api import Prediction
-from methods.apps.client import Client
+from methods.apps.client import Client, excerpt
 from methods.apps.http import PRESETS, HttpConfig
 from methods.apps.paths import shape
-from methods.apps.reply import TEXTS, BadReply, answer_of, fields_of
+from methods.apps.reply import TEXTS, BadReply, completion_of, fields_of
+from methods.apps.stated import stated_error
 from methods.apps.template import fill
 from methods.models.endpoint import Fault
+from methods.models.reply import read
 
 FIELDS = ("question", "query", "input", "message", "prompt", "text", "q")
 """Common names of the question field in requests, the most likely first; `question` is the default of the method."""
@@ -101,6 +103,9 @@ async def _tried(url: str, query: Query) -> Trial:
                 if fault.status not in (400, 422):
                     break
                 continue
+            if isinstance(document, Mapping) and (stated := stated_error(document)):
+                problem = problem or f"the reply reports an error: {excerpt(json.dumps(stated, ensure_ascii=False))}"
+                continue
             paths = guess(document)
             if paths:
                 return _read(document, {**options, **paths}, number)
@@ -115,8 +120,10 @@ def _read(document: Any, options: Mapping[str, Any], number: int) -> Trial:
     """Extract answer and contexts from a reply with guessed options."""
     config = HttpConfig.model_validate({"url": "http://app/{{question}}", **PRESETS.get(options.get("preset", ""), {}), **_plain(options)})
     try:
-        answer = answer_of(document, config.answer)
-        return Trial(options, Prediction("trial", answer, **fields_of(document, config, answer)), requests=number)
+        content = read(completion_of(document, config.answer))
+        if content.failed is not None:
+            raise BadReply(content.failed)
+        return Trial(options, Prediction("trial", content.text, **fields_of(document, config, content.text)), requests=number)
     except BadReply as error:
         return Trial(problem=f"the reply cannot be used: {error}", requests=number)
 

@@ -15,9 +15,9 @@ import json
 import random
 import re
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -26,14 +26,16 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import FAILED, Indexed, Prediction, Services, reason
+from methods.api import FAILED, Call, Indexed, Prediction, Services, kept, reason
 from methods.apps.client import HOPELESS, Client, Stream, require_no_error
 from methods.apps.paths import Path, shape
-from methods.apps.reply import BadReply, ReplyPlaces, answer_of, fields_of
+from methods.apps.reply import BadReply, ReplyPlaces, answer_of, completion_of, fields_of, streamed_fields
+from methods.apps.stated import answering, completion_with, finish_reason, holders
 from methods.apps.template import KNOWN, fill, placeholders, with_variables
 from methods.flow import event_loop, trace
 from methods.models.endpoint import Fault, connection_variables
 from methods.models.limits import Address, budget_of, limiters
+from methods.models.reply import Completion, Content, read
 from methods.registry import MethodConfig, register
 from methods.spending import charged
 from methods.work import Lengths, Needs, Use, Work, unknown
@@ -279,14 +281,22 @@ class Http:
         content, kind = _encoded(fill(self._template, query), headers.get("content-type", ""))
         headers = {"accept": "application/json, text/event-stream, */*", "user-agent": "ragmeter", **kind, **headers}
         document, events = await self._client.send(config.method, fill(self._url, query, quoted=True), headers, content, config.stream)
+        fields: Callable[[Any, HttpConfig, str], dict[str, Any]] = fields_of
         try:
             if config.stream is not None:
-                answer = _streamed(events, config)
+                completion = _streamed(events, config)
                 document = reduce(merged, events)
+                fields = partial(streamed_fields, events)
             else:
-                require_no_error(document)
-                answer = answer_of(document, config.answer)
-            return Prediction(query.id, answer, **fields_of(document, config, answer))
+                for holder in holders(document, Path.of(config.answer)):
+                    require_no_error(holder)
+                completion = completion_of(document, config.answer)
+            parts = read(completion)
+            _trace(query.text, completion, parts)
+            if parts.failed is not None:
+                raise BadReply(parts.failed)
+            whole = completion.raw if completion.raw.strip() != parts.text else ""
+            return Prediction(query.id, parts.text, raw=whole, **fields(document, config, parts.text))
         except BadReply as error:
             self._answered = True  # the app replied; the paths may be wrong for this reply alone
             raise Fault(f"the reply cannot be used: {error}", "fail") from None
@@ -327,19 +337,30 @@ def _encoded(body: Any, kind: str) -> tuple[bytes | None, dict[str, str]]:
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"), {"content-type": "application/json"}
 
 
-def _streamed(events: Sequence[Any], config: HttpConfig) -> str:
+def _trace(question: str, completion: Completion, content: Content) -> None:
+    """Record a chat API's reply for the running question, so that cut replies and thoughts are reported."""
+    if not completion.finish_reason and not content.thought:
+        return
+    reply = content.text if content.failed is None else content.failed
+    raw = kept(completion.raw) if completion.raw != content.text else ""
+    call = Call("app", "", kept(question), kept(reply), failed=content.failed is not None, thought=kept(content.thought), raw=raw)
+    trace().calls.append(replace(call, finish_reason=completion.finish_reason, refusal=kept(completion.refusal)))
+
+
+def _streamed(events: Sequence[Any], config: HttpConfig) -> Completion:
     """Return the answer of a stream: its pieces joined, or the last one.
 
     Raises:
         BadReply: No event has an answer.
     """
     path = replace(Path.of(config.answer), optional=True)
-    pieces = [piece for event in events for piece in path.find(event)]
+    pieces = [piece for event in answering(events) for piece in path.find(event)]
     if not all(isinstance(piece, str) for piece in pieces):
         raise BadReply(f"a piece of the answer at {config.answer!r} must be a text")
     if not pieces:
         raise BadReply(f"{config.answer!r} finds nothing in any of {len(events)} events: the first is {shape(events[0])}")
-    return answer_of("".join(pieces) if config.pieces else pieces[-1], "$")
+    text = answer_of("".join(pieces) if config.pieces else pieces[-1], "$")
+    return completion_with(text, next(filter(None, map(finish_reason, reversed(events))), ""))
 
 
 def merged(below: Any, above: Any) -> Any:

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 import math
+import string
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from methods.api import Usage
 from methods.apps.paths import Missing, Path, shape
+from methods.apps.stated import chat_completion, completion_with, finish_reason
 from methods.models import secrets
+from methods.models.reply import Completion, ErrorReply
+from methods.models.thoughts import INVISIBLE
 from methods.record import Search, Shown, Statement
 
 TEXTS = ("text", "content", "page_content", "contents", "snippet", "chunk")
@@ -111,11 +116,31 @@ def answer_of(document: Any, place: str) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadReply(f"the answer at {place!r} is {value}, which is not a value of JSON")
     text = value if isinstance(value, str) else str(value)
-    if not text.strip():
+    if not text.strip(INVISIBLE + string.whitespace):
         raise BadReply(f"the answer at {place!r} is empty")
+    return _bounded(text, place).strip()
+
+
+def _bounded(text: str, place: str) -> str:
     if len(text) > LONGEST_ANSWER:
         raise BadReply(f"the answer at {place!r} has {len(text):,} characters (at most {LONGEST_ANSWER:,})")
-    return secrets.hidden(text.strip())
+    return secrets.hidden(text)
+
+
+def completion_of(document: Any, place: str) -> Completion:
+    """Return the answer in a reply with what its chat API states about it; the content of a chat's message may have parts.
+
+    Raises:
+        BadReply: The answer is missing, empty, or neither text nor number.
+    """
+    try:
+        chat = chat_completion(document, Path.of(place))
+    except (LookupError, ValueError, ErrorReply):
+        chat = None  # the path says better what is missing
+    if chat is None:
+        return completion_with(answer_of(document, place), finish_reason(document))
+    text = _bounded(chat.text, place)
+    return replace(chat, text=text, thought=secrets.hidden(chat.thought), refusal=secrets.hidden(chat.refusal))
 
 
 def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
@@ -138,6 +163,37 @@ def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
         fields["confidence"] = _number(paths.confidence, matches[0])
     fields["usage"] = _usage(document, paths)
     return fields
+
+
+def streamed_fields(events: Sequence[Any], document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
+    """Extract all other configured fields of a stream; lists are collected over its events, which may hold one item each.
+
+    Args:
+        events: The events of the stream.
+        document: The events merged into one document.
+        paths: Paths of the fields.
+        answer: The answer.
+
+    Raises:
+        BadReply: A path is missing in all events, or has a value of the wrong type.
+    """
+    fields = fields_of(document, paths, answer)
+    lists = ReplyPlaces.model_validate({name: _optional(getattr(paths, name)) for name in ("contexts", "cites", "statements", "searches")})
+    each = [fields_of(event, lists, answer) for event in events]
+    contexts = {(item.text, item.id, item.url): item for one in each for item in one.get("contexts") or ()}
+    searches = dict.fromkeys(item for one in each for item in one.get("searches", ()))
+    statements: dict[Statement, None] = dict.fromkeys(item for one in each for item in one.get("statements", ()))
+    if paths.statements is None and statements:  # the citations of the whole answer
+        statements = {Statement(answer, tuple(dict.fromkeys(name for item in statements for name in item.cites))): None}
+    collected = {"contexts": bounded(tuple(contexts.values())), "searches": tuple(searches), "statements": tuple(statements)}
+    return fields | {name: items for name, items in collected.items() if items}
+
+
+def _optional(place: Any) -> Any:
+    """Return the same path or paths, none of which a reply must have."""
+    if isinstance(place, BaseModel):
+        return {name: _optional(inner) for name, inner in place.model_dump(by_alias=True).items()}
+    return f"{place.strip().removesuffix('?')}?" if isinstance(place, str) else place
 
 
 def _find(document: Any, place: str) -> list[Any]:

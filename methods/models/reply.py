@@ -8,6 +8,7 @@ A thought is never used as the answer.
 from __future__ import annotations
 
 import math
+import re
 import string
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -30,11 +31,13 @@ BYTES_PER_TOKEN = 32
 UNSTATED_TOKENS = 32_768
 """Assumed token limit for the size limit of replies if `max_tokens` is null."""
 FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii", "sensitive", "error_toxic"})
+FILTERED |= {"content_filtered", "guardrail_intervened", "image_safety", "language", "model_armor", "blocked"}
 """Finish reasons, in lower case, of replies that a filter withheld; a cause may follow a colon."""
 BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "canceled", "user_cancel", "incomplete", "network_error", "other"})
-BROKEN |= {"insufficient_system_resource", "time_limit"}
+BROKEN |= {"insufficient_system_resource", "time_limit", "timeout"}
 """Finish reasons, in lower case, of replies that a fault of the server ended."""
-_CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
+CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
+"""Finish reasons, in lower case, of replies that call a tool."""
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "thought", "redacted_thinking"})
 _TEXT_PARTS = frozenset({"text", "output_text"})
 _TOOL_PARTS = frozenset({"tool_use", "tool_call", "function_call", "server_tool_use"})
@@ -206,7 +209,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
     text = parts.text.strip()
     text = text if text.strip(INVISIBLE + string.whitespace) else ""
     tool = completion.tool or parts.tool or _called(text)
-    if tool and (not text or reason in _CALLS_TOOL or text.startswith(_CALL_MARKS)):
+    if tool and (not text or reason.lower() in CALLS_TOOL or text.startswith(_CALL_MARKS)):
         return Content("", thought, f"the model called the tool {tool!r} in place of an answer")
     if text:
         return Content(text, thought)
@@ -238,6 +241,16 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def known_reason(reason: str) -> str:
+    """Return a finish reason in the spelling of the known ones (`ContentFilter`, `max-tokens`); unchanged if it is none of them."""
+    from methods.models.thoughts import CUT
+
+    name, colon, cause = reason.partition(":")
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s-]+", "_", name.strip()).lower().removeprefix("finish_reason_")
+    known = plain in FILTERED or plain in BROKEN or plain in CALLS_TOOL or plain in CUT
+    return f"{plain}{colon}{cause}" if known and plain != name.lower() else reason
+
+
 def completion_of(value: Any) -> Completion:
     """Parse the JSON body of an endpoint's response.
 
@@ -262,19 +275,19 @@ def completion_of(value: Any) -> Completion:
     message = message or (choice.get("message") if isinstance(choice, dict) else None)
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ValueError("it has no choices with a message")
-    reason = str(choice.get("finish_reason") or "unknown")
-    if reason.lower() in BROKEN:
+    reason = known_reason(str(choice.get("finish_reason") or "unknown"))
+    if reason.lower().partition(":")[0] in BROKEN:
         raise LookupError(f"the endpoint broke the reply off (finish reason: {reason})")
     text, thought, refusal, tool = _parts(message.get("content"))
     reported = item.get("usage")
     usage: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
     cached = _cached(usage)
-    prompt = _count(usage.get("prompt_tokens"))
+    prompt = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
     return Completion(
         text,
         reason,
         prompt if cached <= prompt else prompt + cached,  # Anthropic counts them apart
-        _count(usage.get("completion_tokens")),
+        _count(usage.get("completion_tokens", usage.get("output_tokens"))),
         str(item.get("model") or ""),
         system_fingerprint=str(item.get("system_fingerprint") or "")[:300],
         thought="\n\n".join(filter(None, (_field_thought(message), thought))),

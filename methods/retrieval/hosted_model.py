@@ -420,4 +420,4 @@ def _tokens(reply: Any) -> int:
     counts = [
         part.get(name) for part in (usage, units) if isinstance(part, Mapping) for name in ("total_tokens", "prompt_tokens", "input_tokens")
     ]
-    return next((int(number) for number in counts if isinstance(number, int | float) and number >= 0), 0)
+    return next((int(number) for number in counts if isinstance(number, int | float) and 0 <= number < 1e15), 0)

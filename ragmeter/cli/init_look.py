@@ -86,17 +86,29 @@ def _fields(path: Path) -> Fields:
 
 
 def _choose_questions(seen: Found, folder: Path, files: list[Path]) -> None:
+    """Choose the file with questions; one that may hold questions and cannot be read is noted.
+
+    Raises:
+        UserError: The only file with questions has two fields that could hold the answers.
+    """
     known: dict[Path, Fields] = {}
+    unclear: UserError | None = None
     for path in files:
         name = path.name.lower()
         if not name.endswith(_QUESTIONS) or name.endswith(".states.jsonl") or len(path.relative_to(folder).parts) > 2:
             continue
         try:
             fields = _fields(path)
-        except UserError:
+        except UserError as error:
+            if error.code == "two-answer-fields":
+                unclear = unclear or error
+            elif error.code != "unknown-fields":
+                seen.notes.append(f"{path.relative_to(folder).as_posix()} is not read as questions: {error.what}")
             continue
         if fields.paths["question"][0].casefold() not in _VAGUE or {"answers", "evidence", "quotes"} & set(fields.paths):
             known[path] = fields
+    if unclear is not None and not known:
+        raise unclear
     if known:
         # Of equally likely files the first by name.
         chosen = min(known, key=lambda path: (not any(word in path.name.lower() for word in _LIKELY), path.stem.endswith("-dev"), path))

@@ -121,7 +121,7 @@ def _names(runs: Sequence[RunRow]) -> dict[str, str]:
     return {run.run: run.method for run in runs}
 
 
-_CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
+_CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "max_length", "token_limit")
 """Finish reasons of cut replies, as `methods.models.thoughts` reads them."""
 
 

@@ -108,7 +108,8 @@ def evaluate(run: Path, qrels: Path, version: Version = 9) -> Evaluation:
     rankings = [order(ranked.values.get(question, {}), version) for question in questions]
     values = measures(rankings, [grades[question] for question in questions], version)
     unjudged = len(ranked.values.keys() - grades.keys())
-    notes = (*judged.notes, *ranked.notes, *notes, *_left_out(version, int((~retrieved).sum()), unjudged))
+    moved = sum(ranking != list(ranked.values.get(question, ())) for question, ranking in zip(questions, rankings, strict=True))
+    notes = (*judged.notes, *ranked.notes, *notes, *_left_out(version, int((~retrieved).sum()), unjudged), *_moved(moved))
     return Evaluation(version, questions, retrieved, values, unjudged, notes)
 
 
@@ -118,6 +119,11 @@ def _left_out(version: Version, silent: int, unjudged: int) -> Iterator[str]:
         yield f"{counted(silent, 'judged question')} without results: left out of the first column, 0 in the second{ends}"
     if unjudged:
         yield f"{counted(unjudged, 'question')} of the run without judgments: left out of both"
+
+
+def _moved(questions: int) -> Iterator[str]:
+    if questions:
+        yield f"{counted(questions, 'question')} not in the order of the lines: trec_eval orders by score, and ties by falling document id"
 
 
 def measure(text: str, known: Iterable[str], *, where: str | None = None) -> str:

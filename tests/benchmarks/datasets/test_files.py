@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from benchmarks.registry import CAVEATS, MAPPING, Benchmark, load
 from benchmarks.schema import SPANS
@@ -159,6 +160,16 @@ def test_gold_quotes_match_the_passage_that_contains_them(tmp_path: Path, docs: 
     first, second = (benchmark.corpus.get(q.evidence) for q in benchmark.questions)
     assert [p.title for p in first] == ["Leave > Parents"]
     assert [p.document_id for p in second] == ["sub/office.txt"]
+
+
+def test_quotations_that_stand_in_several_places_are_counted(tmp_path: Path, docs: Path) -> None:
+    (docs / "copy.txt").write_text(OFFICE + "Closed on Sundays.\n", "utf-8")
+    rows = [{"question": f"{number}?", "quote": quote} for number, quote in enumerate(("opens at eight", "28 days", "Closed on Sundays"))]
+    benchmark = read(write(tmp_path / "q.json", json.dumps(rows)), documents=str(docs))
+    assert [len(question.evidence) for question in benchmark.questions] == [1, 1, 1]
+    assert [note.split()[0] for note in benchmark.extra[CAVEATS]] == ["1"]
+    named = [row | {"source": "copy.txt"} for row in rows[:1]]
+    assert read(write(tmp_path / "named.json", json.dumps(named)), documents=str(docs)).extra[CAVEATS] == ()
 
 
 def test_numeric_answers_of_tables_and_json_are_equal(tmp_path: Path) -> None:
@@ -332,6 +343,34 @@ def test_explicit_evidence_requires_documents_and_guessed_evidence_is_dropped(tm
         read(path, fields={"evidence": "source"})
 
 
+def test_answer_of_a_model_beside_accepted_answers_is_no_gold(tmp_path: Path) -> None:
+    exported = {"question": "Where?", "answer": "In Paris", "contexts": ["Lyon lies on the Rhône."]}
+    for name, gold in (("ground_truth", "Lyon"), ("ground_truths", ["Lyon"]), ("expected_output", "Lyon")):
+        path = write(tmp_path / "ragas.json", json.dumps([exported | {name: gold}]))
+        assert read(path).questions[0].answers == ("Lyon",)
+    unclear = write(tmp_path / "unclear.json", json.dumps([exported | {"reference": "Lyon"}]))
+    with raises("two-answer-fields"):
+        read(unclear)
+    assert read(unclear, fields={"answers": "answer"}).questions[0].answers == ("In Paris",)
+    equal = write(tmp_path / "equal.json", json.dumps([exported | {"reference": ["In Paris", "Paris"]}]))
+    assert read(equal).questions[0].answers == ("In Paris",)
+
+
+def test_typed_columns_give_the_values_that_people_wrote(tmp_path: Path) -> None:
+    features = {"answer": {"names": ["no", "yes"], "_type": "ClassLabel"}}
+    labeled = pa.schema([("question", pa.string()), ("answer", pa.int64())], {"huggingface": json.dumps({"info": {"features": features}})})
+    questions = pa.array(["Where?", "Why?"])
+    tables = {
+        "labels": (pa.table([questions, pa.array([1, 0])], schema=labeled), ("yes", "no")),
+        "floats": (pa.table({"question": questions, "answer": pa.array([0.1, 2.5], pa.float32())}), ("0.1", "2.5")),
+    }
+    for name, (table, answers) in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        feather.write_feather(table, tmp_path / f"{name}.arrow")
+        for ending in ("parquet", "arrow"):
+            assert tuple(question.answers[0] for question in read(tmp_path / f"{name}.{ending}").questions) == answers
+
+
 def test_unknown_roles_and_fields_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "q.csv", "question,answer\nWho?,Ann\n")
     with raises("unknown-role"):
@@ -359,14 +398,15 @@ def test_sentence_passages_and_squad_answers_are_detected(tmp_path: Path) -> Non
     assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("A", "Ann. Is."), ("B", "Bo.")]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_nested_squad_gives_its_questions_with_their_paragraphs(whole: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["object", "array", "parquet"])
+def test_nested_squad_gives_its_questions_with_their_paragraphs(layout: str, tmp_path: Path) -> None:
     entries = [
         {"id": "a", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}, {"text": "Anna", "answer_start": 0}]},
         {"id": "b", "question": "When?", "answers": [], "is_impossible": True},
     ]
     articles = [{"title": "T", "paragraphs": [{"context": "Ann is.", "qas": entries}]}]
-    benchmark = read(write(tmp_path / "q.json", json.dumps({"version": "v2.0", "data": articles} if whole else articles)))
+    content = json.dumps({"version": "v2.0", "data": articles} if layout == "object" else articles).encode()
+    benchmark = read(write(tmp_path / "q.json", parquet(articles) if layout == "parquet" else content))
     assert [(q.id, q.answers, q.answerable) for q in benchmark.questions] == [("a", ("Ann", "Anna"), True), ("b", (), False)]
     assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("T", "Ann is.")]
     assert [len(question.evidence) for question in benchmark.questions] == [1, 0]
@@ -397,6 +437,8 @@ def test_document_names_match_with_or_without_parent_folders(tmp_path: Path, doc
 def test_unsupported_inputs_are_refused(tmp_path: Path) -> None:
     with raises("spreadsheet"):
         read(write(tmp_path / "q.xlsx", b"PK\x03\x04"))
+    with raises("bad-header"):
+        read(write(tmp_path / "json.csv", '{"question":"Who?","answer":"Ann"}\n'))
     with raises("no-answers"):
         read(write(tmp_path / "q.csv", "question,answer\nWho?,\nWhen?,\n"))
     with raises("not-saved-dataset"):

@@ -52,11 +52,14 @@ async def waiting(question: str) -> tuple[str, list[str]]:
 
 
 DOCUMENT = SimpleNamespace(page_content="a", metadata={"source": "u"})
+KEYED = SimpleNamespace(page_content="a", id=None, metadata={"doc_id": "p7", "link": "u"})
 NODE = SimpleNamespace(node=SimpleNamespace(text="a", metadata={"file_path": "u"}, node_id="n"), score=0.5)
 RETURNED = {
     "text": ("Lyon", None),
     "pair": (("Lyon", ["a"]), (Shown("a"),)),
     "documents": (("Lyon", [DOCUMENT, NODE]), (Shown("a", url="u"), Shown("a", "n", "u", 0.5))),
+    "ids in metadata": (("Lyon", [KEYED]), (Shown("a", "p7", "u"),)),
+    "thought": ("<think>Paris?</think>\n\nLyon", None),
     "object": ({"answer": "Lyon", "contexts": [{"text": "a", "score": 1}]}, (Shown("a", score=1.0),)),
     "no contexts": (("Lyon", []), ()),
 }
@@ -91,7 +94,12 @@ def test_functions_with_parameters_for_turns_and_id_receive_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "returned", [None, 3, ["a"], ("Lyon", "context"), ("Lyon", [3]), {"text": "Lyon"}, {"answer": "a", "confidence": "x"}]
+    "returned",
+    [
+        *(None, 3, ["a"], ("Lyon", "context"), ("Lyon", [3]), {"text": "Lyon"}, {"answer": "a", "confidence": "x"}),
+        *({"answer": "a", "usage": usage} for usage in ({"tokens": 5}, {"prompt_tokens": -5}, {"model_calls": "1"}, {"cost_usd": -1.0})),
+        {"answer": "a", "usage": Usage(cost_usd=float("nan"))},
+    ],
 )
 def test_wrong_return_type_is_reported_as_an_error_of_the_users_code(returned: Any) -> None:
     prediction = called(lambda question: returned)
@@ -104,7 +112,10 @@ def test_exceptions_empty_answers_and_timeouts_fail_the_question() -> None:
         raise ValueError("no index")
 
     assert "no index" in called(broken).notes[FAILED]
+    assert "StopIteration" in called(lambda question: next(iter(())), timeout_s=30).notes[FAILED]
     assert "empty answer" in called(lambda question: " ").notes[FAILED]
+    assert "empty answer" in called(lambda question: "\u200b").notes[FAILED]
+    assert "thought" in called(lambda question: "<think>Is it Paris").notes[FAILED]
     assert "timed out" in called(slowly, timeout_s=0.02).notes[FAILED]
 
 

@@ -82,6 +82,8 @@ def test_url_with_a_question_placeholder_is_fetched_with_get() -> None:
         ((401, {"error": "who?"}, {}), "401"),
         ((302, b"", {"location": "/login"}), "302"),
         ({"rows": []}, "rows"),
+        ({"status": "error", "message": "no index"}, "no index"),
+        ({"error": True, "message": "no index"}, "no index"),
     ],
 )
 def test_reply_without_an_answer_gives_a_reason_and_no_options(reply: Any, words: str) -> None:

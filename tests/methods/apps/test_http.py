@@ -131,6 +131,21 @@ def piece(text: str) -> dict[str, Any]:
     return {"choices": [{"delta": {"content": text}}]}
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "answer"),
+    [
+        ("Zürich".encode("latin-1"), "text/plain; charset=iso-8859-1", "Zürich"),
+        ("Lyon".encode("utf-16-be"), 'text/plain; charset="utf-16be"', "Lyon"),
+        ("Zürich".encode(), "text/plain; charset=iso-8859-1", "Zürich"),
+        (b"1.50", "text/plain", "1.50"),
+        (b"true", "text/plain", "true"),
+        (b"1.5", "application/json", "1.5"),
+    ],
+)
+def test_text_is_decoded_by_its_charset_and_kept_as_written(body: bytes, kind: str, answer: str) -> None:
+    assert one(lambda request: (200, body, {"content-type": kind}), answer="$").answer == answer
+
+
 def test_streamed_chunks_are_joined() -> None:
     delta = {"answer": "choices[0].delta.content", "stream": "sse", "contexts": "docs[].text", "body": {"messages": "{{messages}}"}}
     prediction = one(lambda request: sse({"docs": [{"text": "a"}], **piece("Ly")}, piece("on"), {"usage": {}}, "[DONE]"), **delta)
@@ -138,7 +153,7 @@ def test_streamed_chunks_are_joined() -> None:
     lines = '\ufeff{"answer": "Ly\u2028"}\r\n{"answer": "on"}\r\n'.encode()
     assert one(lambda request: (200, lines, {}), stream="lines").answer == "Ly\u2028on"
     assert one(lambda request: (200, lines, {}), stream="lines", pieces=False).answer == "on"
-    marked = "\ufeff".encode() + sse(piece("Ly"), piece("on"))[1].removeprefix(b": ping\n\n").replace(b"event: message\n", b"")
+    marked = "\ufeff".encode() + sse(piece("Ly"), piece("on"), "[DONE]")[1].removeprefix(b": ping\n\n").replace(b"event: message\n", b"")
     assert one(lambda request: (200, marked, {}), **delta | {"contexts": None}).answer == "Lyon"
     failed = one(lambda request: sse({"choices": []}), **delta)
     assert "finds nothing in any of 1 events" in failed.notes[FAILED]
@@ -187,6 +202,55 @@ def test_chat_endpoints_return_answers_with_citations(preset: str, reply: Any, s
     assert prediction.statements == (() if cites is None else (Statement("Lyon", cites),))
 
 
+def test_fields_that_state_no_error_do_not_fail_an_answer() -> None:
+    fine = {"error": {"message": None, "code": 0}, "errors": [], "success": True, "status": "ok", "code": 404, "ok": 1, "isError": False}
+    assert one(lambda request: GOOD | fine).answer == "Lyon"
+    assert one(lambda request: GOOD | {"error": False, "status": 200, "message": "fine", "code": 0}).answer == "Lyon"
+
+
+def test_thoughts_parts_and_finish_reasons_of_chats_are_read() -> None:
+    parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Lyon"}]
+    for content, thought in ((parts, "hm"), ("<think>Paris?</think>\n\nLyon", "Paris?"), ("Lyon", "")):
+        reply = {"choices": [{"message": {"content": content}, "finish_reason": "length"}]}
+        prediction = one(lambda request, reply=reply: reply, **CHAT)
+        (call,) = prediction.calls
+        assert (prediction.answer, call.thought, call.finish_reason) == ("Lyon", thought, "length")
+        assert bool(prediction.raw) == bool(thought)
+
+
+def test_items_of_several_events_are_collected() -> None:
+    events = [
+        {"source": {"text": "a", "id": 1}, "query": "city"},
+        {"source": {"text": "b", "id": 2}, "query": "river", "cite": "u1"},
+        {"source": {"text": "b", "id": 2}, "cite": "u2", "usage": {"in": 3}},
+        {"answer": "Lyon", "usage": {"in": 5}},
+    ]
+    paths = {"contexts": {"text": "source[].text"}, "searches": "query", "cites": "cite", "usage": {"prompt_tokens": "usage.in"}}
+    listed = [event | {"source": [event["source"]]} if "source" in event else event for event in events]
+    prediction = one(lambda request: sse(*listed), stream="sse", **paths)
+    assert prediction.contexts == (Shown("a"), Shown("b"))
+    assert prediction.searches == (Search("city"), Search("river"))
+    assert prediction.statements == (Statement("Lyon", ("u1", "u2")),)
+    assert prediction.usage.prompt_tokens == 5
+    single = one(lambda request: sse(*events), stream="sse", contexts="source")
+    assert single.contexts == (Shown("a", "1"), Shown("b", "2"))
+    growing = [{"docs": [{"text": "a"}]}, {"docs": [{"text": "a"}, {"text": "b"}], "answer": "Lyon"}]
+    assert one(lambda request: sse(*growing), stream="sse", contexts="docs[].text").contexts == (Shown("a"), Shown("b"))
+
+
+def test_events_of_thoughts_and_further_samples_are_no_pieces_of_the_answer() -> None:
+    responses = sse(
+        {"type": "response.created"},
+        {"type": "response.reasoning_summary_text.delta", "delta": "Paris?"},
+        {"type": "response.output_text.delta", "delta": "Lyon"},
+        {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
+    )
+    prediction = one(lambda request: responses, answer="delta", stream="sse")
+    assert (prediction.answer, prediction.calls[0].finish_reason) == ("Lyon", "max_output_tokens")
+    chunks = [{"choices": [{"index": n, "delta": {"content": text}}]} for n, text in ((0, "Ly"), (1, "Par"), (0, "on"), (1, "is"))]
+    assert one(lambda request: sse(*chunks, "[DONE]"), answer="choices[0].delta.content", stream="sse").answer == "Lyon"
+
+
 CHAT = {"answer": "choices[0].message.content"}
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "missing answer": ({"text": "Lyon"}, {}, "the reply is an object with the keys text"),
@@ -194,12 +258,43 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "error beside an answer": (GOOD | {"error": "rate limit"}, {}, "rate limit"),
     "errors beside an answer": (GOOD | {"errors": [{"message": "partial data"}]}, {}, "partial data"),
     "no success": (GOOD | {"success": False}, {}, "success"),
+    "error as a truth value": (GOOD | {"error": True}, {}, "error"),
+    "errors as texts": (GOOD | {"errors": ["no index"]}, {}, "no index"),
+    "error beside a nested answer": ({"data": GOOD | {"error": "no index"}}, {"answer": "data.answer"}, "no index"),
+    "status in the body": (GOOD | {"statusCode": 503}, {}, "503"),
+    "code beside a message": (GOOD | {"code": 500, "msg": "no index"}, {}, "no index"),
+    "failed tool": (GOOD | {"isError": True}, {}, "isError"),
+    "failed choice": ({"choices": [{"message": {"content": "Ly"}, "error": {"code": 502}}]}, CHAT, "502"),
+    "chat that calls a tool": (
+        {"choices": [{"message": {"content": "I look.", "tool_calls": [{"function": {"name": "find"}}]}, "finish_reason": "tool_calls"}]},
+        CHAT,
+        "'find'",
+    ),
+    "chat that refuses": ({"choices": [{"message": {"content": None, "refusal": "I must not"}}]}, CHAT, "I must not"),
+    "thought without an answer": (GOOD | {"answer": "<think>Is it Paris"}, {}, "thought"),
+    "invisible answer": (GOOD | {"answer": "\u200b"}, {}, "is empty"),
+    "filter of another API": ({"candidates": [{"finishReason": "SAFETY"}], **GOOD}, {}, "safety"),
     "failed job": (GOOD | {"status": "failed"}, {}, "failed"),
     "filtered chat": ({"choices": [{"message": {"content": "Ly"}, "finish_reason": "content_filter"}]}, CHAT, "content_filter"),
     "stream of a chat that stops": (
         (200, b'data: {"choices": [{"delta": {"content": "Ly"}, "finish_reason": null}]}\n\n', {}),
         {"answer": "choices[0].delta.content", "stream": "sse", "attempts": 1},
         "before the answer is complete",
+    ),
+    "stream of a chat without finish reasons that stops": (
+        (200, b'data: {"choices": [{"delta": {"content": "Ly"}}]}\n\n', {}),
+        {"answer": "choices[0].delta.content", "stream": "sse", "attempts": 1},
+        "before the answer is complete",
+    ),
+    "stream of messages that stops": (
+        (200, b'data: {"type": "message_start"}\n\ndata: {"type": "content_block_delta", "delta": {"text": "Ly"}}\n\n', {}),
+        {"answer": "delta.text", "stream": "sse", "attempts": 1},
+        "before the answer is complete",
+    ),
+    "stream of a response that fails": (
+        (200, b'data: {"type": "response.output_text.delta", "delta": "Ly"}\n\ndata: {"type": "response.failed"}\n\n', {}),
+        {"answer": "delta", "stream": "sse", "attempts": 1},
+        "response.failed",
     ),
     "stream of lines that stops": (
         (200, b'{"response": "Ly", "done": false}\n', {}),

@@ -18,7 +18,7 @@ from methods.api import FAILED, SUPPORT, Context, Services
 from methods.flow import each, stream, trace
 from methods.models.chat import ChatModel, Reply
 from methods.models.chat_config import ChatConfig
-from methods.models.reply import Completion, completion_of, read
+from methods.models.reply import Completion, completion_of, known_reason, read
 from methods.models.reply_cache import Call, shared
 from methods.models.thoughts import opening_of, split
 from methods.readers.extract import short_answer
@@ -160,6 +160,33 @@ def test_reply_without_an_answer_fails_with_its_reason(kind: str, tmp_path: Path
 
 def test_empty_error_next_to_an_answer_is_ignored() -> None:
     assert reply_to(body("Lyon", error={"code": 0, "message": ""})).text == "Lyon"
+
+
+@pytest.mark.parametrize(
+    ("stated", "known"),
+    [
+        *(("content-filter", "content_filter"), ("ContentFilter", "content_filter"), ("FINISH_REASON_MAX_TOKENS", "max_tokens")),
+        *(("max-tokens", "max_tokens"), ("tool-calls", "tool_calls"), ("SAFETY", "SAFETY"), ("eos", "eos"), ("error: gone", "error: gone")),
+    ],
+)
+def test_finish_reasons_in_other_spellings_are_known(stated: str, known: str) -> None:
+    assert known_reason(stated) == known
+
+
+def test_reply_that_a_filter_or_fault_ended_fails_in_any_spelling() -> None:
+    for finish in ("content-filter", "ContentFilter", "guardrail_intervened", "IMAGE_SAFETY"):
+        assert read(completion_of(body("Lyo", finish))).failed
+    for finish in ("error: gone", "TIMEOUT"):
+        with pytest.raises(LookupError):
+            completion_of(body("Lyo", finish))
+    cut = read(completion_of(body("<think>Is it", "max-tokens")))
+    assert cut.failed is not None
+    assert "max_tokens" in cut.failed
+
+
+def test_usage_under_other_names_is_counted() -> None:
+    counted = completion_of(body() | {"usage": {"input_tokens": 10, "output_tokens": 5}})
+    assert (counted.prompt_tokens, counted.completion_tokens) == (10, 5)
 
 
 def test_missing_usage_and_finish_reason_are_unknown_instead_of_errors() -> None:

@@ -132,6 +132,14 @@ def test_vectors_of_another_than_the_requested_length_are_refused(server: Hosted
         retrieve(server, "openai", dimensions=8)
 
 
+def test_usage_that_is_no_count_is_not_counted(server: Hosted) -> None:
+    plain = retrieve(server, "openai")
+    server.fault = broken(lambda value: {**value, "usage": {"total_tokens": float("inf")}})
+    rankings = retrieve(server, "openai")
+    assert [item.ids for item in rankings] == [item.ids for item in plain]
+    assert [item.usage.prompt_tokens for item in rankings] == [0, 0]
+
+
 def test_busy_endpoint_is_retried(server: Hosted) -> None:
     whole = retrieve(server, "openai")
     refused: list[str] = []

@@ -161,6 +161,18 @@ def test_bad_rows_stop_init_with_their_line_or_are_skipped(folder: Path, call: I
     assert yaml.safe_load((folder / "experiment.yaml").read_text())["benchmarks"][0]["config"]["skip_bad"] is True
 
 
+def test_file_that_cannot_be_read_as_questions_is_named(folder: Path, call: Init) -> None:
+    header, *rows = (folder / "questions.csv").read_text().splitlines()
+    (folder / "questions.csv").write_text("\n".join([f"{header},reference", *(f"{row},else" for row in rows)]))
+    done = call("init", "--json")
+    assert (done.code, json.loads(done.err)["error"]["code"]) == (2, "two-answer-fields")
+    assert not (folder / "experiment.yaml").exists()
+    (folder / "docs" / "broken.csv").write_text('"a"b,question\n')
+    done = call("init", "docs", "--json")
+    assert done.code == 0, done.err
+    assert "broken.csv" in str(json.loads(done.out)["notes"])
+
+
 def test_column_that_only_looks_like_gold_is_ignored(folder: Path, call: Init) -> None:
     header, *rows = (folder / "questions.csv").read_text().splitlines()
     rows = [re.sub(r",(\w+)$", r",https://a.example/\1.html", row) for row in rows]

@@ -161,6 +161,16 @@ def test_scores_that_differ_beyond_32_bits_are_tied_in_version_9_only(tmp_path: 
     assert values == [0.5, 1.0]
 
 
+def test_notes_count_questions_whose_lines_are_in_another_order(tmp_path: Path) -> None:
+    qrels = tmp_path / "qrels"
+    qrels.write_text("q1 0 a 1\nq2 0 a 1\n")
+    for scores, moved in (((2, 1), 0), ((1, 1), 2), ((1, 2), 2)):
+        run = tmp_path / "run"
+        run.write_text("".join(f"{name} Q0 {doc} 1 {score} t\n" for name in ("q1", "q2") for doc, score in zip("ab", scores, strict=True)))
+        notes = trec_eval.evaluate(run, qrels).notes
+        assert [note.split()[0] for note in notes] == [str(moved)] * (moved > 0)
+
+
 def test_trec_eval_notes_report_ignored_lines(tmp_path: Path) -> None:
     (tmp_path / "qrels").write_text("# judged twice\nq 0 a 1.5\nr 0 b 1.0\n")
     (tmp_path / "run").write_text("q Q0 a 1 2 t\ns Q0 a 1 2 t\n")

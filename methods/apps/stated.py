@@ -1,0 +1,134 @@
+"""Read what a reply states about itself: an error, why its answer ends, and whether a stream is complete.
+
+Applications pass on replies of chat APIs, so this module knows the fields of OpenAI's two APIs, Anthropic, Gemini and Ollama.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from methods.apps.paths import Path
+from methods.models.reply import BROKEN, CALLS_TOOL, FILTERED, Completion, completion_of, known_reason
+
+_FAILED = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out", "aborted", "cancelled", "canceled"})
+"""Values of the field `status`, in lower case, of replies that failed."""
+_STATUSES = ("status", "status_code", "statusCode")
+"""Fields that may hold an HTTP status; `code` does so only beside a message."""
+_ENDS = {"message_start": ("message_stop",), "response.created": ("response.completed", "response.incomplete", "response.failed")}
+"""Types of events that begin a stream of Anthropic's API or of OpenAI's Responses, with those that end it."""
+_CHAT = ("choices", 0, "message", "content")
+
+
+def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
+    """Return the error that a document or an event of a stream states; None if it states none.
+
+    Args:
+        document: The document, the event, or the object in it that holds the answer.
+        event: Whether it is an event. A status in an event may concern a step on which the answer does not depend.
+    """
+    error, errors = document.get("error"), document.get("errors")
+    if error is True:
+        return document
+    if (isinstance(error, str | list) and error) or (isinstance(error, Mapping) and any(error.values())):
+        return error
+    finish = finish_reason(document).lower()
+    if (name := finish.partition(":")[0]) in BROKEN or name in FILTERED or name == "refusal":
+        return {"finish_reason": finish}
+    if event:
+        return document if document.get("type") in ("error", "response.failed") else None
+    if isinstance(errors, Mapping | list) and any(errors):
+        return errors
+    flags = (document.get(name) for name in ("success", "ok"))
+    failed = any(flag is False or str(flag).lower() == "false" for flag in flags)
+    failed = failed or any(document.get(name) is True for name in ("is_error", "isError"))
+    failed = failed or str(document.get("status")).lower() in _FAILED
+    statuses = (*_STATUSES, "code") if "msg" in document or "message" in document else _STATUSES
+    failed = failed or any(re.fullmatch(r"[45]\d\d", str(document.get(name))) for name in statuses)
+    return document if failed else None
+
+
+def finish_reason(document: Any) -> str:
+    """Return why the answer in a chat API's document or event ends; "" if unknown."""
+
+    def inside(*steps: str | int) -> Any:
+        values = replace(_ANY, steps=steps).find(document)
+        return values[0] if values else None
+
+    reasons = (
+        inside("choices", 0, "finish_reason"),
+        inside("candidates", 0, "finishReason"),
+        inside("promptFeedback", "blockReason"),
+        inside("stop_reason"),
+        inside("delta", "stop_reason") if inside("type") == "message_delta" else None,
+        inside("response", "incomplete_details", "reason"),
+        inside("incomplete_details", "reason"),
+        inside("done_reason"),
+    )
+    return next((known_reason(reason) for reason in reasons if isinstance(reason, str) and reason), "")
+
+
+_ANY = Path("", (), optional=True)
+
+
+def unfinished(events: Sequence[Any], ended: bool) -> bool:
+    """Return whether the stream of a chat API ends before the event that says that it is complete.
+
+    Args:
+        events: The events of the stream.
+        ended: Whether `[DONE]` follows them.
+    """
+    known = [event for event in events if isinstance(event, Mapping)]
+    choices = [event["choices"][0] for event in known if isinstance(event.get("choices"), list) and event["choices"]]
+    chunks = [choice for choice in choices if isinstance(choice, Mapping) and ("finish_reason" in choice or "delta" in choice)]
+    done = [event["done"] for event in known if isinstance(event.get("done"), bool)]
+    types = {event.get("type") for event in known if isinstance(event.get("type"), str)}
+    cut = any(begin in types and not types.intersection(ends) for begin, ends in _ENDS.items())
+    # A stream that never names a finish reason may still end with [DONE].
+    cut = cut or (bool(chunks) and not any(chunk.get("finish_reason") for chunk in chunks) and (not ended or _names_reason(chunks)))
+    return cut or (bool(done) and not any(done))
+
+
+def _names_reason(chunks: Sequence[Mapping[str, Any]]) -> bool:
+    return any("finish_reason" in chunk for chunk in chunks)
+
+
+def answering(events: Sequence[Any]) -> list[Any]:
+    """Return the events that may hold pieces of the answer: not those of another sample, a thought or a tool call."""
+    return [event for event in events if not (isinstance(event, Mapping) and _holds_other(event))]
+
+
+def _holds_other(event: Mapping[str, Any]) -> bool:
+    choices = event.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    kind = event.get("type")
+    other = isinstance(kind, str) and kind.startswith("response.") and kind.endswith(".delta") and kind != "response.output_text.delta"
+    return other or (isinstance(first, Mapping) and first.get("index") not in (None, 0))
+
+
+def holders(document: Any, path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects on the way from a document to its answer, the whole document first."""
+    for length in range(len(path.steps) + 1):
+        for value in Path(path.text, path.steps[:length], optional=True).find(document):
+            if isinstance(value, Mapping):
+                yield value
+
+
+def chat_completion(document: Any, path: Path) -> Completion | None:
+    """Return the completion of a chat endpoint that a path to the answer points into; None if it points elsewhere.
+
+    Raises:
+        ValueError: There is no such completion.
+        LookupError: It has no choice.
+    """
+    if path.steps[-len(_CHAT) :] != _CHAT:
+        return None
+    whole = Path(path.text, path.steps[: -len(_CHAT)], path.optional).find(document)
+    return completion_of(whole[0]) if whole else None
+
+
+def completion_with(text: str, reason: str) -> Completion:
+    """Return an answer's text as a completion with a finish reason."""
+    return Completion(text, reason, 0, 0, "", tool="a tool" if reason.lower() in CALLS_TOOL else "")

@@ -343,7 +343,8 @@ def failing(sets: int, clusters: int, share: float, spread: float, seed: int = 0
         spread: Range of the scores within a cluster.
         seed: Random seed.
     """
-    rng, size, labels = np.random.default_rng(seed), 10, np.repeat(np.arange(clusters), 10).tolist()
+    rng, size = np.random.default_rng(seed), 10
+    labels = [f"u{cluster}" for cluster in range(clusters) for _ in range(size)]
     level = rng.uniform(0.35, 0.65, (sets, clusters))
     gained = np.where(rng.random((sets, clusters)) < share, 0.0, level + 0.5 * share / (1 - share))
     theirs, ours = (np.repeat(rows, size, axis=1) for rows in (level, gained))

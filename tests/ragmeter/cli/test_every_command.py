@@ -146,7 +146,9 @@ def test_overview_lists_every_command_group(run_line: Say) -> None:
 def test_help_and_errors_do_not_import_numpy(line: str) -> None:
     words = [line.format(group=name).split() for name in cli.NAMES] if "{" in line else [line.split()]
     code = (
-        "import sys\nfrom ragmeter.cli import main\n"
+        "import os, sys\nfrom ragmeter.cli import main\n"
+        # OpenBLAS reads it when NumPy is imported.
+        "assert os.environ['OPENBLAS_THREAD_TIMEOUT'] == '4'\n"
         f"for words in {words!r}:\n  sys.argv = ['ragmeter', *words]\n"
         "  try: main()\n  except SystemExit: pass\n"
         "  if 'numpy' in sys.modules: sys.exit(f'{words} imports numpy')"

@@ -32,11 +32,12 @@ STYLE = (
     f" {_BARS} [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
     f" {_BARS} [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
     " flex: 1 1 calc(50% - 0.3rem); } }"
+    " [data-testid='stTopNavLink']:focus-visible { outline: 2px solid var(--st-primary-color, currentcolor); outline-offset: -2px; }"
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""Styles for Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets share a row. Selected values would
-otherwise be white on light blue in dark mode.
+"""Styles for Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets share a row. A page's link
+shows that it has the keyboard's focus. Selected values would otherwise be white on light blue in dark mode.
 """
 
 
@@ -370,17 +371,31 @@ def show_running(folder: str, key: str, among: Collection[str] | None = None) ->
     return len(shown)
 
 
-def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
-    """While any of these runs is in progress, draw their progress, and redraw the page when the store changes."""
+def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[RunRow]) -> None:
+    """Draw the progress of these runs, and redraw the page when the store changes while they or others of the experiment run.
+
+    Args:
+        at: The store.
+        experiment: Name of the experiment; None for all runs.
+        runs: Runs on the page, of which those in progress are drawn.
+    """
     active = {run.run for run in runs if run.status == "running"}
-    if not active:
-        return
-    show(el("h2", "Running now", cls="section"), "live-title")
+    if active:
+        show(el("h2", "Running now", cls="section"), "live-title")
 
     @st.fragment(run_every=_REFRESH_S)
     def watch() -> None:
-        if read.source() != at:
+        if read.source() != at and (active or _runs_now(at, experiment)):
             st.rerun()
-        show_running(at.folder, "live", active)
+        if active:
+            show_running(at.folder, "live", active)
 
     watch()
+
+
+def _runs_now(at: Source, experiment: str | None) -> bool:
+    try:
+        return any(experiment in (None, run.experiment) for run in running(Store(Path(at.folder))))
+    except UserError:
+        # A page that updates by itself reports errors of the store when it is drawn again.
+        return False

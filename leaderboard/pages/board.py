@@ -64,7 +64,7 @@ def _benchmark() -> None:
     chosen = choose()
     if chosen is not None:
         state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
-        refresh_while_running(chosen.at, chosen.runs)
+        refresh_while_running(chosen.at, chosen.experiment, chosen.runs)
 
 
 def _below(chosen: Chosen) -> None:

@@ -74,18 +74,18 @@ def _live(at: Source) -> None:
     """Show runs in progress; polls the store, and less often while nothing runs."""
     show(section("Running now"), "live-title")
     active = bool(running(store_of(at)))
-    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at.folder, active)
+    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at, active)
 
 
-def _look(folder: str, active: bool) -> None:
+def _look(at: Source, active: bool) -> None:
     try:
-        count = show_running(folder, "live")
+        count = show_running(at.folder, "live")
     except UserError as error:
         # A page that updates by itself needs no text that says it.
         show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
         return
-    if bool(count) != active:
-        # The list below has changed, and it is time to look more often, or seldom.
+    if bool(count) != active or (active and read.source() != at):
+        # The list below has changed, and it may be time to look more often, or seldom.
         st.rerun(scope="app")
     if not count:
         show(note(f"Nothing is running. Runs that you start appear here within {IDLE_S:g} s."), "live-none")

@@ -204,6 +204,7 @@ def test_legend_states_correction_and_clusters_in_three_lines(shown: Shown) -> N
     assert "Holm-corrected within the benchmark, 5 %" in text(legend(shown))
     assert "questions" in text(legend(shown))
     assert len(legend(shown).children) == 3
+    assert "[low, high]" in text(legend(shown)), "asymmetric intervals are not ±"
 
 
 def test_cells_link_to_their_questions_only_on_a_page(shown: Shown, tree: Node, export: Export) -> None:

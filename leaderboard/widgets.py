@@ -222,14 +222,7 @@ def _choose(at: Source) -> Chosen | None:
         # One benchmark in two versions (another limit, other data): the fingerprint tells them apart.
         labels = {key: f"{label} · {key.rpartition('~')[2]}" for key, label in labels.items()}
     with right:
-        board = state.select(
-            "Benchmark · setting · seed",
-            "board",
-            list(labels),
-            next(iter(labels)),
-            resets=("question", "type"),
-            show=lambda key: labels[key],
-        )
+        board = state.select("Benchmark · setting · seed", "board", labels, resets=("question", "type"))
     group = list(labels).index(board)
     runs = results[group]
     definitions = read.definitions(at)

@@ -88,8 +88,7 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow])
 
 
 def _one_of(label: str, name: str, options: Sequence[str], names: Mapping[str, str] = MappingProxyType({})) -> str:
-    words = {drill.ANY: "any", **names}
-    return state.select(label, name, [drill.ANY, *options], drill.ANY, show=lambda value: words.get(value, value))
+    return state.select(label, name, {drill.ANY: names.get(drill.ANY, "any")} | {value: names.get(value, value) for value in options})
 
 
 def _style(chosen: Chosen) -> None:

@@ -79,8 +79,10 @@ def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Calla
             show(el("h1", title, cls="page"), "title")
             at = read.source()
             try:
-                if not without_store(at):
+                if at.stamp:
                     draw(at)
+                else:
+                    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
             except UserError as error:
                 explain(error, "This store cannot be read")
 
@@ -101,14 +103,6 @@ FILLING = (
     "ragmeter leaderboard --store FOLDER",
 )
 """Commands that an empty page shows; the last one opens another store."""
-
-
-def without_store(at: Source) -> bool:
-    """Show a message with the remedy if there is no store; return whether it was shown."""
-    if at.stamp:
-        return False
-    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
-    return True
 
 
 NO_REFERENCE = "-"
@@ -165,16 +159,6 @@ class Chosen:
         return list(dict.fromkeys(run.method for run in self.runs if run.kind != "control"))
 
 
-def choose() -> Chosen | None:
-    """Draw the selectors that most pages share, and return the choices; None (with a message) if the store has nothing to show."""
-    at = read.source()
-    try:
-        return _choose(at)
-    except UserError as error:
-        explain(error, "This store cannot be read")
-        return None
-
-
 def experiment_of(at: Source) -> str | None:
     """Return the experiment that the URL names, None for all runs, without drawing a selector."""
     name = state.pick("experiment", *_experiments(at))
@@ -197,18 +181,10 @@ def experiment_box(at: Source) -> str | None:
     return None if name == ALL_RUNS else name
 
 
-def nothing(at: Source) -> bool:
-    """Show a message with the remedy if the store is empty; return whether it was shown."""
-    if without_store(at):
-        return True
+def choose(at: Source) -> Chosen | None:
+    """Draw the selectors that most pages share, and return the choices; None (with a message) if the store has nothing to show."""
     if not read.has_runs(at):
         tell("The store is empty", f"{at.folder} has no runs yet. {FILL}", FILLING)
-        return True
-    return False
-
-
-def _choose(at: Source) -> Chosen | None:
-    if nothing(at):
         return None
     left, right = bar("chosen", [1, 2])
     with left:

@@ -25,7 +25,7 @@ _OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
 @as_page("budget", "Quality and budget")
 def render(at: Source) -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
-    chosen = choose()
+    chosen = choose(at)
     if chosen is not None:
         state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
 

@@ -28,7 +28,7 @@ PAGE = 15
 @as_page("compare", "Compare")
 def render(at: Source) -> None:
     """Draw the page `compare`: several runs on one metric, question by question."""
-    chosen = choose()
+    chosen = choose(at)
     if chosen is None:
         return
     runs, metric = _choices(chosen)

@@ -34,7 +34,7 @@ _OPENED = 2
 @as_page("questions", "Questions")
 def render(at: Source) -> None:
     """Draw the page `question`: one question with the runs' answers and evidence."""
-    chosen = choose()
+    chosen = choose(at)
     if chosen is None:
         return
     rows = read.questions(chosen.at, chosen.runs[0].dataset_fingerprint)

@@ -269,7 +269,8 @@ def legend_lines(shown: Shown) -> list[str]:
         reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
         tested = f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})"
         lines.append(f"{tested}; {reasons}" if reasons else tested)
-    counted = {shown.names[key][0]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
+    # Two columns may share a title, such as two versions of a dataset.
+    counted = {", ".join(filter(None, shown.names[key])): sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
     few = dict.fromkeys(counted.values())
     counts = next(iter(few)) if len(few) == 1 else "; ".join(f"{name}: {count}" for name, count in counted.items())
     return [*lines, f"(in parentheses): not comparable, and neither ranked nor tested; {counts}"]

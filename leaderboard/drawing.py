@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -17,6 +17,7 @@ from leaderboard.elements.nodes import Node, el, link, message
 from leaderboard.elements.pictures import Picture, framed, svg_file
 from leaderboard.state import Miss
 from results.errors import UserError
+from results.submission.review import Submitted
 
 NAME = "ragmeter_view"
 
@@ -160,17 +161,27 @@ _NOUNS = {
     "run": "a run", "runs": "a run", "setting": "a setting", "type": "a type of question", "with": "a run",
     "x": "a run", "y": "a run",
 }  # fmt: skip
+_OF_SUBMISSIONS = ("a run", "a method", "a method to compare with")
 
 
-def tell_missing() -> None:
-    """Show, at the end of a page, which values of the URL are not available and what is shown instead."""
+def tell_missing(submissions: Callable[[], Sequence[Submitted]]) -> None:
+    """Show, at the end of a page, which values of the URL are not available and what is shown instead.
+
+    Args:
+        submissions: Reads all submissions, also those that no board shows.
+    """
     result = state.corrected()
     if result:
-        show(el("div", *(el("p", _message(name, miss)) for name, miss in result.items()), cls="missing", role="status"), "missing")
+        lines = [el("p", _message(name, miss, submissions)) for name, miss in result.items()]
+        show(el("div", *lines, cls="missing", role="status"), "missing")
 
 
-def _message(name: str, miss: Miss) -> str:
+def _message(name: str, miss: Miss, submissions: Callable[[], Sequence[Submitted]]) -> str:
     instead = f"{_shortened(miss.shown)} is shown" if miss.shown else "it is left out"
+    for item in submissions() if _NOUNS.get(name) in _OF_SUBMISSIONS else ():
+        if miss.requested in (item.run.run, item.run.short, item.run.method, item.run.method_id):
+            reason = f" ({_shortened(item.reason)})" if item.reason else ""
+            return f"This link names the submission {_shortened(item.run.method)}, which is {item.status}{reason}; {instead}."
     return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.requested)}; {instead}."
 
 

@@ -34,48 +34,29 @@ _SORTED = ("first", "sort", "order")
 
 def choose_setting(options: Sequence[str]) -> str:
     """Draw the selector of the retrieval setting, and return its value."""
-    return state.select(
-        "Setting",
-        "setting",
-        options,
-        options[0],
-        resets=("datasets", *_SORTED),
-        show=lambda name: "All settings" if name == ALL_SETTINGS else name,
-    )
+    names = {name: "All settings" if name == ALL_SETTINGS else name for name in options}
+    return state.select("Setting", "setting", names, resets=("datasets", *_SORTED))
 
 
 def choose_family(metrics: Sequence[str], definitions: Definitions) -> str:
     """Draw the selector of the metric family, and return its value."""
-    options = known_families(metrics, definitions)
-    return state.select(
-        "Metrics",
-        "family",
-        options,
-        options[0],
-        resets=("measure", *_SORTED),
-        show=lambda name: f"{name} metrics" if name != "cost" else "cost per question",
-    )
+    names = {name: f"{name} metrics" if name != "cost" else "cost per question" for name in known_families(metrics, definitions)}
+    return state.select("Metrics", "family", names, resets=("measure", *_SORTED))
 
 
 def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions) -> str:
     """Draw the selector of the metric (one for all datasets, or each dataset's own), and return its value."""
     options = metrics_in(family, metrics, definitions)
     if family == "cost":
-        return state.select("Metric", "measure", options, options[0], resets=_SORTED)
-    return state.select(
-        "Metric",
-        "measure",
-        [OWN, *options],
-        OWN,
-        resets=_SORTED,
-        show=lambda item: "each dataset's own" if item == OWN else formats.metric_label(item, options),
-    )
+        return state.select("Metric", "measure", options, resets=_SORTED)
+    labels = {OWN: "each dataset's own", **{item: formats.metric_label(item, options) for item in options}}
+    return state.select("Metric", "measure", labels, resets=_SORTED)
 
 
 def choose_correction() -> Correction:
     """Draw the selector of the family over which p-values are corrected, and return its value."""
     words = {str(name): text for name, text in CORRECTIONS.items()}
-    chosen = state.select("Tests corrected by", "correction", list(words), "column", show=lambda item: words[item])
+    chosen = state.select("Tests corrected by", "correction", words, "column")
     return next(name for name in CORRECTIONS if name == chosen)
 
 
@@ -121,8 +102,8 @@ def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> boo
         several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
         _several("Kind of method", "kinds", result.kinds)
         _several("Reader", "readers", result.readers)
-        state.select("Size", "size", list(SIZE_NAMES), ANY, show=lambda item: SIZE_NAMES[item], resets=_ROWS)
-        state.select("Weights", "weights", list(WEIGHT_NAMES), ANY, show=lambda item: WEIGHT_NAMES[item], resets=_ROWS)
+        state.select("Size", "size", SIZE_NAMES, ANY, resets=_ROWS)
+        state.select("Weights", "weights", WEIGHT_NAMES, ANY, resets=_ROWS)
         if not (result.sizes_known and result.weights_known):
             st.caption(
                 "Sizes and weights are counted for models that ran here and taken from the card for submissions. They are unknown "

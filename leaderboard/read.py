@@ -182,6 +182,7 @@ method_ids = _kept(provenance.method_ids, 4)
 runs_of = _kept(provenance.runs_of, 32)
 decisions = _kept(gate_history.history, 4)
 has_submissions = _kept(review.has_submissions)
+submissions = _kept(review.submissions)
 _all_runs = _kept(queries.runs, shared=True)
 
 

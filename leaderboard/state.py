@@ -194,10 +194,10 @@ def act(allowed: Sequence[str], pages: Mapping[str, str] = _NO_PAGES) -> Callabl
 def select(
     label: str,
     name: str,
-    options: Sequence[str],
-    default: str,
+    options: Sequence[str] | Mapping[str, str],
+    default: str | None = None,
     *,
-    show: Callable[[str], str] = str,
+    show: Callable[[str], str] | None = None,
     resets: Sequence[str] = (),
     help: str | None = None,
 ) -> str:
@@ -206,14 +206,16 @@ def select(
     Args:
         label: Name of the choice.
         name: Name of the URL parameter.
-        options: The allowed values.
-        default: Value if the URL has none, or an unknown one.
-        show: Converts a value to its display text.
+        options: The allowed values; a mapping has their display texts.
+        default: Value if the URL has none, or an unknown one; None: the first one.
+        show: Converts a value to its display text, if it is in no mapping.
         resets: Parameters to reset when this one changes.
         help: Hover text, rendered as Markdown; it must not contain untrusted text.
     """
-    value = pick(name, options, default, show)
-    st.selectbox(label, options, format_func=show, help=help, **bound(name, value, resets))
+    values, texts = list(options), options if isinstance(options, Mapping) else {}
+    written = show or (lambda value: texts.get(value, value))
+    value = pick(name, values, values[0] if default is None else default, written)
+    st.selectbox(label, values, format_func=written, help=help, **bound(name, value, resets))
     return value
 
 

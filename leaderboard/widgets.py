@@ -32,11 +32,12 @@ STYLE = (
     f" {_BARS} [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
     f" {_BARS} [data-testid='stColumn'] {{ min-width: calc(50% - 0.3rem);"
     " flex: 1 1 calc(50% - 0.3rem); } }"
+    " [data-testid='stTopNavLink']:focus-visible { outline: 2px solid var(--st-primary-color, currentcolor); outline-offset: -2px; }"
     " [data-testid='stMultiSelect'] [data-tag] :is(span, button), [data-testid='stMultiSelect'] [data-tag]"
     " { color: light-dark(#ffffff, #10151b); }"
 )
-"""Styles for Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets share a row. Selected values would
-otherwise be white on light blue in dark mode.
+"""Styles for Streamlit: on a phone all bars of widgets are folded behind one switch, and two widgets share a row. A page's link
+shows that it has the keyboard's focus. Selected values would otherwise be white on light blue in dark mode.
 """
 
 
@@ -78,8 +79,10 @@ def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Calla
             show(el("h1", title, cls="page"), "title")
             at = read.source()
             try:
-                if not without_store(at):
+                if at.stamp:
                     draw(at)
+                else:
+                    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
             except UserError as error:
                 explain(error, "This store cannot be read")
 
@@ -100,14 +103,6 @@ FILLING = (
     "ragmeter leaderboard --store FOLDER",
 )
 """Commands that an empty page shows; the last one opens another store."""
-
-
-def without_store(at: Source) -> bool:
-    """Show a message with the remedy if there is no store; return whether it was shown."""
-    if at.stamp:
-        return False
-    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
-    return True
 
 
 NO_REFERENCE = "-"
@@ -164,16 +159,6 @@ class Chosen:
         return list(dict.fromkeys(run.method for run in self.runs if run.kind != "control"))
 
 
-def choose() -> Chosen | None:
-    """Draw the selectors that most pages share, and return the choices; None (with a message) if the store has nothing to show."""
-    at = read.source()
-    try:
-        return _choose(at)
-    except UserError as error:
-        explain(error, "This store cannot be read")
-        return None
-
-
 def experiment_of(at: Source) -> str | None:
     """Return the experiment that the URL names, None for all runs, without drawing a selector."""
     name = state.pick("experiment", *_experiments(at))
@@ -196,18 +181,10 @@ def experiment_box(at: Source) -> str | None:
     return None if name == ALL_RUNS else name
 
 
-def nothing(at: Source) -> bool:
-    """Show a message with the remedy if the store is empty; return whether it was shown."""
-    if without_store(at):
-        return True
+def choose(at: Source) -> Chosen | None:
+    """Draw the selectors that most pages share, and return the choices; None (with a message) if the store has nothing to show."""
     if not read.has_runs(at):
         tell("The store is empty", f"{at.folder} has no runs yet. {FILL}", FILLING)
-        return True
-    return False
-
-
-def _choose(at: Source) -> Chosen | None:
-    if nothing(at):
         return None
     left, right = bar("chosen", [1, 2])
     with left:
@@ -221,14 +198,7 @@ def _choose(at: Source) -> Chosen | None:
         # One benchmark in two versions (another limit, other data): the fingerprint tells them apart.
         labels = {key: f"{label} · {key.rpartition('~')[2]}" for key, label in labels.items()}
     with right:
-        board = state.select(
-            "Benchmark · setting · seed",
-            "board",
-            list(labels),
-            next(iter(labels)),
-            resets=("question", "type"),
-            show=lambda key: labels[key],
-        )
+        board = state.select("Benchmark · setting · seed", "board", labels, resets=("question", "type"))
     group = list(labels).index(board)
     runs = results[group]
     definitions = read.definitions(at)
@@ -370,17 +340,31 @@ def show_running(folder: str, key: str, among: Collection[str] | None = None) ->
     return len(shown)
 
 
-def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
-    """While any of these runs is in progress, draw their progress, and redraw the page when the store changes."""
+def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[RunRow]) -> None:
+    """Draw the progress of these runs, and redraw the page when the store changes while they or others of the experiment run.
+
+    Args:
+        at: The store.
+        experiment: Name of the experiment; None for all runs.
+        runs: Runs on the page, of which those in progress are drawn.
+    """
     active = {run.run for run in runs if run.status == "running"}
-    if not active:
-        return
-    show(el("h2", "Running now", cls="section"), "live-title")
+    if active:
+        show(el("h2", "Running now", cls="section"), "live-title")
 
     @st.fragment(run_every=_REFRESH_S)
     def watch() -> None:
-        if read.source() != at:
+        if read.source() != at and (active or _runs_now(at, experiment)):
             st.rerun()
-        show_running(at.folder, "live", active)
+        if active:
+            show_running(at.folder, "live", active)
 
     watch()
+
+
+def _runs_now(at: Source, experiment: str | None) -> bool:
+    try:
+        return any(experiment in (None, run.experiment) for run in running(Store(Path(at.folder))))
+    except UserError:
+        # A page that updates by itself reports errors of the store when it is drawn again.
+        return False

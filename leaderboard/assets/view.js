@@ -3,7 +3,7 @@ const TAGS = new Set(("a button caption dd details div dl dt em h1 h2 h3 li mark
   "summary table tbody td th thead tr ul").split(" "));
 const LONG = 30, STEP = 30;
 const PHONE = matchMedia("(max-width: 640px)");
-const SCROLLS = /^(scroll|list|conversation|verdict)\b/;
+const SCROLLS = /^(scroll|conversation|verdict)\b/;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
 
@@ -51,8 +51,7 @@ function element(row, drawing) {
     made.dataset.tip = tip;
     made.classList.add("explained");
     made.setAttribute("aria-description", tip);
-    // Of a table's cells one is a stop of the Tab key; from there arrows lead to the others. Marks of a picture, which
-    // tells readers as a whole what it shows, are none.
+    // Marks of a picture, which tells readers as a whole what it shows, are no stops of the Tab key; cells see `stops`.
     if (!["button", "a", "summary"].includes(tag) && !made.classList.contains("hover")) {
       made.tabIndex = tag === "td" ? -1 : 0;
     }
@@ -98,6 +97,7 @@ const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], Arro
 
 function neighbor(cell, [across, down]) {
   const next = (one) => across + down > 0 ? one.nextElementSibling : one.previousElementSibling;
+  if (cell.matches(".pick")) return down && next(cell.parentElement)?.firstElementChild;
   let row = cell.parentElement, found = cell;
   do {
     if (across) found = next(found);
@@ -106,19 +106,25 @@ function neighbor(cell, [across, down]) {
   return found;
 }
 
+// Of a table's cells, and of a list's entries, one is a stop of the Tab key; arrows lead to the others.
 function stops(root) {
   for (const body of root.querySelectorAll("tbody")) {
     for (const before of body.querySelectorAll("td[tabindex='0']")) before.tabIndex = -1;
     const first = body.querySelector("td[data-tip]");
     if (first) first.tabIndex = 0;
   }
+  for (const list of root.querySelectorAll(".picks")) {
+    const picks = [...list.querySelectorAll(".pick")];
+    const current = picks.find((pick) => pick.getAttribute("aria-pressed") === "true") ?? picks[0];
+    for (const pick of picks) pick.tabIndex = pick === current ? 0 : -1;
+  }
 }
 
 function walker(root) {
   root.addEventListener("keydown", (pressed) => {
     const cell = pressed.target, way = ARROWS[pressed.key];
-    if (cell.tagName !== "TD" || !cell.dataset.tip) return;
-    if (pressed.key === "Enter") cell.click();
+    if (!cell.matches("td[data-tip], .picks .pick")) return;
+    if (pressed.key === "Enter" && cell.tagName === "TD") cell.click();
     if (!way) return;
     const found = neighbor(cell, way);
     if (!found) return;
@@ -155,10 +161,25 @@ function explainer(root, tip) {
 
 const STEPS = { j: "next", k: "previous" };
 
+// Streamlit draws a popover at the end of the page, far from its button for the Tab key: a key that opens it leads into it.
+function enter(event) {
+  const opener = event.composedPath()[0].closest?.("[data-testid=stPopoverButton]");
+  if (!opener || event.detail || opener.ariaExpanded === "true") return;
+  const drawn = new MutationObserver(() => {
+    const body = document.querySelector("[data-testid=stPopoverBody]");
+    if (!body) return;
+    drawn.disconnect();
+    body.tabIndex = -1;
+    body.focus();
+  });
+  drawn.observe(document.body, { childList: true, subtree: true });
+}
+
 // Streamlit's shortcuts are silent in every input; in a toggle or a radio button nobody writes.
-function stepper() {
+function keys() {
   if (document.stepping) return;
   document.stepping = true;
+  document.addEventListener("click", enter, { capture: true });
   document.addEventListener("keydown", (pressed) => {
     const at = pressed.composedPath()[0], step = STEPS[pressed.key];
     if (!step || !["checkbox", "radio"].includes(at.type)) return;
@@ -184,7 +205,7 @@ export default function (component) {
       for (let at = event.target; at && at !== root; at = at.parentElement) if (at.does) return root.send(at);
     });
     walker(root);
-    stepper();
+    keys();
     PHONE.addEventListener("change", () => root.querySelectorAll(".chart").forEach((one) => one.fit()));
     addEventListener("beforeprint", () => root.querySelectorAll("tbody").forEach((body) => body.grow?.(Infinity)));
   }
@@ -197,7 +218,7 @@ export default function (component) {
     const kept = new Map();
     for (const old of keyed()) kept.set(old.dataset.key, { open: old.open, left: old.scrollLeft, top: old.scrollTop,
       rows: old.querySelectorAll("tbody > tr").length });
-    const focused = parentElement.activeElement?.dataset?.key;
+    const focused = parentElement.activeElement, around = focused?.closest(".scroll")?.dataset.key;
     hide();
     const drawing = { old: root.rows, rows: new Map() };
     root.replaceChildren(element(JSON.parse(text), drawing));
@@ -211,7 +232,9 @@ export default function (component) {
       fresh.scrollLeft = was.left;
       fresh.scrollTop = was.top;
     }
-    if (focused) root.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    // What had the focus may be gone, such as a row that was hidden: its table has it then.
+    const found = [focused?.dataset?.key, around].map((key) => key && root.querySelector(`[data-key="${CSS.escape(key)}"]`));
+    found.find(Boolean)?.focus({ preventScroll: true });
     root.drawn = text;
   }
   return hide;

@@ -224,19 +224,6 @@ def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
     return el("section", el("h2", title), el("p", *prose(text)), el("ul", *commands) if commands else None, cls="message")
 
 
-def from_json(tree: str | bytes) -> Node:
-    """Rebuild an element from its JSON (`Node.to_json`), for tests and reports."""
-    return _from_list(json.loads(tree))
-
-
-def _from_list(row: list[Any]) -> Node:
-    tag, classes, children, *rest = row
-    more = rest[0] if rest else {}
-    below = (child if isinstance(child, str) else _from_list(child) for child in children)
-    attributes = more.pop("attributes", {})
-    return el(tag, *below, cls=classes, **more, **attributes)
-
-
 def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cls: str = "board", label: str = "") -> Node:
     """Build a scrollable table from finished heads and rows; `label` names its region if it is not the caption."""
     table = el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *rows), cls=cls)

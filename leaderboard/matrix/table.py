@@ -245,7 +245,7 @@ def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = T
     if rows.controls:
         body.append(divider(CONTROLS, len(heads)))
         body += [_line(shown, row, layout) for row in rows.controls]
-    caption = "Methods against benchmarks: value, half its 95 % interval, and rank"
+    caption = "Methods against benchmarks: value, 95 % interval, and rank"
     return grid(caption, heads, body, "matrix-scroll", "board matrix", "Results matrix")
 
 
@@ -263,15 +263,17 @@ def compared_with(board: Matrix) -> str:
 def legend_lines(shown: Shown) -> list[str]:
     """Return up to three lines that explain numbers and symbols."""
     board = shown.board
-    lines = [f"value ± half its 95 % interval; rank (rank interval from tests of all pairs); {SIGNS}"]
+    interval = "value ± half its 95 % interval, or [low, high] if its sides differ"
+    lines = [f"{interval}; rank (rank interval from tests of all pairs); {SIGNS}"]
     if board.reference is not None:
         reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
         tested = f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})"
         lines.append(f"{tested}; {reasons}" if reasons else tested)
-    counted = {shown.names[key][0]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
+    # Two columns may share a title, such as two versions of a dataset.
+    counted = {", ".join(filter(None, shown.names[key])): sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
     few = dict.fromkeys(counted.values())
     counts = next(iter(few)) if len(few) == 1 else "; ".join(f"{name}: {count}" for name, count in counted.items())
-    return [*lines, f"(in brackets): not comparable, and neither ranked nor tested; {counts}"]
+    return [*lines, f"(in parentheses): not comparable, and neither ranked nor tested; {counts}"]
 
 
 def legend(shown: Shown) -> Node:

@@ -47,7 +47,7 @@ def main() -> None:
     page.run()
     # A page knows its missing values only at the end, but readers should see them first.
     with top:
-        tell_missing()
+        tell_missing(lambda: read.submissions(read.source()))
     # Last, so that the first page does not wait for pages that are not open.
     preload()
 

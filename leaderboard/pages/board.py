@@ -47,7 +47,7 @@ def render(at: Source) -> None:
     if _view(at) == MATRIX:
         matrix.render(at)
     else:
-        _benchmark()
+        _benchmark(at)
 
 
 def _view(at: Source) -> str:
@@ -59,12 +59,12 @@ def _view(at: Source) -> str:
     return segments("View", "view", VIEWS, usual, resets=("board", "sort", "order"))
 
 
-def _benchmark() -> None:
+def _benchmark(at: Source) -> None:
     """Show one benchmark with every metric and resampled intervals."""
-    chosen = choose()
+    chosen = choose(at)
     if chosen is not None:
         state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
-        refresh_while_running(chosen.at, chosen.runs)
+        refresh_while_running(chosen.at, chosen.experiment, chosen.runs)
 
 
 def _below(chosen: Chosen) -> None:

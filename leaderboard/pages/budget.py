@@ -25,7 +25,7 @@ _OTHER: dict[str, None] = dict.fromkeys(("board", "metric", "cost"))
 @as_page("budget", "Quality and budget")
 def render(at: Source) -> None:
     """Draw the page `budget`: quality against cost, with the Pareto front and compression curves."""
-    chosen = choose()
+    chosen = choose(at)
     if chosen is not None:
         state.fragment(BELOW, lambda: read.source() != chosen.at)(lambda: _below(chosen))
 
@@ -38,7 +38,7 @@ def _below(chosen: Chosen) -> None:
     board = read_boards.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,), checked=False)
     with right:
         labels: dict[str, str] = dict(budget.AXES.items())
-        cost = state.select("Cost", "cost", list(labels), informative_axis(board), show=lambda name: labels[name])
+        cost = state.select("Cost", "cost", labels, informative_axis(board))
         axis = next(name for name in budget.AXES if name == cost)
     _front(chosen, board, metric, axis)
     _curves(chosen, board, metric)
@@ -69,8 +69,8 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
         _no_curves(chosen.at)
         return
     axes = budget.CURVE_AXES
-    able = [name for name in axes if any(getattr(point, name) > 0 for curve in curves for point in curve.points)]
-    axis = state.select("Over", "over", able, able[0], show=lambda name: axes[name])
+    able = {name: text for name, text in axes.items() if any(getattr(point, name) > 0 for curve in curves for point in curve.points)}
+    axis = state.select("Over", "over", able)
     scale = scale_of(metric, chosen.definitions)
     draw(budget.curve_chart(curves, axis, metric, scale), "compression-chart", "ragmeter-compression")
     show(budget.curve_table(curves, metric, scale, full.run.method if full else None), "compression")

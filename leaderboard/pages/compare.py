@@ -28,7 +28,7 @@ PAGE = 15
 @as_page("compare", "Compare")
 def render(at: Source) -> None:
     """Draw the page `compare`: several runs on one metric, question by question."""
-    chosen = choose()
+    chosen = choose(at)
     if chosen is None:
         return
     runs, metric = _choices(chosen)
@@ -102,10 +102,9 @@ def _scatter(result: Comparison, shown: Scale) -> None:
     called = dict(zip((run.run for run in result.runs), compare.names(result), strict=True))
     left, right = st.columns(2)
     with left:
-        x = state.select("Along", "x", list(called), result.runs[0].run, show=lambda run: called[run])
-    others = [run for run in called if run != x]
+        x = state.select("Along", "x", called)
     with right:
-        y = state.select("Against", "y", others, others[0], show=lambda run: called[run])
+        y = state.select("Against", "y", {run: name for run, name in called.items() if run != x})
     positions = list(called)
     drawn = compare.points(result, positions.index(x), positions.index(y), shown)
     if not drawn:

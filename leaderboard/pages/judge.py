@@ -86,13 +86,11 @@ def _battles(at: Source, judge: str) -> None:
     labels = {key: f"{board.dataset} · {board.setting} · seed {board.seed}" for key, board in keys.items()}
     left, right = bar("board", [2, 1])
     with left:
-        key = state.select(
-            "Benchmark · setting · seed", "board", list(keys), next(iter(keys)), resets=("criterion",), show=lambda key: labels[key]
-        )
+        key = state.select("Benchmark · setting · seed", "board", labels, resets=("criterion",))
     chosen = keys[key]
     with right:
         known = battles.criteria(chosen)
-        criterion = state.select("Criterion", "criterion", known, known[0]) if known else None
+        criterion = state.select("Criterion", "criterion", known) if known else None
     if criterion is None:
         tell("Nothing can be judged here", "The questions of this benchmark lack the fields that the judge needs.")
         return

@@ -68,7 +68,7 @@ def render(at: Source) -> None:
         measure = filters.choose_measure(family, metrics, definitions)
     query = Request(at, experiment, setting, family, measure)
     state.fragment(BELOW, lambda: read.source() != at)(lambda: _below(query))
-    refresh_while_running(at, known.running)
+    refresh_while_running(at, experiment, known.running)
 
 
 def _below(query: Request) -> None:
@@ -124,9 +124,9 @@ def _table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -> No
         show(turning, "pager", state.act(ACTS))
     if papers and not shown.published:
         show(note("The stored papers report none of these metrics for these methods."), "no-papers")
+    show(legend(shown), "legend")
     if (below := overall(shown)) is not None:
         show(below, "overall")
-    show(legend(shown), "legend")
 
 
 def _act(board: Matrix, part: VisibleRows) -> Callable[[Mapping[str, str | None]], None]:

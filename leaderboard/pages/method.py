@@ -44,7 +44,7 @@ def render(at: Source) -> None:
     cards = source.method_cards(at)
     left, right = bar("method", [1, 2])
     with left:
-        method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
+        method = state.select("Method", "method", known, resets=("family", "figure"))
     runs = source.runs_of(at, method)
     own = [checkpoint for checkpoint in source.known_checkpoints(at) if checkpoint.method == method]
     if method not in cards and any(run.card for run in runs):
@@ -107,7 +107,7 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
     show(section("Over time"), "timeline-title")
     left, right = st.columns(2)
     with left:
-        name = state.select("Timeline of", "line", list(lines), next(iter(lines)))
+        name = state.select("Timeline of", "line", list(lines))
     points = lines[name]
     decided = [item.metric for point in points for item in point.decided if item.metric in metrics]
     with right:

@@ -34,7 +34,7 @@ _OPENED = 2
 @as_page("questions", "Questions")
 def render(at: Source) -> None:
     """Draw the page `question`: one question with the runs' answers and evidence."""
-    chosen = choose()
+    chosen = choose(at)
     if chosen is None:
         return
     rows = read.questions(chosen.at, chosen.runs[0].dataset_fingerprint)
@@ -88,8 +88,7 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow])
 
 
 def _one_of(label: str, name: str, options: Sequence[str], names: Mapping[str, str] = MappingProxyType({})) -> str:
-    words = {drill.ANY: "any", **names}
-    return state.select(label, name, [drill.ANY, *options], drill.ANY, show=lambda value: words.get(value, value))
+    return state.select(label, name, {drill.ANY: names.get(drill.ANY, "any")} | {value: names.get(value, value) for value in options})
 
 
 def _style(chosen: Chosen) -> None:

@@ -74,18 +74,18 @@ def _live(at: Source) -> None:
     """Show runs in progress; polls the store, and less often while nothing runs."""
     show(section("Running now"), "live-title")
     active = bool(running(store_of(at)))
-    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at.folder, active)
+    st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at, active)
 
 
-def _look(folder: str, active: bool) -> None:
+def _look(at: Source, active: bool) -> None:
     try:
-        count = show_running(folder, "live")
+        count = show_running(at.folder, "live")
     except UserError as error:
         # A page that updates by itself needs no text that says it.
         show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
         return
-    if bool(count) != active:
-        # The list below has changed, and it is time to look more often, or seldom.
+    if bool(count) != active or (active and read.source() != at):
+        # The list below has changed, and it may be time to look more often, or seldom.
         st.rerun(scope="app")
     if not count:
         show(note(f"Nothing is running. Runs that you start appear here within {IDLE_S:g} s."), "live-none")
@@ -97,19 +97,12 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     """Draw the filters and the list; return the chosen run, None if no run matches."""
     show(section("All runs"), "list-title")
     left, right = bar("filter", 2)
-    names = [row.name for row in read.experiments(at)]
+    names = {ALL_RUNS: "All runs in the store", **{row.name: row.name for row in read.experiments(at)}}
     with left:
-        experiment = state.select(
-            "Experiment",
-            "experiment",
-            [ALL_RUNS, *names],
-            ALL_RUNS,
-            resets=("from", "run"),
-            show=lambda name: "All runs in the store" if name == ALL_RUNS else name,
-        )
+        experiment = state.select("Experiment", "experiment", names, resets=("from", "run"))
     with right:
-        states = [ANY, *dict.fromkeys(run.status for run in every)]
-        wanted = state.select("State", "state", states, ANY, resets=("from", "run"), show=lambda name: "any state" if name == ANY else name)
+        states = {ANY: "any state", **{run.status: run.status for run in every}}
+        wanted = state.select("State", "state", states, resets=("from", "run"))
     members = every if experiment == ALL_RUNS else _runs(at, experiment)
     results = [run for run in members if wanted in (ANY, run.status)]
     if not results:
@@ -147,7 +140,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     labels = {NONE: "choose a run"} | {
         name: f"{item.method} · {item.dataset} · {item.setting} · seed {item.seed} · {shortened(name)}" for name, item in others.items()
     }
-    second = state.select("Other run", "with", list(labels), NONE, show=lambda name: labels.get(name, name))
+    second = state.select("Other run", "with", labels)
     if second == NONE:
         show(note("You then see settings, numbers and answers of both side by side."), "diff-none")
         return

@@ -28,7 +28,7 @@ def render(at: Source) -> None:
         return
     left, right = bar("shown", 2)
     with left:
-        experiment = state.select("Experiment", "experiment", names, names[0], resets=("metric", "board"))
+        experiment = state.select("Experiment", "experiment", names, resets=("metric", "board"))
     try:
         tables = read.style_gaps(at, experiment)
     except UserError as error:
@@ -65,7 +65,7 @@ def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:
     known = list(dict.fromkeys([table.metric for table in tables] + [table.metric for table in curves]))
     if not known:
         return ""
-    return state.select("Metric", "metric", known, known[0], show=lambda item: formats.metric_label(item, known))
+    return state.select("Metric", "metric", {metric: formats.metric_label(metric, known) for metric in known})
 
 
 def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:

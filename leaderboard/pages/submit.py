@@ -60,16 +60,11 @@ def render(at: Source) -> None:
         _thanks(at, *stored)
     else:
         _send(at)
-    sent = _submissions(at)
+    sent = read.submissions(at)
     if sent:
         show(section("Submissions", submission.submissions_table(sent)), "sent")
     if intake.has_owner():
         _owner(at, sent)
-
-
-@st.cache_data(show_spinner=False, max_entries=4)
-def _submissions(at: Source) -> list[Submitted]:
-    return review.submissions(store_of(at))
 
 
 def _send(at: Source) -> None:
@@ -266,7 +261,7 @@ def _store(at: Source, checked: _Checked, metric: str | None) -> None:
 
 
 def _thanks(at: Source, stored: str, metric: str | None) -> None:
-    item = next((item for item in _submissions(at) if item.run.run == stored), None)
+    item = next((item for item in read.submissions(at) if item.run.run == stored), None)
     if item is None:
         del st.session_state[_STORED]
         st.rerun()

@@ -25,7 +25,8 @@ MATRIX_NOTE = (
 STRENGTHS_NOTE = (
     "Rank: from one more than the number of significantly stronger methods to the number of methods that are not significantly weaker "
     "(tests of all pairs, Holm-corrected, 5 %). Equal ranges do not mean equal methods, and overlapping intervals say little about "
-    "a pair. * Won or lost everything: the prior sets its distance, not the battles."
+    "a pair. * Won or lost everything: the prior sets its distance, not the battles. Values with insufficient data have no interval; point "
+    "at one for the reason."
 )
 CONTROLS_NOTE = (
     "Based on the tests of all pairs that mark the win rates (Holm-corrected, 5 %). Not distinguishable: neither won significantly "
@@ -247,8 +248,7 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
 
 def _elo(item: Strength) -> Cell:
     value, low, high = item.elo
-    tip = "It won or lost every battle that links it to the rest, so the prior sets its distance" if item.separated else ""
-    return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), _bounds(low, high) or formats.NOTHING, tip)
+    return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), _bounds(low, high) or formats.NOTHING, item.logit.insufficient_data)
 
 
 def _bounds(low: float, high: float) -> str:

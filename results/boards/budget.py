@@ -20,7 +20,6 @@ from results.statistics.core import Estimate
 from results.statistics.difference import Range
 from results.statistics.intervals import estimates
 from results.statistics.pareto import certainly_dominated, pareto_front
-from results.store import score_queries
 from results.store.cost_queries import Cost
 from results.store.store import Store
 
@@ -129,19 +128,16 @@ def cost_intervals(store: Store, board: Board, axis: Axis) -> dict[str, tuple[fl
     runs = [row.run.run for row in board.rows if not math.isnan(spent(row, axis, row.run.done))]
     if not runs:
         return {}
-    data, experiments = board.dataset_fingerprint, {row.run.experiment for row in board.rows}
     with store.database.reading() as connection:
-        (questions,) = score_queries.questions_by_data(store, [data]).values()
-        sampled = score_queries.sampled_by_data(store, {data: runs[:1]}, experiments)[data]
         table = connection.execute(
             f"""SELECT w.member, q.position, CAST({USED[axis]} AS DOUBLE) AS value
                 FROM (SELECT unnest($1) AS run, unnest(range(len($1))) AS member) w JOIN usage u ON u.run = w.run
                 JOIN questions q ON q.question = u.question AND q.dataset_fingerprint = $2""",
-            [runs, data],
+            [runs, board.dataset_fingerprint],
         ).fetchnumpy()
-    used = np.full((len(runs), len(questions)), np.nan)
+    used = np.full((len(runs), board.questions), np.nan)
     used[table["member"], table["position"]] = np.ma.filled(table["value"], np.nan)
-    results = dict(zip(runs, estimates(used, clusters=sampled.labels, metric=Range(0.0, None)), strict=True))
+    results = dict(zip(runs, estimates(used, clusters=board.sampled.labels, metric=Range(0.0, None)), strict=True))
     known = {row.run.run: spent(row, axis, row.run.done) for row in board.rows}
     varies = dict(zip(runs, np.nanmax(used, axis=1) > np.nanmin(used, axis=1), strict=True))
     return {

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from leaderboard import pages
-from leaderboard.elements.nodes import Node, from_json
+from leaderboard.elements.nodes import Node
 from results.store.store import Store
+from tests.support.nodes import from_json
 
 HERE = Path(__file__).parent
 APP = Path(pages.__file__).with_name("app.py")

@@ -122,6 +122,20 @@ def test_question_opens_by_click_or_key_and_back_returns_to_the_previous_one(vis
     assert page.locator("mark").count() > 0
 
 
+def test_list_of_questions_is_one_stop_of_the_tab_key_and_arrows_move_in_it(visit: Any, screenshots: ModuleType) -> None:
+    page = visit("questions?question=q0002")
+    picks = page.locator("button.pick")
+    assert picks.evaluate_all("all => all.filter(one => one.tabIndex === 0).map(one => one.dataset.key)") == ["pick-q0002"]
+    page.locator("button.pick[aria-pressed=true]").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**question=q0003**")
+    screenshots.settled(page)
+    assert page.locator("button.pick:focus").get_attribute("data-key") == "pick-q0003"
+
+
 def test_pages_have_distinct_titles_and_a_wrong_link_can_be_left(visit: Any, screenshots: ModuleType) -> None:
     page = visit("methods?method=nosuch")
     page.wait_for_function("document.title === 'Methods · ragmeter'")

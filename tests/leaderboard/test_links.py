@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,17 @@ def test_link_with_an_unknown_name_shows_a_note_and_corrects_the_url(app: Start,
     assert shown != "nosuch"
     assert dict(page.part("missing").attributes) == {"role": "status"}
     assert notes_on(app(filled).open("methods", method=shown)) == ""
+
+
+def test_link_to_a_withdrawn_submission_states_that_and_the_reason(app: Start, copied: Callable[[], Path]) -> None:
+    store = Store(copied())
+    run = next(run for run in queries.runs(store) if run.kind != "control")
+    card = {"submission": {"review": [{"reason": "by its authors", "at": "2026-01-01T00:00:00"}]}}
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET origin = 'withdrawn', card = ? WHERE run = ?", [json.dumps(card), run.run])
+    store.database.close()
+    for page in (app(store.folder).open("runs", run=run.run), app(store.folder).open("questions", runs=run.run)):
+        assert f"{run.method}, which is withdrawn (by its authors); " in notes_on(page)
 
 
 def test_all_unknown_names_are_shortened_in_one_note(app: Start, filled: Path) -> None:

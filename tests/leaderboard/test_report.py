@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import PERCENT
-from leaderboard.elements.nodes import Order, from_json
+from leaderboard.elements.nodes import Order
 from leaderboard.report import as_json, page, report, sortable_board
 from leaderboard.views import board as drawings
 from leaderboard.views.board import ordered
@@ -31,6 +31,7 @@ from results.boards.budget import quality_budget
 from results.boards.verdict_of import verdicts
 from results.store import queries, score_queries
 from results.store.store import Store
+from tests.support.nodes import from_json
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"

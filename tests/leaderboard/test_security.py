@@ -22,12 +22,13 @@ import pytest
 from leaderboard import pages
 from leaderboard import report as embedding
 from leaderboard.elements import pictures
-from leaderboard.elements.nodes import from_json, is_web_address
+from leaderboard.elements.nodes import is_web_address
 from leaderboard.report import report
 from ragmeter.cli import main
 from results.store import queries, shared_connection
 from results.store.redaction import HIDDEN
 from results.store.store import Store
+from tests.support.nodes import from_json
 
 Start = Callable[[Path], Any]
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, from_json, is_web_address, link, message, prose, show_value
+from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, is_web_address, link, message, prose, show_value
 from leaderboard.elements.tables import metric_head
+from tests.support.nodes import from_json
 
 
 @given(some.text())

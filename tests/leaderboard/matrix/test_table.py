@@ -200,10 +200,19 @@ def test_untrusted_names_are_text_leaves(tree: Node, matrix_store: ModuleType) -
     assert not list(tree.find(tag="a"))
 
 
+def test_legend_counts_the_questions_of_columns_that_share_a_title(shown: Shown) -> None:
+    first, second, *_ = keys = list(shown.board.sampled)
+    board = replace(shown.board, questions={**dict.fromkeys(keys, 71), first: 72, second: 73})
+    words = text(legend(replace(shown, board=board, names={key: ("same", key) for key in keys})))
+    assert f"{first}: 72 questions" in words
+    assert f"{second}: 73 questions" in words
+
+
 def test_legend_states_correction_and_clusters_in_three_lines(shown: Shown) -> None:
     assert "Holm-corrected within the benchmark, 5 %" in text(legend(shown))
     assert "questions" in text(legend(shown))
     assert len(legend(shown).children) == 3
+    assert "[low, high]" in text(legend(shown)), "asymmetric intervals are not ±"
 
 
 def test_cells_link_to_their_questions_only_on_a_page(shown: Shown, tree: Node, export: Export) -> None:

@@ -229,6 +229,7 @@ def test_few_questions_give_full_rank_ranges() -> None:
     assert math.isnan(outcome.strengths[0].logit.low)
     table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
     assert cells(table, "a")[2] == cells(table, "b")[2] == ["1–2"]
+    assert {cell.tip for cell in list(table.find(tag="td"))[:2]} == {outcome.strengths[0].logit.insufficient_data}
 
 
 def test_chart_has_one_dot_per_method(battles: BattleBoard) -> None:

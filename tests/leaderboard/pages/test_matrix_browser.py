@@ -26,6 +26,9 @@ def page_of(several: Path, window: Any, screenshots: ModuleType) -> Iterator[Any
         yield visit
 
 
+FOCUSED = "(document.activeElement.shadowRoot ?? document).activeElement"
+
+
 def methods(page: Any) -> list[str]:
     return page.locator("table.matrix tbody .method").all_inner_texts()
 
@@ -82,6 +85,28 @@ def test_cell_opens_its_questions_by_keyboard_and_click(page_of: Any, screenshot
     page.wait_for_url("**/questions?**runs=**")
 
 
+def test_keys_open_filters_and_return_and_stay_in_the_table_when_a_row_is_hidden(page_of: Any, screenshots: ModuleType) -> None:
+    page = page_of("view=matrix")
+    page.locator("[data-testid=stTopNavLink]").first.focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    opener = page.get_by_role("button", name="Filters")
+    opener.focus()
+    page.keyboard.press("Enter")
+    page.locator("[data-testid=stPopoverBody]:focus").wait_for(timeout=10_000)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('[data-testid=stPopoverBody]') !== null")
+    page.keyboard.press("Escape")
+    page.locator("[data-testid=stPopoverButton]:focus", has_text="Filters").wait_for(timeout=10_000)
+    every = methods(page)
+    page.locator("table.matrix button[data-key^=hide-]").nth(1).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**hide=**")
+    screenshots.settled(page)
+    assert len(methods(page)) == len(every) - 1
+    assert page.evaluate(f"{FOCUSED}.dataset.key") == "matrix-scroll"
+
+
 def test_filters_hide_rows_appear_in_the_url_and_can_be_cleared(page_of: Any, screenshots: ModuleType) -> None:
     page = page_of("view=matrix")
     every = methods(page)
@@ -113,6 +138,7 @@ def test_phone_layout_scrolls_the_table_and_draws_intervals_as_pictures(page_of:
     boxes = page.locator("[data-testid=stSelectbox]")
     assert boxes.first.bounding_box() is None, "options are folded"
     assert page.locator("table.matrix").first.bounding_box()["y"] < 300
+    assert page.locator("table.matrix th.stick").last.bounding_box()["width"] > 130, "names and readers need few lines"
     page.get_by_text("Options and filters").click()
     boxes.first.wait_for()
     first, second, third = (boxes.nth(number).bounding_box() for number in range(3))

@@ -139,7 +139,8 @@ def test_running_run_shows_progress_and_refreshes_automatically(app: Start, fill
     assert bar.attributes["label"] == "32% answered"
 
 
-def test_page_reports_that_no_run_is_active(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+def test_page_reports_that_no_run_is_active(app: Start, tmp_path: Path, synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leaderboard.read.REST_S", 0.0)
     store = Store(tmp_path / "s")
     run = prepared(store, synthetic.benchmark(3), synthetic, "ab" * 8, RUNNING)
     page = app(store.folder).open("runs")

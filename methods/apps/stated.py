@@ -16,7 +16,7 @@ from methods.models.reply import BROKEN, CALLS_TOOL, FILTERED, Completion, compl
 _FAILED = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out", "aborted", "cancelled", "canceled"})
 """Values of the field `status`, in lower case, of replies that failed."""
 _STATUSES = ("status", "status_code", "statusCode")
-"""Fields that may hold an HTTP status; `code` does so only beside a message."""
+"""Fields that may hold an HTTP status; `code` does so only together with a message."""
 _ENDS = {"message_start": ("message_stop",), "response.created": ("response.completed", "response.incomplete", "response.failed")}
 """Types of events that begin a stream of Anthropic's API or of OpenAI's Responses, with those that end it."""
 _CHAT = ("choices", 0, "message", "content")

@@ -29,6 +29,7 @@ from results.store.cost_queries import spendings
 from results.store.failures import OTHER, kind_of
 from results.store.queries import RunRow
 from results.store.redaction import without_secrets
+from results.store.score_queries import metric_ids
 from results.store.store import Store
 
 FEW = 10
@@ -252,6 +253,24 @@ def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         if unmatched:
             text = f"{percent(unmatched / count)} of its contexts ({unmatched:,} of {count:,}) match no passage of the corpus"
             yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
+
+
+def rankings(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Warn about runs that name no passage, such as apps without contexts: their metrics of rankings are 0."""
+    ranked = {run for (run,) in _rows(store, "SELECT DISTINCT run FROM evidence WHERE run IN ({runs})", _ids(runs))}
+    for run in runs:
+        if run.run in ranked or run.setting == "closed_book":
+            continue
+        metrics = [metric for metric in metric_ids(store, [run.run]) if _reads_rankings(metric)]
+        if metrics:
+            which = f"{metrics[0]} and {len(metrics) - 1} more are" if len(metrics) > 1 else f"{metrics[0]} is"
+            yield HealthLine("no_rankings", run.run, f"no answer names a passage, so {which} 0", {"metrics": metrics}, run.method)
+
+
+def _reads_rankings(metric: str) -> bool:
+    with suppress(UserError):  # a metric of another version
+        return "ranking" in parse(metric).entry.needs
+    return False
 
 
 def turns(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -528,6 +547,7 @@ def _our_prompts() -> frozenset[str]:
 
 CHECKS: list[Check] = [
     data,
+    rankings,
     replies,
     prompt_tokens,
     unpriced,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -24,7 +25,7 @@ from results.judging.judgments import Match
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
-from tests.support.stores import answer_again
+from tests.support.stores import answer_again, score_again
 
 GOLDS = [f"gold{number}" for number in range(20)]
 PROMPT = "user: " + "a passage of text " * 1000
@@ -55,6 +56,16 @@ def test_healthy_run_has_no_line(store: Store, run: RunRow) -> None:
     called(store, run, [ORDINARY] * 20, stated)
     assert health(store, [run]) == ()
     assert health(store, []) == ()
+
+
+def test_rankings_of_a_run_that_names_no_passage_are_reported(store: Store, fill: Any) -> None:
+    row = fill(store, {"m": GOLDS}, GOLDS, metrics=("em", "recall@5"))["m"]
+    assert "no_rankings" not in lines_of(store, row)
+    silent = [replace(item, evidence=()) for item in store.predictions(row.run)]
+    answer_again(store, row.run, silent)
+    score_again(store, row.run, [item.question_id for item in silent], {"recall@5#v2": np.zeros(len(silent))})
+    assert [metric.partition("#")[0] for metric in lines_of(store, row)["no_rankings"].values["metrics"]] == ["recall@5"]
+    assert "no_rankings" not in lines_of(store, replace(row, setting="closed_book"))
 
 
 def test_reading_with_our_prompt_of_a_benchmark_with_published_ones_is_said(store: Store, run: RunRow) -> None:

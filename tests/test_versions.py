@@ -22,7 +22,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
-    [(ANSWERS, READING, (2, "6a3cc93bf64676ff")), (VERDICTS, VERSION, (3, "e3bff6bf0e6fa8a2"))],
+    [(ANSWERS, READING, (2, "b69ed7c197e87362")), (VERDICTS, VERSION, (3, "41c8475a66e99074"))],
     ids=["answers", "verdicts"],
 )
 def test_code_that_reads_replies_has_the_version_that_it_was_released_with(

@@ -40,7 +40,7 @@ from benchmarks.registry import CAVEATS, IDENTITY, MAPPING, Benchmark, DataRefer
 from benchmarks.schema import SPANS, PassageIds, Question
 from benchmarks.sources import data_path, only_asked, own_path
 
-VERSION = 1
+VERSION = 2
 
 CARD = DatasetCard(
     title="Files of your own",

@@ -107,6 +107,7 @@ def _work(config: FunctionConfig, lengths: Lengths) -> Work:
     "function",
     kind="method",
     summary="your Python function: question -> answer, or (answer, contexts)",
+    version=2,
     config=FunctionConfig,
     work=_work,
     needs=lambda config: None,

@@ -178,6 +178,7 @@ DOUBT = 3
     "http",
     kind="method",
     summary="your application behind HTTP: a URL, a request template, and paths into the reply",
+    version=2,
     config=HttpConfig,
     presets=PRESETS,
     extra="llm",

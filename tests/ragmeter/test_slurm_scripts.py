@@ -33,24 +33,24 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash
 
 @pytest.mark.parametrize(("title", "kept"), [("several-nodes.sh", "store"), ("array.sh", "part-3")])
 def test_job_keeps_its_store_when_its_time_is_over_and_the_next_one_continues(title: str, kept: str, tmp_path: Path) -> None:
-    found = re.search(rf'```bash title="{re.escape(title)}"\n(.*?)```', PAGE.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    assert "#SBATCH --time=12:00:00 --signal=B:TERM@" in found[1]
+    page = re.search(rf'```bash title="{re.escape(title)}"\n(.*?)```', PAGE.read_text("utf-8"), re.DOTALL)
+    assert page is not None
+    assert "#SBATCH --time=12:00:00 --signal=B:TERM@" in page[1]
     script, log, hold = tmp_path / title, tmp_path / "log", tmp_path / "hold"
-    script.write_text(found[1].replace("/shared", str(tmp_path / "shared")))
+    script.write_text(page[1].replace("/shared", str(tmp_path / "shared")))
     for name, body in STAND_INS.items():
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"#!/bin/bash\n{body}")
         path.chmod(0o755)
-    for folder in ("shared/results", "shared/venv/bin", "local"):
-        (tmp_path / folder).mkdir(parents=True)
+    for name in ("shared/results", "shared/venv/bin", "local"):
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "shared/venv/bin/activate").touch()
     slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": "2", "SLURM_ARRAY_TASK_ID": "3"}
-    places = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "local"), "LOG": str(log), "HOLD": str(hold)}
+    folders = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "local"), "LOG": str(log), "HOLD": str(hold)}
 
     hold.touch()
-    first = subprocess.Popen(["bash", script], env=os.environ | slurm | places | {"SLURM_JOB_ID": "1"})
+    first = subprocess.Popen(["bash", script], env=os.environ | slurm | folders | {"SLURM_JOB_ID": "1"})
     deadline = time.monotonic() + 30
     while hold.exists():
         assert time.monotonic() < deadline
@@ -61,7 +61,7 @@ def test_job_keeps_its_store_when_its_time_is_over_and_the_next_one_continues(ti
     assert (store / "answers").read_text().split() == ["begun", "stored"]
     assert (store / "store.duckdb.wal").exists()
 
-    assert subprocess.run(["bash", script], env=os.environ | slurm | places | {"SLURM_JOB_ID": "2"}, check=False).returncode == 0
+    assert subprocess.run(["bash", script], env=os.environ | slurm | folders | {"SLURM_JOB_ID": "2"}, check=False).returncode == 0
     assert (store / "answers").read_text().split() == ["begun", "stored", "begun"]
     assert not (store / "store.duckdb.wal").exists()  # of an older state of the database
     assert [path.name for path in (tmp_path / "shared/results").iterdir()] == [kept]

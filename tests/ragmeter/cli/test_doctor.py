@@ -19,8 +19,8 @@ def findings(store: Path) -> tuple[int, list[dict[str, str]]]:
 def test_store_on_a_network_file_system_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mountinfo").write_text(f"1 0 0:1 / {tmp_path} rw - nfs server:/x rw\n")
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mountinfo")
-    code, found = findings(tmp_path / "store")
-    (problem,) = (finding for finding in found if finding["what"] == "store" and finding["state"] == "problem")
+    code, results = findings(tmp_path / "store")
+    (problem,) = (finding for finding in results if finding["what"] == "store" and finding["state"] == "problem")
     assert code == 1
     assert "--store" in problem["remedy"]
 

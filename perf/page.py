@@ -36,17 +36,19 @@ Exponent b of CPU seconds = a · size^b, fitted to the logarithms; 1 is linear.
 {growth}
 ## What large corpora take
 
-Lines fitted to {measured} passages of 100 words, **extrapolated**: no size in this table was measured. The rates are of
-{hardware}. Hours are CPU seconds / 3600, and dollars are hours × ${price:.2f}, an assumed price for such a machine. Vectors
-take passages × {dimension} numbers × 4 bytes (static: {static} numbers). Encoding uses the rate of {encoded}.
+Lines fitted to the sizes of each step under [Corpus](#corpus), at most {measured} passages of 100 words, **extrapolated**: no size in this
+table was measured. The rates are of {hardware}.
+Hours are CPU seconds / 3600, and dollars are hours × ${price:.2f}, an assumed price for such a machine.
+Vectors take passages × {dimension} numbers × 4 bytes (static: {static} numbers). Encoding uses the rate of {encoded}.
 
 {arithmetic}
 The bottlenecks are:
 
 {bottlenecks}
 
-While BM25 builds, it needs about twice the disk of its index. Its memory holds the different terms, which grow more slowly than
-a line (Heaps' law), so the line overstates it. A query to vectors is for exact search; `hnsw` and `ivfpq` do not read all vectors.
+While BM25 builds, it needs about twice the disk of its index. The line is a rough estimate of its memory, which grows unevenly with
+the size: from {before:,} to {measured} passages, by {slope} MB per million. A query to vectors is for exact search; `hnsw` and
+`ivfpq` do not read all vectors.
 
 ## Missed targets
 
@@ -124,9 +126,12 @@ def page(records: Mapping[str, Mapping[str, Any]]) -> str:
         )
     known = [figure for figure in figures(records).values() if figure.about["command"]]
     missed = [figure for figure in known if figure.missed]
+    *_, before, last = sorted(bm25)
     return _TEXT.format(
         growth=to_markdown(("what grows", "command", "exponent", "measured"), growth, left=2),
-        measured=", ".join(f"{size:,}" for size in bm25),
+        measured=f"{last:,}",
+        before=before,
+        slope=number((bm25[last]["MB"] - bm25[before]["MB"]) / (last - before) * 1e6),
         hardware=corpus["bm25"]["hardware"],
         price=USD_PER_HOUR,
         dimension=DIMENSION,

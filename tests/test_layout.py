@@ -37,6 +37,7 @@ FLOWS = {
     "ragmeter/test_plugin.py": "examples/plugin",
     "ragmeter/test_own_data.py": "examples/own-data",
     "ragmeter/test_serving.py": "examples/serving",
+    "ragmeter/test_slurm_scripts.py": "docs/gpus.md",
     "ragmeter/test_real_numbers.py": "real records from loader to table",
     "ragmeter/test_tutorials.py": "the tutorials in docs/",
     "ragmeter/test_invalid_use.py": "unwritable paths and damaged stores, by all commands",

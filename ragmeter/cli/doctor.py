@@ -72,7 +72,8 @@ def _extras() -> Iterator[Finding]:
     """Yield one package per extra, which shows whether the extra is installed."""
     from methods.registry import PROBES
 
-    others = {"hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit", "ann": "faiss", "umap": "umap"}
+    others = {"hub": "datasets", "metrics": "rouge_score", "notebook": "pandas", "leaderboard": "streamlit", "ann": "faiss"}
+    others |= {"tantivy": "tantivy", "ray": "ray", "umap": "umap"}
     for extra, module in {**PROBES, **others}.items():
         if find_spec(module) is not None:
             yield Finding(f"extra {extra}", OK, f"{module} is installed")
@@ -106,6 +107,7 @@ def _store(folder: Path) -> Iterator[Finding]:
 
     from ragmeter.runner.tasks import MINIMUM_FREE_BYTES
     from results.store.database import Database
+    from results.store.mounts import refuse_network
 
     existing = next(position for position in (folder, *folder.parents) if position.exists())
     database = Database(folder)
@@ -122,6 +124,10 @@ def _store(folder: Path) -> Iterator[Finding]:
             # A damaged file is what doctor is asked about, and the database's own words are all that is known of it.
             what, remedy = str(error).partition("\n")[0], "restore it from a copy, or name another with --store FOLDER"
             yield Finding("store", PROBLEM, f"{database.path}: {what}", remedy)
+    try:
+        refuse_network(folder.absolute())
+    except UserError as error:
+        yield Finding("store", PROBLEM, f"{folder}: {error.what}", error.try_this or "")
     if not os.access(existing, os.W_OK):
         yield Finding("store", PROBLEM, f"{existing} cannot be written", "--store FOLDER or RAGMETER_STORE")
     free = shutil.disk_usage(existing).free

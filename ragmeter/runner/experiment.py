@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted
+from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
 from methods.models.counting import Estimate
 from methods.models.llm import smallest_concurrency
@@ -57,7 +58,7 @@ class How:
         limits: Spending limits; they override those of the experiment's file.
         cluster: The Ray cluster to use; None answers in this process.
         every_device: Without a cluster, use one worker per GPU of this machine, if it has several.
-        part: (I, N) runs only part I (from 0) of the tasks, which fingerprints divide into N parts.
+        part: (I, N) runs only part I (from 0) of the tasks, which are divided into N parts (`part_of`).
     """
 
     limit: int | None = None
@@ -104,6 +105,8 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
         Interrupted: The user interrupted it; everything finished is in the store.
     """
     experiment = limited(experiment, how.limit)
+    if how.part is not None:
+        _refuse_trainings(experiment)
     limits = merged_limits(experiment, how.limits)
     require_prices(options_of(experiment, store), limits)
     resume = f"`{_resume(experiment, store, how)}`"
@@ -141,7 +144,7 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
         for task in tasks:
             store.accept(task.run.run, True)
     # The whole experiment is entered, so that the stores of all parts merge into it.
-    mine = tasks if how.part is None else [task for task in tasks if int(task.fingerprint, 16) % how.part[1] == how.part[0]]
+    mine = tasks if how.part is None else [task for task in tasks if part_of(task, how.part[1]) == how.part[0]]
     results = states(mine, store, retry_failed=how.retry_failed)
     if talk:
         _announce(experiment, results, store)
@@ -176,6 +179,34 @@ def _carried_through(experiment: Experiment, store: Store, how: How, executor: E
         error.outcomes = outcomes
         raise
     return outcomes
+
+
+def part_of(task: Task, count: int) -> int:
+    """Return the part of a task, from a hash of its names in the experiment.
+
+    Unlike the task's fingerprint, the names are the same on every machine if weights differ there.
+    """
+    plan = task.loaded.plan
+    return int(fingerprint(str(plan.reference), str(plan.setting), task.method.name, task.seed, task.method.repeat), 16) % count
+
+
+def _refuse_trainings(experiment: Experiment) -> None:
+    """Refuse to run parts of an experiment with trainings.
+
+    Every part would train, possibly other weights. The folder of a checkpoint is part of a run's identity, and each store has its own.
+
+    Raises:
+        UserError: A method needs a training.
+    """
+    names = dict.fromkeys(plan.name for method in experiment.methods for plan in method.needs)
+    if names:
+        raise UserError(
+            f"an experiment with trainings ({', '.join(names)}) cannot be divided, because each part would train for itself",
+            code="parts-with-trainings",
+            where="--task-index",
+            try_this="train once by `ragmeter train … -o FOLDER` into a folder that all machines see, and name it in place of "
+            "{checkpoint: …}",
+        )
 
 
 def _resume(experiment: Experiment, store: Store, how: How) -> str:

@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*
 TREE: Any = typer.main.get_command(cli.app)
 BLOCK = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 IN_BLOCK = re.compile(r"(?:^|[;&(]|run:)\s*(ragmeter .*)", re.MULTILINE)
-ENDS = re.compile(r"\s(?:\|\|?|&&|>>?|#)(?:\s|$)|;|…")
+ENDS = re.compile(r"\s(?:\|\|?|&&?|>>?|#)(?:\s|$)|;|…")
 
 
 def shown(page: str) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 import os
 import re
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -332,7 +334,8 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
     if began:
         paths = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}} if os.environ.get("PYTHONPATH") else {}
         try:
-            ray.init(**where, runtime_env=paths, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+            with sigterm_kept():
+                ray.init(**where, runtime_env=paths, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
         except Exception as error:  # a plain one if Ray's processes do not start in time
             if address is None:
                 why = f"Ray cannot be started on this machine: {' '.join(str(error).split())}"
@@ -351,6 +354,25 @@ def connected(shares: Shares) -> Iterator[RayCluster]:
         ended.set()
         if began:
             ray.shutdown()
+
+
+@contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """Restore the handler of SIGTERM after the block.
+
+    `ray.init` replaces it in Python, and also below Python: three seconds after the signal, Ray's own handler aborts the process,
+    with the finished answers that are not stored by then.
+    """
+    native = ctypes.pythonapi
+    native.PyOS_getsig.restype = ctypes.c_void_p
+    native.PyOS_setsig.argtypes = ctypes.c_int, ctypes.c_void_p
+    handler, below = signal.getsignal(signal.SIGTERM), native.PyOS_getsig(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():  # Ray changes it only there
+            signal.signal(signal.SIGTERM, handler)
+        native.PyOS_setsig(signal.SIGTERM, below)
 
 
 def _cluster_lost(why: str) -> Broke:
@@ -375,24 +397,31 @@ def _require_reachable(address: str) -> None:
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not reaches((host, int(port))):
-        raise UserError(
-            f"no Ray cluster answers at {address}",
-            code="cluster-unreachable",
-            where="--address",
-            try_this="`ray start --head` on the head node prints the address; without --address a cluster is started on this machine",
-        )
+        raise _no_cluster(f"at {address}")
+
+
+def _no_cluster(place: str) -> UserError:
+    return UserError(
+        f"no Ray cluster answers {place}",
+        code="cluster-unreachable",
+        where="--address",
+        try_this="`ray start --head` on the head node prints the address; without --address a cluster is started on this machine",
+    )
 
 
 def _refused(address: str, why: str) -> UserError:
     """Return why Ray rejected this process, although something listens there."""
     what = " ".join(why.split()) or "no reason given"
+    if address == "auto":
+        return _no_cluster("on this machine")
     if "version mismatch" in what.lower():
         remedy = "install the same Ray and Python on every node, then start Ray there again"
         return UserError(f"{address}: {what}", code="node-versions-differ", where="--address", try_this=remedy)
     return UserError(
-        f"the Ray cluster at {address} refuses connections from here: {what}",
+        f"something listens at {address}, but Ray cannot connect to it: {what}",
         code="cluster-refused",
         where="--address",
-        try_this="run the command on a node of the cluster, with the RAY_AUTH_MODE of `ray start`: with a file ~/.ray/auth_token, a head "
-        "wants `export RAY_AUTH_MODE=token` and this file on every node and here",
+        try_this="check that it is the address that `ray start --head` printed; then run the command on a node of the cluster, with "
+        "the RAY_AUTH_MODE of `ray start`: with a file ~/.ray/auth_token, a head wants `export RAY_AUTH_MODE=token` and this file on "
+        "every node and here",
     )

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from ragmeter import experiment
-from ragmeter.runner.experiment import How, run_experiment
+from ragmeter.runner.experiment import How, part_of, run_experiment
+from ragmeter.runner.tasks import tasks_of
 from results.boards.board import boards
 from results.formats.exchange import merge
 from results.store.store import Store
+from tests.support.errors import raises
 
 FILE = """\
 name: small
@@ -27,6 +29,23 @@ def run(folder: Path, part: tuple[int, int] | None) -> list[str]:
 def table(folder: Path) -> list[object]:
     rows = [row for board in boards(Store(folder), "small") for row in board.to_json()["rows"]]
     return [{name: value for name, value in row.items() if name in ("method", "cells", "n", "status")} for row in rows]
+
+
+def test_parts_do_not_depend_on_weights() -> None:
+    tasks = tasks_of(experiment.parse(FILE, "x.yaml"))
+    parts = [part_of(task, 3) for task in tasks]
+    assert len(set(parts)) > 1
+    for task in tasks:
+        vars(task)["fingerprint"] = "0" * 16  # as if other weights were hashed on this machine
+    assert [part_of(task, 3) for task in tasks] == parts
+
+
+def test_experiment_with_trainings_has_no_parts(tmp_path: Path) -> None:
+    trained = "{id: dense, name: trained, config: {model: {checkpoint: gpr}}}"
+    text = FILE.replace("methods: [", f"trainings: [{{id: gpr, config: {{preset: demo}}}}]\nmethods: [{trained}, ")
+    with raises("parts-with-trainings", where="--task-index"):
+        run_experiment(experiment.parse(text, "x.yaml", store=tmp_path), Store(tmp_path), How(part=(0, 2)), talk=False)
+    assert not (tmp_path / "checkpoints").exists()
 
 
 @pytest.mark.slow

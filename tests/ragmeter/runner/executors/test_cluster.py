@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes
+import signal
 import socket
 import sys
 import threading
@@ -12,7 +14,7 @@ from methods.api import Services
 from methods.registry import Component
 from ragmeter import experiment
 from ragmeter.runner.executors import cluster
-from ragmeter.runner.executors.cluster import RayCluster, Shares, connected, gpu_share, refuse_batches, variables
+from ragmeter.runner.executors.cluster import RayCluster, Shares, _refused, connected, gpu_share, refuse_batches, sigterm_kept, variables
 from ragmeter.runner.executors.ray_method import RayMethod, value_of
 from tests.support.errors import raises
 
@@ -32,6 +34,38 @@ def test_unreachable_cluster_address_is_refused_immediately(address: str, code: 
     pytest.importorskip("ray")
     with raises(code, where="--address"), connected(Shares(address)):
         pass
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_sigterm_interrupts_after_a_library_replaced_its_handlers(thread: bool) -> None:
+    before, native = signal.getsignal(signal.SIGTERM), ctypes.pythonapi
+
+    def replace_handlers() -> None:
+        with sigterm_kept():
+            if not thread:  # Python changes its handlers only in the main thread, and so does Ray
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            native.PyOS_setsig.argtypes = ctypes.c_int, ctypes.c_void_p
+            native.PyOS_setsig(signal.SIGTERM, 1)  # SIG_IGN, below Python
+
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        if thread:
+            other = threading.Thread(target=replace_handlers)
+            other.start()
+            other.join()
+        else:
+            replace_handlers()
+        signal.raise_signal(signal.SIGTERM)
+        assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_running_cluster_that_is_not_there_is_no_question_of_tokens() -> None:
+    assert _refused("auto", "Could not find any running Ray instance.").code == "cluster-unreachable"
+    assert _refused("10.0.0.1:6379", "Failed to connect").code == "cluster-refused"
+    assert _refused("10.0.0.1:6379", "Version mismatch: ray 2.50").code == "node-versions-differ"
 
 
 def test_batch_mode_is_refused_before_connecting_to_a_cluster() -> None:

@@ -177,7 +177,8 @@ def _faults(node: Node, here: Node) -> Iterator[UserError]:
             f"node {node.name} does not see {', '.join(node.missing)}",
             code="node-without-folder",
             where=where,
-            try_this="mount the folder at the same path on every node; --shared FOLDER names another one for corpora and indexes",
+            try_this="mount the folder at the same path on every node; --shared FOLDER names another one for corpora and indexes, and a "
+            "method that the experiment trains is trained before (`ragmeter train`), to a folder that every node sees",
         )
     if weights := sorted(set(node.weights) - set(here.weights)):
         yield UserError(

@@ -225,11 +225,11 @@ def examine(benchmark: Benchmark, *, partial: bool = False) -> list[Finding]:
 
 def size(benchmark: Benchmark, *, partial: bool) -> Finding:
     """Check the number of questions against the card, or against the file's layout if that differs."""
-    name, reference = "as many questions as the card says", benchmark.reference
+    name, reference = "number of questions", benchmark.reference
     expected = benchmark.extra.get("expected", benchmark.card.splits_of(reference.subset)[reference.split or ""])
     total = len(benchmark.questions) + len(benchmark.skipped)
     if expected is None:
-        return Finding(name, NOTE, f"{total:,}; the card gives no number")
+        return Finding(name, NOTE, f"{total:,}; the card states no number to compare with")
     if total == expected or benchmark.card.hub_id is None:
         # What is generated has as many as it is asked for.
         return Finding(name, GREEN, f"{total:,}")
@@ -241,7 +241,7 @@ def size(benchmark: Benchmark, *, partial: bool) -> Finding:
 
 def files_verified(benchmark: Benchmark, position: Availability) -> Finding:
     """Check whether the files are verified, by a pinned hub commit or by a SHA256SUMS file next to them."""
-    name, source = "files are those that somebody vouches for", benchmark.extra.get("source")
+    name, source = "files are verified", benchmark.extra.get("source")
     if source:
         # The hub's client has compared every file with what the hub states of it.
         unpinned = "" if source["pinned"] else ", not pinned"
@@ -251,7 +251,7 @@ def files_verified(benchmark: Benchmark, position: Availability) -> Finding:
     files = [path if (archive := archive_of(path)) is None else archive[0] for path in position.paths]
     # Files that differ from what it records are refused when they are found.
     listed = bool(files) and all(file.name in recorded(file.parent) for file in files)
-    return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "no SHA256SUMS next to them")
+    return Finding(name, GREEN, "SHA256SUMS") if listed else Finding(name, NOTE, "unknown: there is no SHA256SUMS file next to them")
 
 
 def skipped(benchmark: Benchmark) -> Finding:

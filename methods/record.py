@@ -84,7 +84,7 @@ def _items(name: str, value: Any, keys: Sequence[str], make: Callable[[str, Mapp
     for number, item in enumerate(value):
         place = f"{name}[{number}]"
         if not isinstance(item, Mapping):
-            raise Malformed(place, "an object", item)
+            raise Malformed(place, f"an object with the keys {', '.join(keys)}", item)
         if unknown := [key for key in item if key not in keys]:
             raise Malformed(place, f"an object with the keys {', '.join(keys)}", unknown[0])
         if not isinstance(item.get(keys[0]), str):

@@ -166,7 +166,7 @@ def _mlflow(item: Logged, project: str) -> None:
     try:
         import mlflow
     except ImportError as error:
-        raise MissingPackage("mlflow", "mlflow", "logging to MLflow") from error
+        raise MissingPackage("mlflow-skinny", "mlflow", "logging to MLflow") from error
     experiment = mlflow.set_experiment(project)
     known = mlflow.search_runs([experiment.experiment_id], f"tags.`ragmeter.run` = '{item.run}'", output_format="list", max_results=1)
     start = {"run_id": known[0].info.run_id} if known else {"run_name": item.name}

@@ -63,5 +63,5 @@ def axes(board: Matrix) -> dict[str, Axis]:
         cells = [cell for row in rows if (cell := board.cells.get((row.key, column.key))) and not cell.apart]
         results[column.key] = axis((cell.low, cell.high) for cell in cells) if column.ranked else None
     means = [mean for row in rows if (mean := board.mean(row)) is not None]
-    results[MEAN] = axis((mean.value - mean.half, mean.value + mean.half) for mean in means)
+    results[MEAN] = axis((mean.low, mean.high) for mean in means)
     return {key: item for key, item in results.items() if item is not None}

@@ -399,12 +399,11 @@ def _mean(shown: Shown, row: System, layout: _Layout) -> Node:
     if result is None:
         return el("td", formats.NOTHING, cls="number", tip=why_no_mean(shown.board, row))
     scale = shown.scale(shown.board.columns[0])
-    half = "" if formats.missing(result.half) else f"±{scale.value(result.half)}"
     drawn = None if row.control else layout.axes.get(MEAN)
     return el(
         "td",
-        *value_line(scale.value(result.value), half, None),
-        drawn.whisker(result.value, result.value - result.half, result.value + result.half) if drawn else None,
+        *value_line(scale.value(result.value), scale.around(result.value, result.low, result.high), None),
+        drawn.whisker(result.value, result.low, result.high) if drawn else None,
         cls="number focus",
     )
 

@@ -171,7 +171,7 @@ def how(*, held: bool = False) -> Node:
 
 _MOST = 100
 """Maximum number of listed submissions."""
-_STATUS = {"accepted": "verified", "held": "running", "rejected": "failed", "withdrawn": ""}
+_STATUS = {"accepted": "verified", "implausible": "running", "held": "running", "rejected": "failed", "withdrawn": ""}
 """Style of a status."""
 
 

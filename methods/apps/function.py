@@ -232,7 +232,10 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
         if usage is not None:
             fields["usage"] = _usage(usage)
         if not returned["answer"].strip(INVISIBLE + string.whitespace):
-            return Prediction(identifier, "", notes={FAILED: reason("the function returned an empty answer")}, **fields)
+            failed = "the function returned an empty answer"
+            if fields.get("contexts"):
+                failed += " beside contexts: a function that only retrieves must be a retriever (docs/own-method.md#retriever)"
+            return Prediction(identifier, "", notes={FAILED: reason(failed)}, **fields)
         whole = answer_of(returned, "answer")
     except (Malformed, BadReply) as error:
         raise TypeError(f"the function returned a wrong value: {error}") from None

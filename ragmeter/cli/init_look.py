@@ -110,11 +110,16 @@ def _choose_questions(seen: Found, folder: Path, files: list[Path]) -> None:
     if unclear is not None and not known:
         raise unclear
     if known:
-        # Of equally likely files the first by name.
-        chosen = min(known, key=lambda path: (not any(word in path.name.lower() for word in _LIKELY), path.stem.endswith("-dev"), path))
+
+        def order(path: Path) -> tuple[bool, bool, int, Path]:
+            """Put likely names first, and files of the folder itself before those of its folders."""
+            return not any(word in path.name.lower() for word in _LIKELY), path.stem.endswith("-dev"), len(path.parts), path
+
+        chosen = min(known, key=order)
         seen.questions, seen.fields = chosen, known[chosen]
         if others := [path.relative_to(folder).as_posix() for path in known if path != chosen]:
-            seen.notes.append(f"other files with questions: {', '.join(others)} (--questions FILE names another)")
+            read = chosen.relative_to(folder).as_posix()
+            seen.notes.append(f"questions are read from {read}; --questions FILE names another: {', '.join(others)}")
 
 
 def _choose_documents(seen: Found, folder: Path, files: list[Path]) -> None:

@@ -108,6 +108,16 @@ def run(
     plans = revisions.resolve_judges([JudgePlan(chosen_judge, all_pairs)], store, talk=common.talk)
     chosen_judge = plans[0].judge
     work = judging.judgings(plans, chosen, None if all_pairs else reference)
+    if not work and (lacking := [row.method for row in chosen if not judging.can_judge(chosen_judge, row)]):
+        raise UserError(
+            f"{judge!r} reads answers, and {', '.join(dict.fromkeys(lacking))} gives none",
+            code="no-answers-to-judge",
+            where=str(store.folder),
+            try_this="name runs with another reader than retrieval_only" + (", or --all-pairs" if pairs else ""),
+        )
+    for line in judging.not_judged(plans, chosen):
+        err.print(Text(line, style="yellow"), soft_wrap=True)
+    chosen = [row for row in chosen if judging.can_judge(chosen_judge, row)]
     if not work:
         what = "no two of these runs answered the same questions in the same setting"
         raise UserError(what, code="judge-arguments", where=str(store.folder), try_this="name runs of one benchmark")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -187,12 +188,14 @@ def _submit(
 def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate], common: Common) -> None:
     from ragmeter.show.board_text import show_board
     from results.boards.board import board
+    from results.boards.systems import accepted, implausible
     from results.boards.tables import plus_minus
     from results.boards.verdict_of import MANY, verdicts
     from results.boards.verdict_text import headline_of, headlines
     from results.store import queries
     from results.store.store import shortened
     from results.submission import storing
+    from results.submission.review import UNRANKED
 
     styles = {"error": "red", "warning": "yellow", "note": "dim"}
     for line in checked.report.lines():
@@ -206,6 +209,8 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
         if row.origin in queries.HIDDEN:
             out.print(Text(f"no board shows it until: ragmeter submit accept {row.short}"), soft_wrap=True)
             return
+        if implausible(row) and not accepted(row):
+            out.print(Text(f"implausible: {UNRANKED} (ragmeter submit accept {row.short})"), soft_wrap=True)
     if common.quiet or not (stored or worth):
         return
     out.print()
@@ -249,7 +254,7 @@ def template(
     with options_of(entry.id, entry.config):
         data = entry.config.model_validate(supplied)
     # A card names no file of this machine.
-    supplied.pop("path", None)
+    file = supplied.pop("path", None)
     parsed = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
     target = target_of(str(resolved), data, limit, parsed, seed, common.store)
     files = write_template(output, target, parsed, seed=seed, limit=limit, config=supplied, passages=passages)
@@ -259,6 +264,7 @@ def template(
         for path in files:
             out.print(Text(str(path)), soft_wrap=True)
         then = f"ragmeter submit check {output / 'predictions.jsonl'} --card {output / 'card.yaml'}"
+        then += f" --set {shlex.quote(f'path={file}')}" if file is not None else ""
         out.print(Text(f"{questions} questions, setting {parsed}; one row each, then: {then}"), soft_wrap=True)
 
     fingerprint = target.loaded.fingerprint

@@ -340,6 +340,9 @@ def _judge(experiment: Experiment, store: Store, services: Services, retry: bool
         return
     from ragmeter.runner import judging
 
-    work = judging.judgings(experiment.judges, _own_runs(store, experiment), experiment.reference)
+    runs = _own_runs(store, experiment)
+    work = judging.judgings(experiment.judges, runs, experiment.reference)
+    for line in judging.not_judged(experiment.judges, runs) if not quiet else ():
+        err.print(Text(line, style="yellow"), soft_wrap=True)
     with JudgingProgress(len(work), quiet=quiet) as progress, stoppable():
         judging.execute(work, store, services, progress, retry_unscored=retry)

@@ -74,6 +74,8 @@ class Judging:
 def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str | None = None) -> list[Judging]:
     """List the work of judges on runs: point judges take each run, pair judges take pairs of runs on the same board.
 
+    A run that lacks what a judge reads is left out. If it is the reference, a pair judge compares nothing with it.
+
     Args:
         plans: The judges.
         runs: The runs.
@@ -88,6 +90,20 @@ def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str 
         for group in groups(runs, seeds_apart=True):
             for a, b in _pairs_of_repeats(group, None if plan.everyone else reference):
                 results.append(Judging(plan.judge, (a, b) if a.run < b.run else (b, a)))
+    return [item for item in results if all(can_judge(item.judge, run) for run in item.runs)]
+
+
+def can_judge(judge: Judge, run: RunRow) -> bool:
+    """Return whether a run holds what a judge reads: without a reader there are no answers to judge."""
+    return run.not_stated.isdisjoint(judge.entry.needs)
+
+
+def not_judged(plans: Sequence[JudgePlan], runs: Sequence[RunRow]) -> list[str]:
+    """List the runs that give no answers to some judge, one line each."""
+    results = []
+    for run in {run.run: run for run in runs}.values():
+        if lacking := [plan.judge.entry.id for plan in plans if not can_judge(plan.judge, run)]:
+            results.append(f"{run.method} on {run.dataset} gives no answers: {', '.join(dict.fromkeys(lacking))} left it out")
     return results
 
 

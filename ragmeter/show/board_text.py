@@ -89,7 +89,8 @@ def show_board(
     for number, (line, style) in enumerate(shown, 1):
         rest = len(notes) - len(shown) if number == len(shown) else 0
         hidden = len(warnings) - sum(other == "yellow" for _, other in shown)
-        what = f"{counted(hidden, 'more warning')} and {counted(rest - hidden, 'note')}" if hidden else counted(rest, "more note")
+        kinds = [(hidden, "more warning"), (rest - hidden, "note" if hidden else "more note")]
+        what = " and ".join(counted(of, kind) for of, kind in kinds if of)
         more = Text(f"  ({what}: --verbose)", style="yellow" if hidden else "dim") if rest else Text("")
         console.print(Text(line, style=style) + more)
     console.print()

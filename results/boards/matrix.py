@@ -105,22 +105,19 @@ class Cell:
     paired: Paired | None = None
     bounds: Bounds | None = None
 
-    @property
-    def half(self) -> float:
-        """Return half the width of the interval; NaN if there is none."""
-        return (self.high - self.low) / 2
-
 
 @dataclass(frozen=True, slots=True)
 class Mean:
     """A method's mean over all benchmarks of the matrix, with equal weights, and its interval.
 
     Benchmarks that share questions (settings or styles of one dataset) are treated as fully correlated, which is conservative;
-    all others as independent.
+    all others as independent. Each side of the interval adds up the same sides of the benchmarks' intervals, as squares (MOVER,
+    Zou and Donner, 2008), so that it stays within the metric's range.
     """
 
     value: float
-    half: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +217,13 @@ class Matrix:
         results = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
         if len(results) < len(line):
             return None
-        together: dict[int, float] = {}
+        below, above = dict[int, float](), dict[int, float]()
         for position, (column, cell) in enumerate(zip(self.columns, results, strict=True)):
             group = self.kin.get(column.key, -1 - position)
-            together[group] = together.get(group, 0.0) + cell.half
+            below[group] = below.get(group, 0.0) + cell.value - cell.low
+            above[group] = above.get(group, 0.0) + cell.high - cell.value
         value = float(np.mean([cell.value for cell in results]))
-        return Mean(value, math.hypot(*together.values()) / len(results))
+        return Mean(value, *(value + sign * math.hypot(*side.values()) / len(results) for sign, side in ((-1, below), (1, above))))
 
     def _cost(self, row: System) -> Cost | None:
         spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]

@@ -395,8 +395,7 @@ def _suite(
             left_out[row.name] = why or f"ranked on {len(ranked)} of {len(board.columns)} benchmarks"
             continue
         failed, n = sum(cell.run.failed for cell in ranked), sum(cell.n for cell in ranked)
-        ends = mean.value - mean.half, mean.value + mean.half
-        able.append((row, Entrant(row.name, mean.value, *ends, n, failed=failed, cost=board.cost(row))))
+        able.append((row, Entrant(row.name, mean.value, mean.low, mean.high, n, failed=failed, cost=board.cost(row))))
     if not able:
         return BoardVerdict(place, left_out=left_out)
     sign = 1.0 if place.higher_is_better else -1.0

@@ -74,7 +74,8 @@ class Database:
         """
         if not self.exists:
             what = "there is no store here yet"
-            raise UserError(what, code="unreadable-store", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
+            remedy = "ragmeter run EXPERIMENT makes one; for another store, --store FOLDER"
+            raise UserError(what, code="unreadable-store", where=str(self.folder), try_this=remedy)
         self._require_file()
         with self._explaining(), self._shared.reading() as connection:
             yield connection

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from benchmarks.core.errors import UserError, unknown_name
+from results.boards.systems import IMPLAUSIBLE, accepted, implausible
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.schema import now
@@ -23,6 +24,8 @@ ACTIONS = {"accept": SUBMITTED, "hold": HELD, "reject": REJECTED, "withdraw": WI
 """Actions of the owner, with the resulting origin of the run."""
 STATUS = {SUBMITTED: "accepted", VERIFIED: "accepted", HELD: HELD, REJECTED: REJECTED, WITHDRAWN: WITHDRAWN}
 """Status text for visitors, by origin."""
+UNRANKED = "not ranked until a maintainer accepts it"
+"""Reason of a submission with signs of an implausible result that nobody has accepted."""
 WAITING = "waits for approval"
 """Reason of a held submission if the board requires approval."""
 RECORD = "submission"
@@ -37,7 +40,7 @@ class Submitted:
 
     Attributes:
         run: The run.
-        status: "accepted", "held", "rejected" or "withdrawn".
+        status: "accepted", "held", "rejected" or "withdrawn"; "implausible" if boards show it, but do not rank it before it is accepted.
         reason: Reason of the newest decision; empty if there was none.
         decided_at: Time of that decision; without one, the time when the submission was received.
     """
@@ -71,6 +74,8 @@ def _submitted(row: RunRow) -> Submitted:
     decisions = (row.card or {}).get(RECORD, {}).get(_REVIEW, ())
     last: Mapping[str, Any] = decisions[-1] if decisions else {}
     decided_at = datetime.fromisoformat(last["at"]) if last else row.updated_at
+    if row.origin not in queries.HIDDEN and implausible(row) and not accepted(row):
+        return Submitted(row, IMPLAUSIBLE, UNRANKED, decided_at)
     return Submitted(row, STATUS.get(row.origin, row.origin), str(last.get("reason", "")), decided_at)
 
 

@@ -241,7 +241,7 @@ def test_argument_of_the_wrong_type_is_reported(results: Results, options: dict[
 def test_python_errors_name_arguments_and_not_command_line_options(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         load_results(tmp_path / "none")
-    assert caught.value.try_this == "ragmeter demo, or store=…"
+    assert caught.value.try_this == "ragmeter run EXPERIMENT makes one; for another store, store=…"
     assert str(caught.value).endswith("store=…")
     # Inside a folder's name it is not an option.
     with pytest.raises(UserError) as caught:

@@ -51,7 +51,7 @@ def test_cell_without_interval_is_not_drawn_and_does_not_widen_the_axis(low: flo
 
 def test_controls_and_incomparable_cells_do_not_widen_the_axis() -> None:
     def cell(value: float, apart: str = "") -> SimpleNamespace:
-        return SimpleNamespace(value=value, half=0.05, low=value - 0.05, high=value + 0.05, apart=apart)
+        return SimpleNamespace(value=value, low=value - 0.05, high=value + 0.05, apart=apart)
 
     rows = [SimpleNamespace(key=key, control=key == "gold") for key in ("a", "b", "cheat", "gold")]
     columns = [SimpleNamespace(key="c", ranked=True), SimpleNamespace(key="cost", ranked=False)]
@@ -62,7 +62,7 @@ def test_controls_and_incomparable_cells_do_not_widen_the_axis() -> None:
         ("gold", "c"): cell(1.0),
         ("a", "cost"): cell(3.0),
     }
-    means = {"a": SimpleNamespace(value=0.3, half=0.1), "b": SimpleNamespace(value=0.5, half=0.1), "gold": cell(1.0)}
+    means = {"a": SimpleNamespace(value=0.3, low=0.2, high=0.4), "b": SimpleNamespace(value=0.5, low=0.4, high=0.6), "gold": cell(1.0)}
     board = SimpleNamespace(rows=rows, columns=columns, cells=cells, mean=lambda row: means.get(row.key))
     result = axes(board)  # type: ignore[arg-type]  # what it reads of a matrix
     assert set(result) == {"c", MEAN}

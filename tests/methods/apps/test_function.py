@@ -115,6 +115,8 @@ def test_exceptions_empty_answers_and_timeouts_fail_the_question() -> None:
     assert "StopIteration" in called(lambda question: next(iter(())), timeout_s=30).notes[FAILED]
     assert "empty answer" in called(lambda question: " ").notes[FAILED]
     assert "empty answer" in called(lambda question: "\u200b").notes[FAILED]
+    assert "retriever" not in called(lambda question: ("", [])).notes[FAILED]
+    assert "retriever" in called(lambda question: ("", ["a passage"])).notes[FAILED]
     assert "thought" in called(lambda question: "<think>Is it Paris").notes[FAILED]
     assert "timed out" in called(slowly, timeout_s=0.02).notes[FAILED]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +110,37 @@ def test_doctor_and_errors_suggest_working_commands(monkeypatch: pytest.MonkeyPa
     assert "'openai" in results["grounding"], "an extra's own extras come along"
     assert not any("ragmeter" in remedy for remedy in results.values())
     assert {extra: MissingPackage("it", extra, "this").try_this for extra in results} == results
+
+
+def installed_with(requirement: str, extras: dict[str, list[str]]) -> Iterator[str]:
+    """Yield the names of the packages that a requirement installs, its own requirements included."""
+    name, named = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", requirement).groups()  # type: ignore[union-attr]
+    if name == "ragmeter":
+        for extra in named.split(","):
+            for inner in extras[extra]:
+                yield from installed_with(inner, extras)
+        return
+    pending, seen = [name], set[str]()
+    while pending:
+        plain = re.sub(r"[-_.]+", "-", pending.pop()).lower()
+        if plain in seen:
+            continue
+        seen.add(plain)
+        try:
+            lines = requires(plain) or []
+        except PackageNotFoundError:
+            continue
+        pending += [re.match(r"[\w.-]+", line)[0] for line in lines if "extra ==" not in line]  # type: ignore[index]
+    yield from seen
+
+
+def test_extra_that_an_error_names_installs_the_missing_package() -> None:
+    extras = tomllib.loads((errors.HOME / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = set[tuple[str, str]]()
+    for package in ("benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter"):
+        for file in (errors.HOME / package).rglob("*.py"):
+            pairs = re.findall(r'MissingPackage\((?:error\.name or )?"([\w-]+)", "(\w+)"', file.read_text("utf-8"))
+            named |= {(missing.lower().replace("_", "-"), extra) for missing, extra in pairs}
+    assert len(named) > 15
+    provided = {extra: {name for line in extras[extra] for name in installed_with(line, extras)} for _, extra in named}
+    assert [pair for pair in sorted(named) if pair[0] not in provided[pair[1]]] == []

@@ -173,6 +173,16 @@ def test_file_that_cannot_be_read_as_questions_is_named(folder: Path, call: Init
     assert "broken.csv" in str(json.loads(done.out)["notes"])
 
 
+def test_questions_of_the_folder_itself_are_read_before_those_of_its_folders(folder: Path, call: Init) -> None:
+    (folder / "old").mkdir()
+    (folder / "old" / "questions.csv").write_text("question,answer,source\nWho was it?,Ann,Bonn\n")
+    done = call("init", "--json")
+    assert done.code == 0, done.err
+    (benchmark,) = yaml.safe_load((folder / "experiment.yaml").read_text())["benchmarks"]
+    assert benchmark["config"]["path"] == "questions.csv"
+    assert "old/questions.csv" in str(json.loads(done.out)["notes"])
+
+
 def test_column_that_only_looks_like_gold_is_ignored(folder: Path, call: Init) -> None:
     header, *rows = (folder / "questions.csv").read_text().splitlines()
     rows = [re.sub(r",(\w+)$", r",https://a.example/\1.html", row) for row in rows]

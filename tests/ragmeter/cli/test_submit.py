@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -144,6 +145,19 @@ def test_submission_goes_from_template_to_table(submitted: Path, ragmeter: Ragme
     assert "bm25@1" in fine(ragmeter("results", "--all"))
     rows = {row["method"]: row["origin"] for row in fine(ragmeter("list", "runs", "--json"))}
     assert rows["bm25@1"] == "submitted"
+
+
+def test_template_of_own_files_prints_a_command_that_finds_them(ragmeter: Ragmeter, tmp_path: Path) -> None:
+    file, folder = tmp_path / "my questions.jsonl", tmp_path / "t"
+    file.write_text('{"question": "Where?", "answer": "Lyon", "contexts": [{"text": "In Lyon.", "is_gold": true}]}\n', "utf-8")
+    shown = fine(ragmeter("submit", "template", "files:test", "--set", f"path={file}", "--setting", "distractor", "-o", folder))
+    (identifier,) = [json.loads(line)["id"] for line in (folder / "questions.jsonl").read_text("utf-8").splitlines()]
+    (folder / "predictions.jsonl").write_text(json.dumps({"question_id": identifier, "answer": "Lyon", "contexts": [{"text": "In Lyon."}]}))
+    card = folder / "card.yaml"
+    card.write_text(card.read_text("utf-8").replace("# training_data: []", "training_data: []"), "utf-8")
+    assert file.name not in card.read_text("utf-8")
+    command = shlex.split(shown.partition("then: ragmeter ")[2])
+    assert fine(ragmeter(*command, "--json"))["report"]["scores"]["em(rules=squad)#v1"] == 1
 
 
 def test_submit_without_arguments_lists_submissions_and_first_steps(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from judges.raising import scores_of
 from methods.api import FAILED, Prediction, Services
 from ragmeter.api import run as run_experiment
 from ragmeter.experiment import JudgePlan
-from ragmeter.runner.judging import judgings
+from ragmeter.runner.judging import judgings, not_judged
 from results.boards.board import boards
 from results.judging import judgments
 from results.judging.battles import battle_boards
@@ -70,6 +70,34 @@ def test_run_listed_twice_is_judged_once(small: ModuleType, store: Store) -> Non
     bm25 = small.runs(store, "bm25")
     assert len(judgings([JudgePlan(Judge.of("rule_match"))], bm25 * 2)) == 1
     assert judgings([JudgePlan(Judge.of("rule_pairwise"))], bm25 * 2) == []
+
+
+RANKINGS = """\
+name: rankings
+reference: REFERENCE
+benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 3, config: {worlds: 1}}]
+methods: [{id: bm25, name: ranks, reader: retrieval_only}, {id: bm25, name: answers}, {id: random, name: other}]
+metrics: [recall@5, em]
+judges: [rule_match, rule_pairwise]
+"""
+
+
+@pytest.mark.parametrize(("reference", "compared"), [("answers", [("answers", "other")]), ("ranks", [])])
+def test_run_without_answers_is_not_judged(tmp_path: Path, reference: str, compared: list[tuple[str, str]]) -> None:
+    file, folder = tmp_path / "rankings.yaml", tmp_path / "store"
+    file.write_text(RANKINGS.replace("REFERENCE", reference), "utf-8")
+    assert not run_experiment(file, store=folder).failed
+    (board,) = boards(Store(folder), "rankings")
+    judged = {row.run.method: {metric for metric, cell in row.cells.items() if cell.estimate.n} for row in board.rows}
+    measures = {metric for metric in board.metrics if metric.startswith("accuracy")}
+    assert len(measures) == 1
+    assert {method for method, scored in judged.items() if scored & measures} == {"answers", "other"}
+    assert {method for method, scored in judged.items() if any(metric.startswith("recall") for metric in scored)} == {*judged}
+    every = [row.run for row in board.rows]
+    plans = [JudgePlan(Judge.of("rule_pairwise"))]
+    named = [tuple(sorted(run.method for run in item.runs)) for item in judgings(plans, every, reference)]
+    assert named == compared
+    assert [line.split(" on ")[0] for line in not_judged(plans, every)] == ["ranks"]
 
 
 class FragileConfig(JudgeConfig):

@@ -200,7 +200,9 @@ def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store
     values = [cell(board, "bm25", column.first.dataset) for column in board.columns]
     assert by_name["bm25"] is not None
     assert by_name["bm25"].value == pytest.approx(np.mean([value.value for value in values]))
-    assert by_name["bm25"].half == pytest.approx(np.sqrt(sum(value.half**2 for value in values)) / 3)
+    mean = by_name["bm25"]
+    assert mean.value - mean.low == pytest.approx(np.sqrt(sum((value.value - value.low) ** 2 for value in values)) / 3)
+    assert mean.high - mean.value == pytest.approx(np.sqrt(sum((value.high - value.value) ** 2 for value in values)) / 3)
     mixed = replace(board, columns=(*board.columns[:2], replace(board.columns[2], metric="recall@5#v2")))
     assert all(mixed.mean(row) is None for row in mixed.rows)
 
@@ -208,13 +210,24 @@ def test_a_mean_needs_a_comparable_value_on_every_benchmark_and_one_metric(store
 def test_columns_of_the_same_questions_err_together_in_the_mean(store: Store) -> None:
     board = built(store)
     row = next(row for row in board.rows if row.name == "bm25")
-    halves = [cell(board, "bm25", column.first.dataset).half for column in board.columns]
+    cells = [cell(board, "bm25", column.first.dataset) for column in board.columns]
+    below = [one.value - one.low for one in cells]
     assert len(set(board.kin.values())) == 3
     first, second, third = (column.key for column in board.columns)
     shared = replace(board, kin={first: 0, second: 0, third: 1})
     result = shared.mean(row)
     assert result is not None
-    assert result.half == pytest.approx(np.hypot(halves[0] + halves[1], halves[2]) / 3)
+    assert result.value - result.low == pytest.approx(np.hypot(below[0] + below[1], below[2]) / 3)
+
+
+def test_interval_of_a_mean_stays_within_the_range_of_the_metric(store: Store) -> None:
+    board = built(store)
+    row = next(row for row in board.rows if row.name == "bm25")
+    top = {key: replace(item, value=1.0, low=0.3, high=1.0) for key, item in board.cells.items() if key[0] == row.key}
+    result = replace(board, cells={**board.cells, **top}).mean(row)
+    assert result is not None
+    assert (result.value, result.high) == (1.0, 1.0)
+    assert result.low == pytest.approx(1 - 0.7 / np.sqrt(3))
 
 
 def test_columns_that_share_a_question_are_kin_by_way_of_others_too() -> None:

@@ -28,7 +28,7 @@ from results.store.store import Run, Store
 from results.submission import Report
 from results.submission.card import parse_card
 from results.submission.plausible import COPIED, GOLD_EVIDENCE, RIGHT, SAME, SIGNS, USAGE, StoredRun
-from results.submission.review import decide
+from results.submission.review import UNRANKED, decide, submissions
 from results.submission.storing import other_runs, store_report
 from results.submission.validate import Target, validate
 
@@ -272,7 +272,8 @@ def test_implausible_submission_is_ranked_only_after_acceptance(world: Benchmark
     assert all(cell.apart.startswith("implausible: ") for cell in row.cells.values())
     assert (verdict.best, list(verdict.left_out)) == (None, [row.run.method])
     assert len(remarks(row)) == 1
-    decide(store, row.run, "accept")
+    assert [(item.status, item.reason) for item in submissions(store)] == [("implausible", UNRANKED)]
+    assert decide(store, row.run, "accept").status == "accepted"
     (board,) = boards(store)
     (verdict,) = verdicts(store, None, metrics=list(row.cells))
     assert not any(cell.apart for cell in board.rows[0].cells.values())

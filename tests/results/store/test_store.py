@@ -117,7 +117,7 @@ def test_nothing_is_read_where_nothing_was_written(store: Store) -> None:
     assert store.status("any") is None
     with raises("unreadable-store") as caught:
         store.predictions("any")
-    assert "ragmeter demo" in str(caught.value.try_this)
+    assert "ragmeter run" in str(caught.value.try_this)
     assert not store.folder.exists()
 
 

@@ -110,7 +110,7 @@ def run(
     work = judging.judgings(plans, chosen, None if all_pairs else reference)
     if not work and (lacking := [row.method for row in chosen if not judging.can_judge(chosen_judge, row)]):
         raise UserError(
-            f"{judge!r} reads answers, and {', '.join(dict.fromkeys(lacking))} gives none",
+            f"{judge!r} reads answers, and these runs have none: {', '.join(dict.fromkeys(lacking))}",
             code="no-answers-to-judge",
             where=str(store.folder),
             try_this="name runs with another reader than retrieval_only" + (", or --all-pairs" if pairs else ""),

@@ -119,7 +119,7 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
     try:
         header = next(csv.reader(lines[first:], delimiter=delimiter, strict=True), [])
     except csv.Error as error:
-        what = f"the first line is no header of a table: {error}"
+        what = f"the first line is not a table header: {error}"
         hint = "name a file with records in JSON .json or .jsonl" if lines[first].lstrip()[:1] in ("{", "[") else "correct its quotes"
         raise UserError(what, code="bad-header", where=f"{path}, line {first + 1}", try_this=hint) from None
     while header and not header[-1].strip():

@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 READING = 2
-"""Version of how replies become answers, by `read`, `thoughts` and `readers.extract`. It is part of the identity of all that ask a
-language model: raise it if a reply may give another answer.
+"""Version of how replies become answers, by `read`, `thoughts` and `readers.extract`. Raise it if a reply may give another answer.
+
+It is part of the identity of readers, programs and of other methods through `llm_hash`, but not of stored training data and graphs.
 """
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
 """Completion fields that are always cached, with their types."""

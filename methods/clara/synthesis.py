@@ -250,7 +250,7 @@ class Synthesis:
         self.model = model or open_llm(config.llm, services, role="synthesis")
         self.put_aside: Counter[str] = Counter()
         options = config.model_dump(mode="json", exclude={"llm"})
-        self._made_of = [VERSION, options, self.model.config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]
+        self._made_of = [VERSION, options, self.model.config.identity(address=False), self.prompts.hash]
 
     def made(self, document: Document, kind: Type) -> Made:
         """Return the saved result of a document and row type."""

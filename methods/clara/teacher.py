@@ -143,7 +143,7 @@ class Teacher:
         self.model = model or open_llm(config.llm, services or Services(), role="teacher")
         self._made_of = [
             VERSION,
-            self.model.config.model_dump(mode="json", exclude={"base_url"}),
+            self.model.config.identity(address=False),
             self._prompt.hash,
             config.keep_abstentions,
         ]

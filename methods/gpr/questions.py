@@ -58,7 +58,7 @@ class LLMQuestions:
         self._prompt = PROMPT.load(prompt)
         self.counts: Counter[str] = Counter()
         self.in_flight = model.in_flight
-        also = fingerprint(model.config.model_dump(mode="json"), self._prompt.hash, TRIES)
+        also = fingerprint(model.config.identity(), self._prompt.hash, TRIES)
         self.name = f"llm-{model.config.model}({also[:8]})"
 
     async def generate_one(self, masked: MaskedTriple) -> str | None:

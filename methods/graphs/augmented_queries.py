@@ -125,7 +125,7 @@ class LLMQueries:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, self._most)
+        return fingerprint("llm", self._model.config.identity(), self._prompt.hash, self._most)
 
     async def generate_one(self, request: QueryRequest) -> AugmentedQueries:
         messages = self._prompt.messages(given=given(request), most=str(self._most))

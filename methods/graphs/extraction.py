@@ -196,7 +196,7 @@ class LLMExtractor:
         gleaned: tuple[Any, ...] = (self._gleanings, self._again.hash) if self._gleanings else ()
         gleaned += (self._loop.hash,) if self._loop is not None else ()
         gleaned += ("claims", self._claims.hash) if self._claims is not None else ()
-        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash, *gleaned)
+        return fingerprint("llm", self._model.config.identity(), self._prompt.hash, *gleaned)
 
     @property
     def in_flight(self) -> int:
@@ -262,7 +262,7 @@ class OpenIE:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("openie, triples as written", self._model.config.model_dump(mode="json"), self._names.hash, self._triples.hash)
+        return fingerprint("openie, triples as written", self._model.config.identity(), self._names.hash, self._triples.hash)
 
     @property
     def in_flight(self) -> int:

@@ -120,7 +120,7 @@ class LLMNamer:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
+        return fingerprint("llm", self._model.config.identity(), self._prompt.hash)
 
     async def names_one(self, text: str, graph: KnowledgeGraph) -> tuple[str, ...] | str:
         reply = await self._model.ask(self._prompt.messages(text=text), step="names")

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from methods.models.limits import Address
-from methods.models.reply import Completion
+from methods.models.reply import READING, Completion
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -180,6 +181,15 @@ class ChatConfig(BaseModel):
             if "\n" in text or "\r" in text:
                 raise ValueError(f"{name} must be one line")
         return value
+
+    def identity(self, *, address: bool = True) -> str:
+        """Return a hash of what determines an answer: model, options, a local model's weights, and how replies are read.
+
+        Args:
+            address: Whether a model of the same name at another address is another one.
+        """
+        options = self.model_dump(mode="json", exclude=set() if address else {"base_url"})
+        return fingerprint(options, READING)
 
     @property
     def longest(self) -> int:

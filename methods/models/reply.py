@@ -17,7 +17,8 @@ from typing import Any
 READING = 2
 """Version of how replies become answers, by `read`, `thoughts` and `readers.extract`. Raise it if a reply may give another answer.
 
-It is part of the identity of readers, programs and of other methods through `llm_hash`, but not of stored training data and graphs.
+It is part of the identity of readers, programs, of other methods through `llm_hash`, and of all that a model writes and that is
+stored (graphs, queries, questions, rewrites, labels, orders, teacher answers) through `ChatConfig.identity`.
 """
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
 """Completion fields that are always cached, with their types."""

@@ -222,8 +222,7 @@ class LLMRewriter:
     def id(self) -> str:
         """Return model, version, and a hash of everything else that determines its output."""
         options = self.config.model_dump(mode="json", exclude={"llm"})
-        model = self.model.config.model_dump(mode="json")
-        also = fingerprint({**model, **options}, self._prompts_hash, [v.id for v in self.validators])
+        also = fingerprint(self.model.config.identity(), options, self._prompts_hash, [v.id for v in self.validators])
         return f"llm-{self.model.config.model}#v{VERSION}({also[:8]})"
 
     def rewrite(self, passages: Sequence[Passage], style: str) -> list[Passage | None]:

@@ -130,8 +130,7 @@ class Writer:
         self.prompts = {name: template.load_from(config.prompts) for name, template in TEMPLATES.items()}
         self.model: ChatModel = open_llm(config.llm, services, role="questions")
         texts = content_hash(text for prompt in self.prompts.values() for text in prompt.texts)
-        options = self.model.config.model_dump(mode="json", exclude={"base_url"})
-        self._made_of = [VERSION, config.tries, options, texts]
+        self._made_of = [VERSION, config.tries, self.model.config.identity(address=False), texts]
 
     def write(self, material: Sequence[Material], journal: Journal, progress: Progress | None = None) -> list[Written]:
         """Generate and check a question for each piece of material; saved results are reused.

@@ -68,7 +68,7 @@ class LLMAnswerer:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("llm", "short", self._model.config.model_dump(mode="json"), self._prompt.hash)
+        return fingerprint("llm", "short", self._model.config.identity(), self._prompt.hash)
 
     async def answers_one(self, request: AnswerRequest) -> str | None:
         passage = None if request.passage is None else contents(request.passage)

@@ -125,7 +125,7 @@ class LLMOrderer:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
+        return fingerprint("llm", self._model.config.identity(), self._prompt.hash)
 
     async def orders_one(self, request: ListRequest) -> Order:
         question, passages = request.question, [contents(passage) for passage in request.passages]

@@ -247,7 +247,7 @@ class AskedOnce:
     ) -> tuple[str, Usage, str]:
         """Send a prompt with one placeholder; returns the reply, its original cost, and the reason if it is unusable."""
         (name,) = prompt.placeholders
-        key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
+        key = content_hash((prompt.hash, text, self._model.config.identity()))
         if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
             return kept["reply"], Usage(**kept["usage"]), ""
         reply = await self._model.ask(prompt.messages(**{name: text}), shape=shape, step=step)

@@ -145,15 +145,15 @@ def published_for(
     if description is not None and "method" not in description:
         return []  # a submission's: its parts are not ours, so no figure is about it
     reference, conditions = _asked(dataset, setting)
-    about = _about(reference.name, _bare(metric))
+    about = [
+        figure
+        for figure in _about(reference.name, _bare(metric))
+        if DataReference.parse(figure.dataset).subset in (None, reference.subset) and figure.fraction is not None and _is(figure.id, method)
+    ]
     if not about:
         return []
     conditions = {**conditions_of_ours(dataset, setting, description), **conditions, **(facts or {})}
-    results = [
-        compare(figure, estimate, conditions, metric=metric)
-        for figure in about
-        if DataReference.parse(figure.dataset).subset in (None, reference.subset) and figure.fraction is not None and _is(figure.id, method)
-    ]
+    results = [compare(figure, estimate, conditions, metric=metric) for figure in about]
     once: dict[tuple[str, ...], Comparison] = {}
     for item in results:  # main tables are printed again, with more rows, in the appendices
         once.setdefault((item.figure.paper, item.figure.method, item.figure.setting, item.figure.value), item)

@@ -1,7 +1,7 @@
-"""One table of all measured figures, their regressions, and the page docs/speed.md.
+"""One table of all measured figures, their regressions, and the pages docs/speed.md and docs/results.md.
 
 Figures are read from the records in `perf/measured`. `python -m perf` measures and compares with the committed records;
-`python -m perf.table` does the same without measuring and `--page` writes the page.
+`python -m perf.table` does the same without measuring and `--page` writes the pages.
 """
 
 from __future__ import annotations
@@ -201,13 +201,14 @@ def markdown(shown: Iterable[Figure], *, command: bool = False) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of stored figures, or write the page; exit code 1 if a figure regressed."""
-    from perf.page import PAGE, page
+    """Print the table of stored figures, or write the pages; exit code 1 if a figure regressed."""
+    from perf import page, results_page
 
     parser = argparse.ArgumentParser(prog="python -m perf.table", description=__doc__)
-    parser.add_argument("--page", action="store_true", help="write docs/speed.md from the stored figures")
+    parser.add_argument("--page", action="store_true", help="write docs/speed.md and docs/results.md from the stored figures")
     if parser.parse_args(argv).page:
-        PAGE.write_text(page(stored()), "utf-8")
+        page.PAGE.write_text(page.page(stored()), "utf-8")
+        results_page.PAGE.write_text(results_page.page(results_page.PAGE.read_text("utf-8")), "utf-8")
         return 0
     before, now = figures(committed()), figures(stored())
     flags = regressed(before, [now])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from docs._site.reference import PAGES, pages
-from docs._site.results import results
 
 FROM_THE_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 """Pages of the site that lie at the root of the repository."""
@@ -57,7 +56,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         kind = "tree" if (root / target).is_dir() else "blob"
         return f"{config.extra['source']}/{kind}/main/{target}{match['anchor'] or ''}"
 
-    return _LINK.sub(link, results(markdown) if page.file.src_uri == "results.md" else markdown)
+    return _LINK.sub(link, markdown)
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:

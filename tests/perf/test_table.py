@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perf import __main__ as command
-from perf import measuring
+from perf import measuring, results_page
 from perf.__main__ import LONG, QUICK, _runs, benchmarks
 from perf.corpus import fitted_at
 from perf.growth import exponent
@@ -96,6 +96,11 @@ def test_benchmark_list_contains_only_measuring_modules() -> None:
     assert {"growth", "rerun", "startup", "scoring"} <= set(names)
     assert not {"measuring", "page", "table", "gpu_real", "clara_models"} & set(names)
     assert {*QUICK, *LONG} <= set(names)
+
+
+def test_page_of_results_equals_the_records() -> None:
+    text = results_page.PAGE.read_text("utf-8")
+    assert results_page.page(text) == text
 
 
 def test_page_equals_the_stored_figures() -> None:

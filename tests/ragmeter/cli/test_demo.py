@@ -16,8 +16,8 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
-from docs._site import results as site
 from methods.registry import METHODS
+from perf import results_page
 from ragmeter import experiment as experiments
 from ragmeter.cli import demo
 from ragmeter.cli.demo import PARTS
@@ -156,7 +156,7 @@ def test_demo_output_fits_two_screens_and_marks_insignificant_gains(
     assert "no gain over its base can be claimed for ARK" in " ".join(shown.get().split())
     rows = [
         row
-        for _, row in site.gains(
+        for _, row in results_page.gains(
             {"small": {"command": "ragmeter run small", "rows": json.loads(json.dumps(list(rows_of([sure, unsure]))))}}
         )
     ]
@@ -190,15 +190,15 @@ def test_gain_is_claimed_only_if_every_set_of_worlds_confirms_it(last: float, ve
 
 
 def test_results_page_contains_every_claim_and_gain() -> None:
-    text = site.results(f"# Results\n\n{site.MARK}\n")
+    text = results_page.page(f"# Results\n\n{results_page.MARK}")
     gains_shown = sum(
-        1 + sum((row[side] or {}).get("value") is not None for side in ("base", "strongest"))
-        for part in site.read("gains").values()
+        1 + len({other["method"] for side in ("base", "strongest") if (other := row[side] or {}).get("value") is not None})
+        for part in results_page.read("gains").values()
         for row in part["rows"]
     )
-    claimed = sum(len(part["claims"]) for part in site.read("claims").values())
-    simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in site.read(name).values())
-    sections = len(site.SECTIONS) + 1
+    claimed = sum(len(part["claims"]) for part in results_page.read("claims").values())
+    simulated = sum(len(part["situations"]) for name in ("verdicts", "coverage") for part in results_page.read(name).values())
+    sections = len(results_page.SECTIONS) + 1
     assert sum(line.startswith("| ") for line in text.splitlines()) == gains_shown + claimed + simulated + 2 * sections
 
 
@@ -216,9 +216,9 @@ def test_results_of_real_text_are_read_with_their_positive_control(p: float, p_c
         return {"approach": approach, "asked": "files:test", "metric": "mrr@10", "scale": 100.0, "base": base}
 
     part = {"command": "ragmeter run sark/real", "rows": [row("SARK", p), row("control", p_control)], "control": "control"}
-    (sentence,) = site.real_text("sark", {"sark/real": part})
+    (sentence,) = results_page.real_text("sark", {"sark/real": part})
     assert all(words in sentence for words in (*expected, "detectable difference 5.0"))
-    assert not list(site.real_text("ark", {"sark/real": part}))
+    assert not list(results_page.real_text("ark", {"sark/real": part}))
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,16 @@
-"""The tables of the page Results, from the records in `perf/measured`: one row per claim, negative results included."""
+"""The page docs/results.md, from the records in `perf/measured`: one row per claim, negative results included."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from docs._site.markdown import table
-from results.boards.tables import markdown_text, plus_minus, stars
+from perf.table import MEASURED, ROOT
+from results.boards.tables import markdown_text, plus_minus, stars, to_markdown
 
-FOLDER = Path(__file__).parents[2] / "perf" / "measured"
+PAGE = ROOT / "docs" / "results.md"
 SECTIONS = {
     "ark": "ARK",
     "gpr": "GPR",
@@ -27,19 +26,27 @@ SECTIONS = {
 OF_APPROACH = {"ARK": "ark", "GPR": "gpr", "SARK": "sark", "CLaRa": "clara"}
 """Sections of rows of `gains.json`; those of other systems are end-to-end."""
 HEADS = ("claim", "metric", "value", "sample", "command")
-MARK = "<!-- results -->"
+MARK = "<!-- `python -m perf.table --page` writes the rest of this page. -->\n"
 DIGITS = {"points": 1, "times": 1, "clusters": 0, "": 2}
 """Digits of a claim's value, by its unit."""
 UNITS = {"clusters": " clusters", "times": "×"}
 
 
-def results(markdown: str) -> str:
-    """Return the page with the tables in place of its mark."""
+def page(introduction: str) -> str:
+    """Return the page: its text up to the mark, then the tables.
+
+    Raises:
+        ValueError: The text has no mark.
+    """
     rows: dict[str, list[tuple[str, ...]]] = {section: [] for section in SECTIONS}
     for section, row in (*gains(), *claims()):
         rows[section].append(row)
-    parts = ["\n\n".join((f"## {title}", table(HEADS, rows[section]), *real_text(section))) for section, title in SECTIONS.items()]
-    return markdown.replace(MARK, "\n\n".join([*parts, f"## Statistics\n\n{simulations()}"]))
+    parts = []
+    for section, title in SECTIONS.items():
+        sentences = [f"{sentence}\n" for sentence in real_text(section)]
+        parts.append("\n".join((f"## {title}\n", *sentences, to_markdown(HEADS, rows[section], left=len(HEADS)))))
+    kept = introduction[: introduction.index(MARK)] + MARK
+    return "\n".join([kept, *parts, f"## Statistics\n\n{simulations()}"])
 
 
 def gains(records: Mapping[str, Any] | None = None) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -50,8 +57,11 @@ def gains(records: Mapping[str, Any] | None = None) -> Iterator[tuple[str, tuple
             state = "not recomputed" if row["beats"] is None else "beats its base" if row["beats"] else ""
             common = (row["metric"], row["asked"], part)
             yield section, line(row["approach"], row["value"], row["scale"], *common, state)
-            for side, name in (("base", "base"), ("strongest", "strongest baseline")):
-                if (other := row[side]) and other.get("value") is not None:
+            sides = {"base": row["base"], "strongest baseline": row["strongest"]}
+            if row["strongest"] and row["strongest"]["method"] == row["base"]["method"]:
+                sides = {"base and strongest baseline": row["base"]}
+            for name, other in sides.items():
+                if other and other.get("value") is not None:
                     yield section, line(f"{row['approach']} minus its {name}, {other['method']}", other, row["scale"], *common, "")
 
 
@@ -87,7 +97,8 @@ def _detected(control: Mapping[str, Any] | None) -> str:
     if control is None or control["base"]["value"] is None:
         return "No positive control was measured, so this is no evidence against an effect."
     shown = interval(control["base"], control["scale"], signed=True)
-    if _significant(control["base"]) and control["base"]["value"] > 0:
+    better = -control["base"]["value"] if control.get("lower_is_better") else control["base"]["value"]
+    if _significant(control["base"]) and better > 0:
         return f"The positive control is detected: {shown}."
     return f"The positive control is not detected ({shown}), so this is no evidence against an effect."
 
@@ -123,7 +134,7 @@ def simulations() -> str:
             rates = {key: value for key, value in row.items() if isinstance(value, float)}
             texts = (f"{key.replace('_', ' ')} {100 * value:.1f} %" for key, value in sorted(rates.items()))
             rows.append((name, markdown_text(row["situation"]), ", ".join(texts), f"`{part['command']}`"))
-    return table(("simulation", "situation", "share of samples", "command"), rows)
+    return to_markdown(("simulation", "situation", "share of samples", "command"), rows, left=4)
 
 
 def interval(value: Mapping[str, Any], scale: float, *, signed: bool, digits: int = 1) -> str:
@@ -134,4 +145,4 @@ def interval(value: Mapping[str, Any], scale: float, *, signed: bool, digits: in
 
 def read(name: str) -> dict[str, Any]:
     """Return a record."""
-    return dict(json.loads((FOLDER / f"{name}.json").read_text("utf-8")))
+    return dict(json.loads((MEASURED / f"{name}.json").read_text("utf-8")))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from benchmarks.core.errors import UserError
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
@@ -24,6 +26,7 @@ LOADERS: dict[str, Callable[[str], object]] = {
     "BertForSequenceClassification": lambda model: CrossEncoderModel(CrossEncoderConfig(model=model), "cpu"),
     "LlamaForCausalLM": lambda model: load_pretrained("reader", "AutoModelForCausalLM", model, None, None, "cpu"),
 }
+WEIGHTS = "model.safetensors"
 LABELS = {0: "contradiction", 1: "neutral", 2: "entailment"}
 
 
@@ -39,12 +42,11 @@ def without(part: str) -> Callable[[Tensors], Tensors]:
 def make(folder: Path, tiny: ModuleType, kind: str, change: Callable[[Tensors], Tensors], **config: Any) -> str:
     """Save a tiny model and change its weights file."""
     import transformers
-    from safetensors.torch import load_file, save_file
 
     style = "mistral" if kind.startswith("Llama") else "bert"
     settings = tiny.config(style.replace("mistral", "Llama").replace("bert", "Bert"), len(tiny.tokenizer(style)), **config)
     tiny.save(folder, style, getattr(transformers, kind)(settings))
-    file = folder / "model.safetensors"
+    file = folder / WEIGHTS
     save_file(change(load_file(file)), file, metadata={"format": "pt"})
     return str(folder)
 
@@ -84,8 +86,6 @@ def test_weights_of_more_layers_than_configured_are_refused(kind: str, prefix: s
 
 @pytest.mark.parametrize("damage", [lambda raw: raw[:-10], lambda raw: b"", lambda raw: b"version https://git-lfs.github.com/spec/v1"])
 def test_damaged_bin_file_is_refused(damage: Callable[[bytes], bytes], tiny_models: ModuleType, tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
     folder = Path(make(tmp_path / "model", tiny_models, "LlamaForCausalLM", dict))
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -96,8 +96,6 @@ def test_damaged_bin_file_is_refused(damage: Callable[[bytes], bytes], tiny_mode
 
 
 def test_encoder_folder_without_pooling_or_with_foreign_layer_names_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
     def modules(*kinds: str) -> None:
         rows = [
             {"idx": n, "name": str(n), "path": kind if n else "", "type": f"sentence_transformers.models.{kind}"}
@@ -128,9 +126,14 @@ def test_an_nli_classifier_without_its_head_is_refused(tiny_models: ModuleType, 
 
 
 def test_encoder_without_pooler_and_model_with_tied_head_are_accepted(tiny_models: ModuleType, tmp_path: Path) -> None:
-    Encoder(EncoderConfig(model=make(tmp_path / "encoder", tiny_models, "BertModel", without("pooler"))), "cpu")
+    whole, lacking = make(tmp_path / "whole", tiny_models, "BertModel", dict), tmp_path / "lacking"
+    shutil.copytree(whole, lacking)
+    save_file(without("pooler")(load_file(lacking / WEIGHTS)), lacking / WEIGHTS, metadata={"format": "pt"})
+    expected, vectors = (Encoder(EncoderConfig(model=str(model)), "cpu").queries(["who wrote it"]) for model in (whole, lacking))
+    assert np.array_equal(vectors, expected)
     tied = make(tmp_path / "tied", tiny_models, "LlamaForCausalLM", without("lm_head"), tie_word_embeddings=True)
-    LOADERS["LlamaForCausalLM"](tied)
+    model = load_pretrained("reader", "AutoModelForCausalLM", tied, None, None, "cpu")[1]
+    assert torch.equal(model.get_output_embeddings().weight, model.get_input_embeddings().weight)
 
 
 def test_damaged_language_model_and_mismatched_shapes_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:

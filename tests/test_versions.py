@@ -38,7 +38,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
-    [(ANSWERS, READING, (2, "b69ed7c197e87362")), (VERDICTS, VERSION, (3, "41c8475a66e99074"))],
+    [(ANSWERS, READING, (3, "91409ad2a847b7e1")), (VERDICTS, VERSION, (3, "41c8475a66e99074"))],
     ids=["answers", "verdicts"],
 )
 def test_code_that_reads_replies_has_the_version_that_it_was_released_with(

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from benchmarks.core.errors import MissingPackage
 from methods.apps.stated import stated_error, unfinished
 from methods.models import secrets
-from methods.models.endpoint import WHOLE, Fault, incomplete, retry_after
+from methods.models.connection import opened, require_headers, retry_after
+from methods.models.endpoint import WHOLE, Fault, incomplete
 from methods.models.limits import Signal
 
 Stream = Literal["sse", "lines"]
@@ -82,11 +83,13 @@ class Client:
 
         Raises:
             Fault: There was no reply, or its status is an error.
+            UserError: A header, or a proxy or certificate of the environment cannot be used.
         """
         if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
             limits = self._httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
-            self._client = self._httpx.AsyncClient(timeout=None, limits=limits, follow_redirects=False)
+            self._client = opened(lambda: self._httpx.AsyncClient(timeout=None, limits=limits, follow_redirects=False))
             self._pid = os.getpid()
+            require_headers(headers, "headers")
         try:
             async with (
                 asyncio.timeout(self._timeout_s),

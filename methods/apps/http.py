@@ -33,7 +33,8 @@ from methods.apps.reply import BadReply, ReplyPlaces, answer_of, completion_of, 
 from methods.apps.stated import answering, completion_with, finish_reason, holders
 from methods.apps.template import KNOWN, fill, placeholders, with_variables
 from methods.flow import event_loop, trace
-from methods.models.endpoint import Fault, connection_variables
+from methods.models.connection import connection_variables
+from methods.models.endpoint import Fault
 from methods.models.limits import Address, budget_of, limiters
 from methods.models.reply import Completion, Content, read
 from methods.registry import MethodConfig, register

@@ -9,19 +9,19 @@ import os
 import re
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from methods.models.connection import base_url_of, json_fields, require_headers
 from methods.models.limits import Address
 from methods.models.reply import READING, Completion
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
 DEFAULT_URL = "https://api.openai.com/v1"
 """Address of calls if neither `base_url` nor OPENAI_BASE_URL sets one."""
-_OWN = {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"}
+_OWN = frozenset({"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"})
 _LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16,}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{20,}$")
 """Names of variables that look like keys; they are masked, because errors repeat the names of unset variables."""
 
@@ -64,7 +64,9 @@ class ChatConfig(BaseModel):
     query: dict[str, str] = Field(
         default={}, description="URL parameters of every request, such as api-version; ${NAME} as in headers", exclude=True
     )
-    temperature: float | None = Field(default=0.0, ge=0, description="sampling temperature; 0: the most likely reply; null: not sent")
+    temperature: float | None = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="sampling temperature; 0: the most likely reply; null: not sent"
+    )
     max_tokens: int | None = Field(default=64, ge=1, description="longest reply; null: not sent, so the endpoint decides")
     limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         default="max_tokens", description="the endpoint's name of the option max_tokens; newer OpenAI models: max_completion_tokens"
@@ -153,22 +155,12 @@ class ChatConfig(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _plain_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("base_url must start with http:// or https://")
-        if parts.username or parts.password or parts.query:
-            raise ValueError("base_url must not carry a key or a query: put them into key_variable and query")
-        return value
+        return None if value is None else base_url_of(value)
 
     @field_validator("parameters")
     @classmethod
     def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
-        taken = sorted(_OWN & set(value))
-        if taken:
-            raise ValueError(f"parameters must not hold {', '.join(taken)}: that is a separate option, or fixed")
-        return value
+        return json_fields(value, _OWN)
 
     @field_validator("headers", "query")
     @classmethod
@@ -198,8 +190,19 @@ class ChatConfig(BaseModel):
 
     @property
     def url(self) -> str:
-        """Return the URL of calls."""
-        return (self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
+        """Return the URL of calls.
+
+        Raises:
+            UserError: OPENAI_BASE_URL holds no address.
+        """
+        stated = os.environ.get("OPENAI_BASE_URL", "").strip()
+        if self.base_url is None and stated:
+            try:
+                return base_url_of(stated).rstrip("/")
+            except ValueError as error:
+                problem, remedy = str(error).replace("base_url", "OPENAI_BASE_URL", 1), "export OPENAI_BASE_URL=https://…/v1"
+                raise UserError(problem, code="bad-base-url", where="OPENAI_BASE_URL", try_this=remedy) from None
+        return (self.base_url or DEFAULT_URL).rstrip("/")
 
     def key(self) -> str:
         """Return the key.
@@ -217,6 +220,7 @@ class ChatConfig(BaseModel):
                 where="key_variable",
                 try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint without a key",
             )
+        require_headers({"authorization": key}, self.key_variable)
         return key
 
     @property

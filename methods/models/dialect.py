@@ -19,13 +19,14 @@ _REFUSED = (400, 404, 405, 415, 422, 501)
 _UNSUPPORTED = re.compile(
     r"unsupported|(?:not|n't) (?:\w+ )?(?:support|permit|allow|recogni[sz]|accept)|not (?:yet )?available|deprecated|unknown"
     r"|unrecogni[sz]ed|unexpected|extra (?:fields|inputs)|extra_forbidden|cannot (?:both )?be (?:set|specified|used)|no longer"
-    r"|invalid (?:parameter|argument)\b|\buse [^.]{1,60} instead|only 1 is allowed|may only be set to 1 when|must be 1 when",
+    r"|invalid (?:parameter|argument)\b|\buse [^.]{1,60} instead|only [\d.]+ is allowed|may only be set to 1 when|must be 1 when",
     re.IGNORECASE,
 )
 _TOO_LONG = re.compile(r"context (?:length|window)|maximum context|too (?:large|long|many)|exceeds?\b", re.IGNORECASE)
 _BOTH = re.compile(r"\bboth\b", re.IGNORECASE)
 _NO_SYSTEM = re.compile(
     r"\bsystem\b[\w'\"` ]{0,40}\b(?:role|message|prompt|instruction)|role[\w'\"`: ]{0,30}\bsystem\b|\bsystem['\"`]? with this model"
+    r"|\brole['\"`]? must be one of|should be 'user' or 'assistant'"
     r"|developer instruction|roles must alternate|support ['\"`]system['\"`]|only user and assistant roles are supported(?!,)",
     re.IGNORECASE,
 )

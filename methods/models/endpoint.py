@@ -12,18 +12,18 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from methods.flow import trace
 from methods.models import secrets
 from methods.models.chat_config import ChatConfig
+from methods.models.connection import connection_variables, opened, require_headers, retry_after
 from methods.models.counting import Counter, TokenCounter
 from methods.models.dialect import dialect_of
 from methods.models.limits import Signal
-from methods.models.reply import Completion, ErrorReply, completion_of, dollars
+from methods.models.reply import Completion, ErrorReply, completion_of
+from methods.models.usage import dollars
 
 T = TypeVar("T")
 Messages = Sequence[dict[str, str]]
@@ -47,7 +47,7 @@ REFUSALS = {401: "refuses the key", 402: "has no credit left", 403: "refuses acc
 """HTTP status codes that affect every call, with their meaning."""
 WHOLE = (200, 201, 203)
 """HTTP status codes of complete replies; 202 (accepted), 204 (no content) and 206 (partial) have none."""
-_PASSING = (408, 409, 425, 429)
+_PASSING = (408, 409, 425, 429, 498, 499)
 """Statuses below 500 after which a retry can help."""
 _QUOTA = "insufficient_quota"
 _AS_IT_IS = {"X-Stainless-Raw-Response": "true"}
@@ -56,6 +56,8 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 """HTTP status codes that name another address; for a POST, clients follow the first three with a GET."""
 _COST = "x-litellm-response-cost"
 """Header in which a LiteLLM proxy reports the cost of a reply in dollars."""
+_COMMENTS = re.compile(rb"\A(?:\s*:[^\n]*\n)+")
+"""Comment lines with which OpenRouter keeps a connection open before a reply."""
 _VERSIONS = ("openai-version", "api-version", "x-api-version", "x-model-version", "x-version")
 """Headers in which endpoints report their version."""
 
@@ -205,6 +207,7 @@ class Endpoint:
         self.room: int | None = None
         self._key = secrets.use(config.key())
         self._headers, self._query = config.filled("headers"), config.filled("query")
+        require_headers(self._headers, "headers")
         for secret in config.secrets():
             secrets.use(secret)
         self._asking: dict[str, Any] = dict(_AS_IT_IS)
@@ -228,23 +231,24 @@ class Endpoint:
         client = next((client for client in self._clients if client.in_flight < PER_CLIENT), None)
         if client is None:
             # We retry the errors for which it helps; retries of the client would multiply with ours.
-            client = _Connected(
-                self._openai.AsyncOpenAI(
-                    api_key=self._key,
-                    base_url=self.config.url,
-                    timeout=self.config.timeout_s,
-                    max_retries=0,
-                    default_headers=self._headers or None,
-                    default_query=self._query or None,
-                    http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_refuse_redirect]}),
-                )
-            )
+            client = _Connected(opened(self._new_client))
             self._clients.append(client)
         client.in_flight += 1
         try:
             yield client.client
         finally:
             client.in_flight -= 1
+
+    def _new_client(self) -> Any:
+        return self._openai.AsyncOpenAI(
+            api_key=self._key,
+            base_url=self.config.url,
+            timeout=self.config.timeout_s,
+            max_retries=0,
+            default_headers=self._headers or None,
+            default_query=self._query or None,
+            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_refuse_redirect]}),
+        )
 
     @property
     def connected(self) -> bool:
@@ -337,7 +341,8 @@ class Endpoint:
         Raises:
             Fault: The reply is not a completion.
         """
-        if "json" not in content_type.lower():
+        body = _COMMENTS.sub(b"", body)
+        if "json" not in content_type.lower() and not body.lstrip().startswith((b"{", b"[")):
             kind = content_type.split(";")[0] or "no content type"
             raise Fault(
                 f"the reply is not a chat completion but {kind} (is base_url right? it usually ends in /v1)", "retry", misdirected=True
@@ -409,6 +414,10 @@ class Endpoint:
             hint = "start the server, or correct `base_url`"
             if "CERTIFICATE" in fault.reason.upper():
                 hint = "export SSL_CERT_FILE=… with the certificate of the server or of your proxy"
+            elif "WRONG_VERSION_NUMBER" in fault.reason:
+                hint = "the server does not speak TLS: base_url with http:// in place of https://"
+            elif any(name in fault.reason for name in ("ReadError", "RemoteProtocolError", "DecodingError")):
+                hint = "a server is there, but it closes the connection or garbles its reply: see its log; does it expect https://?"
             hint += "; check these variables" if way else ""
             return Broke(
                 f"nothing answers at {self.config.url}: {fault.reason}{between}", code="endpoint-unreachable", where=where, try_this=hint
@@ -428,6 +437,8 @@ class Endpoint:
             )
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"
+            if "parameters" in fault.reason:
+                hint = "no provider of this model takes every field: leave out `parameters`, or set `temperature: null`"
         elif fault.status == 407:
             hint = (
                 f"a proxy wants a name and password: HTTPS_PROXY=http://NAME:PASSWORD@HOST (in effect: {connection_variables() or 'none'})"
@@ -464,39 +475,3 @@ class Endpoint:
         guess = nearest(self.config.model, names)
         shown = ", ".join(sorted(names)[:8]) + (" …" if len(names) > 8 else "")
         return (f"model: {guess}; " if guess else "") + f"the endpoint offers {shown}"
-
-
-_CONNECTION = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-
-
-def connection_variables(url: str = "https:") -> str:
-    """Return the environment variables that affect connections to a URL, with their values but without passwords; "" for none."""
-    shown = {}
-    for name in (*_CONNECTION, *map(str.lower, _CONNECTION)):
-        if name.upper().startswith("SSL_") and url.lower().startswith("http:"):
-            continue
-        if value := os.environ.get(name, ""):
-            shown[name] = re.sub(r"(^|//)[^/\s]*@", r"\1***@", value)
-    return ", ".join(f"{name}={value}" for name, value in shown.items())
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an endpoint asks to wait (`Retry-After` in seconds or as a date), or None.
-
-    Source: RFC 9110, section 10.2.3; `retry-after-ms` is OpenAI's.
-    """
-    try:
-        if "retry-after-ms" in headers:
-            return max(float(headers["retry-after-ms"]) / 1000, 0.0)
-        text = headers["retry-after"]
-    except (KeyError, ValueError):
-        return None
-    try:
-        return max(float(text), 0.0)
-    except ValueError:
-        pass
-    try:
-        when = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return max((when - datetime.now(when.tzinfo or UTC)).total_seconds(), 0.0) if when.tzinfo else None

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-READING = 2
+from methods.models.usage import spent
+
+READING = 3
 """Version of how replies become answers, by `read`, `thoughts` and `readers.extract`. Raise it if a reply may give another answer.
 
 It is part of the identity of readers, programs, of other methods through `llm_hash`, and of all that a model writes and that is
@@ -275,61 +277,29 @@ def completion_of(value: Any) -> Completion:
     # A text completion has its text instead of a message.
     message = {"content": choice["text"]} if isinstance(choice, dict) and isinstance(choice.get("text"), str) else None
     message = message or (choice.get("message") if isinstance(choice, dict) else None)
+    if message is None and isinstance(choice, dict) and isinstance(choice.get("finish_reason"), str):
+        message = {}  # Gemini leaves it out if the thought used all tokens
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ValueError("it has no choices with a message")
     reason = known_reason(str(choice.get("finish_reason") or "unknown"))
     if reason.lower().partition(":")[0] in BROKEN:
         raise LookupError(f"the endpoint broke the reply off (finish reason: {reason})")
     text, thought, refusal, tool = _parts(message.get("content"))
-    reported = item.get("usage")
-    usage: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
-    cached = _cached(usage)
-    prompt = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    usage = spent(item.get("usage"))
     return Completion(
         text,
         reason,
-        prompt if cached <= prompt else prompt + cached,  # Anthropic counts them apart
-        _count(usage.get("completion_tokens", usage.get("output_tokens"))),
+        usage.prompt,
+        usage.completion,
         str(item.get("model") or ""),
         system_fingerprint=str(item.get("system_fingerprint") or "")[:300],
         thought="\n\n".join(filter(None, (_field_thought(message), thought))),
         refusal=_texts(message.get("refusal")).strip() or refusal,
         tool=_tool(message) or tool,
-        cached_tokens=cached,
-        cost_usd=_cost(usage),
+        cached_tokens=usage.cached,
+        cost_usd=usage.cost_usd,
         logprobs=Logprobs.of(choice.get("logprobs")),
     )
-
-
-def _cached(usage: Mapping[str, Any]) -> int:
-    """Return the prompt tokens that came from the endpoint's cache: OpenAI's field, Anthropic's or DeepSeek's."""
-    details = usage.get("prompt_tokens_details")
-    counts = (
-        details.get("cached_tokens") if isinstance(details, dict) else None,
-        usage.get("cache_read_input_tokens"),
-        usage.get("prompt_cache_hit_tokens"),
-    )
-    return max(0, next((count for value in counts if (count := _count(value))), 0))
-
-
-def _cost(usage: Mapping[str, Any]) -> float | None:
-    """Return the cost in dollars in a usage: OpenRouter's, including the cost of the user's own key, or Perplexity's total."""
-    reported = usage.get("cost")
-    if isinstance(reported, dict):
-        return dollars(reported.get("total_cost"))
-    cost, details = dollars(reported), usage.get("cost_details")
-    if cost is not None and usage.get("is_byok") is True and isinstance(details, dict):
-        cost += dollars(details.get("upstream_inference_cost")) or 0.0
-    return cost
-
-
-def dollars(value: Any) -> float | None:
-    """Parse a number (or its text) as dollars; None if it is not a number or is negative."""
-    try:
-        number = None if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
-    except ValueError:
-        return None
-    return number if number is not None and 0 <= number < float("inf") else None
 
 
 def _error(error: Any) -> tuple[str, int | None]:
@@ -338,10 +308,6 @@ def _error(error: Any) -> tuple[str, int | None]:
     code = error.get("code") or error.get("status")
     number = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdigit()) else None
     return str(error.get("message") or error), number
-
-
-def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
 
 
 def _field_thought(message: Mapping[str, Any]) -> str:

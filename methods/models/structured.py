@@ -23,7 +23,12 @@ WAYS = ("json_schema", "json_object", "prompt")
 """Ways to request JSON, in order of preference."""
 MIN_SIMILARITY = 85.0
 """Minimum similarity (0 to 100) at which a misspelled field name is accepted."""
-_REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
+_REFUSED = re.compile(
+    r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema|grammar"
+    r"|output_format|output_config|formatted output|requested parameters",
+    re.I,
+)
+"""Words of refusals; OpenRouter (404) says that no endpoint has the requested parameters."""
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
 _FENCES = 16
@@ -84,7 +89,7 @@ def asked(
 
 def refuses(status: int | None, reason: str) -> bool:
     """Return whether an endpoint's error means that it rejects this way of requesting JSON."""
-    return status in (400, 415, 422, 501) and bool(_REFUSED.search(reason))
+    return status in (400, 404, 412, 415, 422, 500, 501) and bool(_REFUSED.search(reason))
 
 
 def parse(text: str, model: type[M]) -> Parsed[M]:

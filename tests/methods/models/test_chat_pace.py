@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from methods.models.chat import ChatModel
 from methods.models.chat_config import ChatConfig
-from methods.models.endpoint import Fault, retry_after
+from methods.models.connection import retry_after
+from methods.models.endpoint import Fault
 from methods.models.limits import Address, RateLimiter, Signal, limiters
 from methods.models.llm import smallest_concurrency
 from tests.support.server import ChatRequest, Refused, Written

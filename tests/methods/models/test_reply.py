@@ -189,6 +189,14 @@ def test_usage_under_other_names_is_counted() -> None:
     assert (counted.prompt_tokens, counted.completion_tokens) == (10, 5)
 
 
+def test_choice_without_a_message_is_an_empty_reply_if_it_states_why() -> None:
+    cut = completion_of({"choices": [{"finish_reason": "length"}], "usage": {"prompt_tokens": 5, "total_tokens": 55}})
+    assert (cut.text, cut.finish_reason, cut.completion_tokens) == ("", "length", 50)
+    assert read(cut).failed
+    with pytest.raises(ValueError, match="message"):
+        completion_of({"choices": [{"index": 0}]})
+
+
 def test_missing_usage_and_finish_reason_are_unknown_instead_of_errors() -> None:
     reply = reply_to(body("Lyon", None, usage=None))
     assert (reply.text, reply.prompt_tokens, reply.finish_reason) == ("Lyon", 0, "unknown")
@@ -417,6 +425,10 @@ REFUSING: dict[str, tuple[Callable[[dict[str, Any]], Any], set[str]]] = {
         _without("temperature", refuses("`temperature` may only be set to 1 when thinking is enabled.")),
         {"max_tokens", "seed", "top_k"},
     ),
+    "another value": (
+        _without("temperature", refuses("invalid temperature: only 0.6 is allowed for this model")),
+        {"max_tokens", "seed", "top_k"},
+    ),
     "extra": (_without("seed", refuses("seed: Extra inputs are not permitted")), {"temperature", "max_tokens", "top_k"}),
     "pydantic": (
         _without(
@@ -466,6 +478,8 @@ def test_refusal_without_an_unknown_parameter_fails_the_call(message: str) -> No
         "Only user and assistant roles are supported!",
         "Developer instruction is not enabled for models/gemma",
         "messages[0].role does not support 'system'",
+        "'messages[0].role' must be one of: 'user', 'assistant'",
+        "Input should be 'user' or 'assistant'",
     ],
 )
 def test_system_message_is_folded_if_the_endpoint_refuses_its_role(message: str) -> None:

@@ -36,6 +36,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.offers = {"json_schema", "json_object"}
         self.complaint = "response_format is not supported"
+        self.status = 400
         self.says = json.dumps(GOOD)
         self.requests: list[dict[str, Any]] = []
         self.server = OpenAIServer("m", self.answer)
@@ -44,7 +45,7 @@ class Endpoint:
         self.requests.append(dict(request.body))
         form = request.body.get("response_format")
         if form is not None and form["type"] not in self.offers:
-            raise Refused(400, self.complaint)
+            raise Refused(self.status, self.complaint)
         return Written(self.says, 5, 5)
 
 
@@ -102,6 +103,25 @@ def test_refused_json_mode_falls_back_once_to_the_next(endpoint: Endpoint, offer
     # What it refuses is remembered.
     ask(model, "judge d")
     assert len(endpoint.requests) == 4 + refusals
+
+
+@pytest.mark.parametrize(
+    ("status", "complaint"),
+    [
+        (404, "No endpoints found that support the requested parameters: response_format."),
+        (404, "No endpoints found that can handle the requested parameters."),
+        (422, "Input validation error: grammar is not supported"),
+        (400, "Failed to parse grammar"),
+        (500, "failed to initialize samplers: grammar error"),
+        (412, "Model does not support structured outputs"),
+        (400, "This model does not support formatted output."),
+        (400, "output_config.format: Extra inputs are not permitted"),
+    ],
+)
+def test_json_mode_falls_back_for_the_refusals_of_many_servers(endpoint: Endpoint, status: int, complaint: str) -> None:
+    endpoint.offers, endpoint.status, endpoint.complaint = set(), status, complaint
+    (item,) = ask(chat(endpoint, attempts=1), "judge a")
+    assert item.value == Verdict(**GOOD)
 
 
 def test_unrelated_refusal_does_not_change_the_json_mode(endpoint: Endpoint) -> None:

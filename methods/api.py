@@ -57,6 +57,8 @@ RERANKER_TRUNCATED = "reranker_truncated"
 """Key in `Prediction.notes` if a reranker's prompt was cut: `{"unit": "tokens", "kept": n, "of": m}`; other units are words,
 lines and passages.
 """
+ENDPOINT_READ = "endpoint_read"
+"""Key in `Indexed.notes` if an endpoint reports far fewer tokens than it was sent: `{"reported": n, "estimated": m}`."""
 WAIT = "wait"
 """Key of `Usage.seconds` for the time in which a question only waited (`flow.Trace.waited_s`); `Usage.own_s` excludes it."""
 UNKNOWN_REVISION = "unknown"

@@ -19,7 +19,7 @@ from benchmarks.core.files import whole
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import FAILED, Ranking, Services, Usage, reason
+from methods.api import ENDPOINT_READ, FAILED, Ranking, Services, Usage, reason
 from methods.flow import Batcher, in_worker
 from methods.models.embeddings import EmbeddingCache, ExactSearch, read_array, write_vectors
 from methods.models.endpoint import Fault
@@ -27,9 +27,15 @@ from methods.registry import register
 from methods.retrieval.dense import CHUNK, DenseIndex
 from methods.retrieval.hosted_model import HostedConfig, HostedModel, Side, Vectors
 from methods.retrieval.ranking import PointwiseConfig, built_once, reordered
-from methods.work import Lengths, Needs, Work, index, vectors
+from methods.work import CHARACTERS, Lengths, Needs, Work, index, vectors
 
-_USAGE = "usage.json"
+_USAGE, _READ = "usage.json", "read.json"
+READ_SHARE = 0.5
+"""Share of the estimated tokens below which an endpoint has probably cut texts."""
+_LONG = 1_000
+"""Minimum mean characters of a request's texts; every encoder reads shorter ones."""
+_LEAST = 10
+"""Minimum tokens per text; an endpoint that reports fewer reports a placeholder."""
 
 
 class HostedDenseConfig(HostedConfig):
@@ -92,20 +98,25 @@ class HostedDense:
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HostedIndex:
         """Embed the corpus, or memory-map the vectors in `folder`; an interrupted build resumes."""
-        usage = Usage()
+        usage, read = Usage(), Usage()
 
-        def paid(spent: Usage) -> None:
-            nonlocal usage
+        def paid(spent: Usage, texts: Sequence[str]) -> None:
+            nonlocal usage, read
             # Written after each request, so that the usage of an interrupted build is counted, too.
             usage = usage + spent if folder is None else _paid(folder / _USAGE, spent)
+            if texts and spent.prompt_tokens >= _LEAST * len(texts) and sum(map(len, texts)) >= _LONG * len(texts):
+                # The estimate is stored as the tokens of a memory, which an index does not have.
+                compared = Usage(prompt_tokens=spent.prompt_tokens, memory_tokens=sum(map(len, texts)) // CHARACTERS)
+                read = read + compared if folder is None else _paid(folder / _READ, compared)
 
         def encode(start: int) -> Vectors:
             texts = [passage.full_text for passage in corpus[start : start + CHUNK]]
             kept = self.kept("passage", dimension)
 
             def ask(positions: Sequence[int]) -> Vectors:
-                made, spent = self.model.embed_now([self.text(texts[at], "passage") for at in positions], "passage", *self._request)
-                paid(spent)
+                wanted = [self.text(texts[at], "passage") for at in positions]
+                made, spent = self.model.embed_now(wanted, "passage", *self._request)
+                paid(spent, wanted)
                 return self.scaled(made)
 
             return ask(range(len(texts))) if kept is None else kept.vectors(texts, ask)
@@ -119,15 +130,19 @@ class HostedDense:
             if not dimension:
                 probe, spent = self.model.embed_now(["dimension"], "passage", *self._request)
                 dimension = probe.shape[1]
-                paid(spent)
+                paid(spent, ())
         if folder is None:
             chunks = [encode(start) for start in starts]
             built = np.concatenate(chunks) if chunks else np.empty((0, dimension), dtype=np.float32)
         else:
             built_once(folder, len(corpus), lambda target: write_vectors(target / "vectors.npy", starts, encode, dimension))
             built = read_array(folder / "vectors.npy", mapped=True)
-            usage = _paid(folder / _USAGE, Usage())
-        return HostedIndex(self, corpus, built, usage)
+            usage, read = _paid(folder / _USAGE, Usage()), _paid(folder / _READ, Usage())
+        made = HostedIndex(self, corpus, built, usage)
+        reported, estimated = read.prompt_tokens, read.memory_tokens
+        if reported < READ_SHARE * estimated:
+            made.notes = {ENDPOINT_READ: {"reported": reported, "estimated": estimated}}
+        return made
 
     @property
     def _request(self) -> tuple[int | None, str]:
@@ -183,7 +198,12 @@ class HostedIndex:
         corpus: The passages.
         built: Vectors of the passages, shape (passages, dimension).
         usage: Cost of the vectors.
+
+    Attributes:
+        notes: Notes for the provenance (`ENDPOINT_READ`).
     """
+
+    notes: Mapping[str, Any] = {}
 
     def __init__(self, owner: HostedDense, corpus: Corpus, built: Vectors, usage: Usage) -> None:
         self.usage = usage

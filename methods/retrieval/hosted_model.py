@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,8 @@ from methods.api import Usage
 from methods.apps.client import Client
 from methods.flow import event_loop, run, together, trace
 from methods.models import secrets
-from methods.models.endpoint import Fault, connection_variables
+from methods.models.connection import base_url_of, connection_variables, json_fields, require_headers
+from methods.models.endpoint import Fault
 from methods.models.limits import Address, budget_of, limiters
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 from methods.registry import MethodConfig
@@ -65,9 +65,12 @@ _ADVICE = {
     405: "the endpoint does not take this request: check base_url and dialect",
     413: "the request or a text is too long: set batch_size lower, truncate: true or part_words",
     422: "the endpoint refuses the request: check dialect and model; of texts that are too long, set truncate: true or part_words",
-    400: "the endpoint refuses the request: check model and dimensions; of texts that are too long, set truncate: true or part_words",
+    400: "the endpoint refuses the request: check model, dimensions and parameters; of long texts, set truncate: true or part_words",
 }
-_HOPELESS = (401, 403, 404, 405)
+_HOPELESS = (401, 402, 403, 404, 405)
+_TOO_MANY = (400, 413, 422)
+"""Statuses with which endpoints refuse a batch that has too many texts or tokens."""
+_OWN = frozenset({"model", "input", "inputs", "texts", "query", "documents", "top_n", "top_k", "encoding_format", "stream"})
 
 
 class HostedConfig(MethodConfig):
@@ -107,12 +110,12 @@ class HostedConfig(MethodConfig):
     @field_validator("base_url")
     @classmethod
     def _plain_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("base_url must start with http:// or https://")
-        if parts.username or parts.password or parts.query:
-            raise ValueError("base_url must not carry a key or a query: put the key's variable into key_variable")
-        return value
+        return base_url_of(value)
+
+    @field_validator("parameters")
+    @classmethod
+    def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return json_fields(value, _OWN)
 
     @field_validator("key_variable")
     @classmethod
@@ -146,6 +149,7 @@ class HostedConfig(MethodConfig):
                 where="key_variable",
                 try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
             )
+        require_headers({"authorization": key}, self.key_variable)
         return key
 
     def headers(self) -> dict[str, str]:
@@ -197,6 +201,7 @@ class HostedModel:
     def __init__(self, config: HostedConfig) -> None:
         self.config = config
         self._headers = config.headers()
+        self._most = config.batch
         self._client = Client(config.concurrency, config.timeout_s, _LARGEST, config.longest_wait_s, _ADVICE)
         address = Address.of(config.base_url, config.key(), config.model)
         self._budget = budget_of(address, None, config.run_usd)
@@ -220,8 +225,9 @@ class HostedModel:
             shared: dict[str, Any] = {"model": config.model, **({field: task} if field else {})}
             match config.dialect:
                 case "openai":
-                    sized = {"dimensions": dimensions} if dimensions else {}
-                    return EMBEDDING, {**shared, "input": batch, "encoding_format": encoding, **sized}
+                    sized: dict[str, Any] = {"dimensions": dimensions} if dimensions else {}
+                    form = {} if encoding == "float" else {"encoding_format": encoding}  # float is the default, and some refuse the field
+                    return EMBEDDING, {**shared, "input": batch, **form, **sized}
                 case "jina":
                     sized = {"dimensions": dimensions} if dimensions else {}
                     return EMBEDDING, {**shared, "input": batch, "truncate": config.truncate, **sized}
@@ -252,14 +258,15 @@ class HostedModel:
         config = self.config
 
         def body(batch: Sequence[str]) -> tuple[str, dict[str, Any]]:
+            # Some servers return only the best few unless the request says how many.
             shared = {"model": config.model, "query": query, "documents": batch}
             match config.dialect:
                 case "cohere":
-                    return RERANKING, shared
+                    return RERANKING, {**shared, "top_n": len(batch)}
                 case "jina":
-                    return RERANKING, {**shared, "return_documents": False}
+                    return RERANKING, {**shared, "top_n": len(batch), "return_documents": False}
                 case "voyage":
-                    return RERANKING, {**shared, "truncation": config.truncate}
+                    return RERANKING, {**shared, "top_k": len(batch), "truncation": config.truncate}
             return RERANKING, {"query": query, "texts": batch, "truncate": config.truncate, "raw_scores": True}
 
         results = await together(*(self._split(batch, body, _scores) for batch in self._batches(texts)))
@@ -269,7 +276,7 @@ class HostedModel:
         batches: list[list[str]] = []
         size = 0
         for text in (text or " " for text in texts):
-            if not batches or len(batches[-1]) == self.config.batch or size + len(text) > _BATCH_CHARACTERS:
+            if not batches or len(batches[-1]) == self._most or size + len(text) > _BATCH_CHARACTERS:
                 batches.append([])
                 size = 0
             batches[-1].append(text)
@@ -277,15 +284,20 @@ class HostedModel:
         return batches
 
     async def _split(self, batch: list[str], body: Any, parse: Any) -> tuple[Any, Usage]:
-        """Request a batch; if the endpoint rejects its size, request halves."""
+        """Request a batch; if the endpoint rejects it, request halves, because it may have too many texts or tokens.
+
+        Providers report their limits in many wordings and statuses, so the wording is not read. A text that is refused by itself
+        fails with its own reason. After halves succeed, later batches have their size.
+        """
         try:
             path, fields = body(batch)
             return await self._tried(path, fields, len(batch), sum(map(len, batch)), parse)
         except Fault as fault:
-            if fault.status != 413 or len(batch) == 1:
+            if fault.status not in _TOO_MANY or len(batch) == 1:
                 raise
-        halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
-        (one, first), (two, second) = [await self._split(half, body, parse) for half in halves]
+        middle = -(-len(batch) // 2)
+        (one, first), (two, second) = [await self._split(half, body, parse) for half in (batch[:middle], batch[middle:])]
+        self._most = min(self._most, middle)
         return np.concatenate([one, two]), first + second
 
     async def _tried(self, path: str, body: dict[str, Any], count: int, characters: int, parse: Any) -> tuple[Any, Usage]:
@@ -349,8 +361,15 @@ def _close(client: Client) -> None:
         asyncio.run_coroutine_threadsafe(client.close(), event_loop())
 
 
-def _indexed(reply: Any, names: Sequence[str], count: int, value: str) -> list[Any]:
+def _indexed(reply: Any, names: Sequence[str], count: int, values: Sequence[str], *, ordered: bool = False) -> list[Any]:
     """Return the values of a reply's items in the order of their `index`.
+
+    Args:
+        reply: The reply: a list of items, or an object with one.
+        names: Keys under which the list may be.
+        count: Number of texts.
+        values: Keys under which an item's value may be.
+        ordered: Whether items without any index are in the order of the texts, as vectors are, but not results of a reranker.
 
     Raises:
         Fault: An index is missing, repeated or out of range.
@@ -360,10 +379,21 @@ def _indexed(reply: Any, names: Sequence[str], count: int, value: str) -> list[A
         items = next((reply[name] for name in names if isinstance(reply.get(name), list)), None)
     if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
         raise Fault(f"the reply has no list of {names[0]}: {json.dumps(reply)[:120]}", "retry")
-    by_index = {item.get("index"): item.get(value) for item in items if type(item.get("index")) is int}
+    places = [item.get("index") for item in items]
+    if ordered and not any(place is not None for place in places):
+        places = list(range(len(items)))
+    elif ordered:
+        places = [0 if place is None else place for place in places]  # encoders such as protobuf's leave zeros out
+    found = [next((item[name] for name in values if name in item), None) for item in items]
+    by_index = {int(place): value for place, value in zip(places, found, strict=True) if _is_whole(place)}
     if len(items) != count or sorted(by_index) != list(range(count)):
         raise Fault(f"the reply has {len(items)} results with {len(by_index)} different indices for {count} texts", "retry")
     return [by_index[position] for position in range(count)]
+
+
+def _is_whole(place: Any) -> bool:
+    whole_text = isinstance(place, str) and place.isascii() and place.isdigit()
+    return whole_text or type(place) is int or (isinstance(place, float) and place.is_integer())
 
 
 def _vectors(reply: Any, count: int, dimensions: int | None) -> Vectors:
@@ -378,7 +408,7 @@ def _vectors(reply: Any, count: int, dimensions: int | None) -> Vectors:
     elif isinstance(reply, list):
         items = reply
     else:
-        items = _indexed(reply, ("data",), count, "embedding")
+        items = _indexed(reply, ("data",), count, ("embedding",), ordered=True)
     if not isinstance(items, list) or len(items) != count:
         raise Fault(f"the reply has {len(items) if isinstance(items, list) else 'no'} vectors for {count} texts", "retry")
     try:
@@ -401,9 +431,8 @@ def _scores(reply: Any, count: int) -> NDArray[np.float64]:
     Raises:
         Fault: Scores are missing or not finite.
     """
-    value = "score" if isinstance(reply, list) else "relevance_score"
     try:
-        scores = np.array(_indexed(reply, ("results", "data"), count, value), dtype=np.float64)
+        scores = np.array(_indexed(reply, ("results", "data"), count, ("relevance_score", "score")), dtype=np.float64)
     except (TypeError, ValueError):
         raise Fault("the reply has scores that are not numbers", "retry") from None
     if not np.isfinite(scores).all():

@@ -23,7 +23,7 @@ from benchmarks.core.errors import UserError, counted
 from benchmarks.text import em
 from judges.judge import NOTHING_CLAIMED
 from judges.metric import parse
-from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
+from methods.api import ENDPOINT_READ, ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.boards.names import first_name, repeat_of
 from results.store.cost_queries import spendings
 from results.store.failures import OTHER, kind_of
@@ -460,6 +460,9 @@ def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             if cut and cut["share"] >= TRUNCATED_SHARE:
                 what = f"{percent(cut['share'])} of the passage text exceeds the {part}'s {cut['limit']:,} tokens"
                 yield HealthLine("truncated_passages", run, what, {"part": part, **cut}, names[run])
+        if read := notes.get(ENDPOINT_READ):
+            what = f"the embedding endpoint reports {percent(read['reported'] / read['estimated'])} of the passage tokens sent"
+            yield HealthLine("prompt_tokens", run, f"{what}: it probably cuts passages; use shorter ones", read, names[run])
         if preset := notes.get("preset"):
             what = f"{preset['model']} looks like {preset['name']} but is used without {preset['options']}; set preset: {preset['name']}"
             yield HealthLine("preset", run, what, preset, names[run])

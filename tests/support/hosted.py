@@ -97,7 +97,7 @@ def reply(path: str, body: dict[str, Any], most: int) -> Any:
             assert not set(body) - {"model", "input", "encoding_format", "dimensions"}
             rows = [vector(text, body.get("dimensions", WIDTH)) for text in texts]
             sent = [base64.b64encode(struct.pack(f"<{len(row)}f", *row)).decode() for row in rows]
-            rows = sent if body["encoding_format"] == "base64" else rows  # type: ignore[assignment]
+            rows = sent if body.get("encoding_format") == "base64" else rows  # type: ignore[assignment]
             data = [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)]
             return {"data": data[::-1], "usage": {"prompt_tokens": 7 * len(texts), "total_tokens": 7 * len(texts)}}
         case "/cohere/embed":

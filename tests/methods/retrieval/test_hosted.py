@@ -13,9 +13,12 @@ from pydantic import ValidationError
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
-from methods.api import FAILED, Ranking, Services
-from methods.flow import each
+from methods.api import ENDPOINT_READ, FAILED, Ranking, Services
+from methods.flow import each, run
+from methods.models.endpoint import Fault
 from methods.registry import Component
+from methods.retrieval.hosted import HostedDenseConfig, HostedRerankerConfig
+from methods.retrieval.hosted_model import HostedModel
 from tests.support.errors import raises
 from tests.support.hosted import KEY, Hosted, hosted, vector
 
@@ -84,6 +87,82 @@ def test_request_that_is_too_large_is_sent_in_halves(server: Hosted) -> None:
     whole = retrieve(server, "openai")
     server.most = 1
     assert retrieve(server, "openai") == whole
+
+
+TOO_MANY = {
+    "openai": (400, "Invalid 'input': array too long. Expected an array with maximum length 1, but got an array with length 4 instead."),
+    "dashscope": (400, "Value error, batch size is invalid, it should not be larger than 1.: input.contents"),
+    "mistral": (400, "Too many tokens overall, split into more batches."),
+    "tei": (422, "batch size 4 > maximum allowed batch size 1"),
+}
+
+
+@pytest.mark.parametrize("kind", TOO_MANY)
+def test_batch_that_is_refused_in_any_wording_is_sent_in_halves(server: Hosted, kind: str) -> None:
+    whole = retrieve(server, "openai")
+    status, message = TOO_MANY[kind]
+    server.fault = lambda server, path, body: (status, {"error": message}, {}) if len(body["input"]) > 1 else None
+    assert retrieve(server, "openai") == whole
+
+
+def test_batches_keep_the_size_that_the_endpoint_takes(server: Hosted) -> None:
+    server.most = 2
+    model = HostedModel(HostedDenseConfig.model_validate(options(server, "openai", batch_size=4)))
+    model.embed_now(TEXTS, "passage", None)
+    before = len(server.requests)
+    model.embed_now(TEXTS, "passage", None)
+    assert [len(body["input"]) for _, body in server.requests[before:]] == [2, 2]
+
+
+def test_vectors_without_an_index_are_in_the_order_of_the_texts(server: Hosted) -> None:
+    whole = retrieve(server, "openai")
+    for change in ({"index": None}, {}):
+
+        def reply_to(server: Hosted, path: str, body: dict[str, Any], change: dict[str, Any] = change) -> Any:
+            data = [{"embedding": vector(text), **change} for text in body["input"]]
+            return 200, {"data": data, "usage": {"total_tokens": 7 * len(data)}}, {}
+
+        server.fault = reply_to
+        assert retrieve(server, "openai") == whole
+
+    def without_zero(server: Hosted, path: str, body: dict[str, Any]) -> Any:
+        data = [{"embedding": vector(text), **({"index": at} if at else {})} for at, text in enumerate(body["input"])]
+        return 200, {"data": data[::-1], "usage": {"total_tokens": 7 * len(data)}}, {}
+
+    server.fault = without_zero
+    assert retrieve(server, "openai") == whole
+
+
+def test_results_of_a_reranker_without_an_index_are_refused(server: Hosted) -> None:
+    server.fault = lambda server, path, body: (200, {"results": [{"relevance_score": 1.0} for _ in body["documents"]]}, {})
+    with pytest.raises(Fault):
+        run(HostedModel(HostedRerankerConfig.model_validate(options(server, "jina"))).score("q", TEXTS))
+
+
+def test_reranker_requests_the_score_of_every_passage(server: Hosted) -> None:
+    def best_only(server: Hosted, path: str, body: dict[str, Any]) -> Any:
+        scores = [{"index": at, "score": float(at)} for at in range(len(body["documents"]))]
+        return 200, {"results": scores[: body.get("top_n", body.get("top_k", 2))]}, {}
+
+    server.fault = best_only
+    for dialect in ("cohere", "jina", "voyage"):
+        scores, _ = run(HostedModel(HostedRerankerConfig.model_validate(options(server, dialect))).score("q", TEXTS))
+        assert scores.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(("tokens", "reported"), [(2000, None), (100, {"reported": 400, "estimated": 6000}), (1, None)])
+def test_endpoint_that_counts_too_few_tokens_is_noted(server: Hosted, tmp_path: Path, tokens: int, reported: dict[str, int] | None) -> None:
+    long = Corpus.of([Passage(f"d{number}", "", f"word{number} " * 1000) for number in range(4)])
+
+    def counting(server: Hosted, path: str, body: dict[str, Any]) -> Any:
+        data = [{"index": at, "embedding": vector(text)} for at, text in enumerate(body["input"])]
+        return 200, {"data": data, "usage": {"prompt_tokens": tokens * len(data)}}, {}
+
+    server.fault = counting
+    retriever = Component.of("hosted_dense", options(server, "openai")).build(Services(artifacts=tmp_path))
+    for _ in range(2):  # the second index is read from its folder
+        notes = retriever.index(long, tmp_path / "index").notes
+        assert notes == ({} if reported is None else {ENDPOINT_READ: reported})
 
 
 def broken(change: Any) -> Any:
@@ -215,6 +294,11 @@ def test_identity_includes_model_and_revision_but_no_speed_options(server: Hoste
         ("hosted_dense", {"base_url": "http://user:secret@host/v1"}),
         ("hosted_dense", {"key_variable": "sk-abcdefghijkl"}),
         ("hosted_dense", {"dialect": "cohere", "encoding": "base64"}),
+        ("hosted_dense", {"base_url": "http://host:8000/v1/embeddings"}),
+        ("hosted_dense", {"base_url": "http://host:port/v1"}),
+        ("hosted_dense", {"parameters": {"input": ["x"]}}),
+        ("hosted_dense", {"parameters": {"user": float("nan")}}),
+        ("hosted_reranker", {"dialect": "jina", "parameters": {"top_n": 3}}),
         ("hosted_reranker", {"dialect": "openai"}),
     ],
 )

@@ -17,9 +17,9 @@ from pydantic import (
 
 
 class FrozenModel(BaseModel):
-    """Immutable pydantic model that rejects unknown keys."""
+    """Immutable pydantic model that rejects unknown keys, NaN and infinities."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="wrap")
     @classmethod

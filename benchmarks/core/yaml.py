@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,12 +91,18 @@ def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
         name: The file, as shown in errors.
 
     Raises:
-        UserError: A mapping has a key twice, or one that is not a text, or aliases make the document too large.
+        UserError: A mapping has a key twice, or one that is not a text, aliases make the document too large, or a number is in
+            base 8 or 60.
     """
     lines: dict[Path, int] = {}
     if node is not None:
         _collect(node, (), lines, name)
     return lines
+
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_OTHER_BASE = re.compile(r"[-+]?0[0-9_]+$|.*:")
+"""Numbers such as 010 (8) and 1:30 (90), which nobody means in an experiment."""
 
 
 def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> None:
@@ -127,3 +134,10 @@ def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> 
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             _collect(value, (*path, index), lines, name)
+    elif node.tag in _NUMBERS and _OTHER_BASE.match(node.value):
+        raise UserError(
+            f"{node.value} is a number in base {'60' if ':' in node.value else '8'} to YAML: it is read as {yaml.safe_load(node.value)}",
+            code="other-number-base",
+            where=f"{name}:{node.start_mark.line + 1}",
+            try_this="write the number without leading zeros and colons, or put a text in quotes",
+        )

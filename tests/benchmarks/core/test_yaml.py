@@ -50,3 +50,14 @@ def test_non_string_keys_and_expanding_aliases_are_refused_immediately() -> None
     for text in (doubling, "a: &a [*a]"):
         with raises("file-too-deep"):
             line_numbers(yaml.compose(text), "x")
+
+
+@pytest.mark.parametrize("text", ["k: 010", "k: [1, -007]", "t: 1:30", "t: 190:20:30.15"])
+def test_number_in_base_8_or_60_is_refused_with_its_line(text: str) -> None:
+    with raises("other-number-base", where="f:2"):
+        yaml_source.read(f"name: x\n{text}\n", "f")
+
+
+def test_text_and_numbers_in_other_notations_are_read() -> None:
+    value = yaml_source.read("a: '010'\nb: 0\nc: 0.5\nd: 1_000\ne: 0x10\nf: '1:30'\ng: 10:x\n", "f").value
+    assert value == {"a": "010", "b": 0, "c": 0.5, "d": 1000, "e": 16, "f": "1:30", "g": "10:x"}

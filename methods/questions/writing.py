@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.own.library import places_of
 from benchmarks.schema import Passage
-from benchmarks.text import cover_em, f1, normalize
+from benchmarks.text import cover_em, f1, is_abstention, normalize
 from methods.api import Services
 from methods.models.chat import ChatModel
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
@@ -28,7 +28,7 @@ from methods.questions.material import Material
 from methods.training import Progress, Silent
 from methods.training.journal import Journal, each_once
 
-VERSION = 1
+VERSION = 2
 KINDS = ("single", "multi", "unanswerable")
 ABSENT = "not in the passages"
 AGREES = 0.5
@@ -49,22 +49,26 @@ REASONS: Mapping[str, str] = {
 """Reasons for rejecting a question, in the order of the checks."""
 
 
+Said = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""Text of a reply; models write null for none, and years as numbers."""
+
+
 class Draft(BaseModel):
     """Reply of a model that writes a question."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
-    question: str
-    answer: str
-    quotes: list[str]
+    question: Said
+    answer: Said
+    quotes: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value or [])]
 
 
 class Answered(BaseModel):
     """Reply of a model that answers a question."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
-    answer: str
+    answer: Said
 
 
 class WritingConfig(AskingConfig):
@@ -178,7 +182,7 @@ class Writer:
             if passages is not None:
                 values["passages"] = "\n\n".join(passage.full_text for passage in passages)
             reply = await ask("guess" if passages is None else "answer", Answered, **values)
-            return "" if reply is None or normalize(reply.answer) == normalize(ABSENT) else reply.answer
+            return "" if reply is None or is_absent(reply.answer) else reply.answer
 
         draft = None
         try:
@@ -215,6 +219,15 @@ async def _checked(draft: Draft, item: Material, answered: Any) -> str:
     return KEPT
 
 
+def is_absent(answer: str) -> bool:
+    """Return whether a model answers that the passages do not hold the answer, also within a sentence."""
+    return normalize(ABSENT) in normalize(answer) or is_abstention(answer)
+
+
 def same_answer(answer: str, gold: str) -> bool:
-    """Return whether an answer contains the gold answer, or agrees with it by F1 (`AGREES`)."""
-    return bool(answer.strip()) and (cover_em(answer, [gold]) == 1 or f1(answer, [gold]) >= AGREES)
+    """Return whether an answer contains the gold answer, or agrees with it by F1 (`AGREES`).
+
+    Whole words are compared, because "I do not know" contains "no", and "1914" contains "1"; in scripts without spaces, characters.
+    """
+    match = "word" if normalize(gold).isascii() else "substring"
+    return bool(answer.strip()) and (cover_em(answer, [gold], match) == 1 or f1(answer, [gold]) >= AGREES)

@@ -13,7 +13,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, passage_id
 from methods.api import Services
 from methods.questions.material import Material
-from methods.questions.writing import ABSENT, KEPT, Writer, WritingConfig, Written
+from methods.questions.writing import ABSENT, KEPT, Writer, WritingConfig, Written, same_answer
 from methods.training.journal import Journal
 from tests.support.server import ChatRequest, OpenAIServer
 from tests.support.server import Written as Reply
@@ -71,6 +71,17 @@ def from_text(answer: str) -> Callable[[str, str], str]:
         ("multi", BOTH, from_text("at ten"), "one_suffices"),
         ("multi", {**BOTH, "quotes": ["24 euros"]}, from_text("at ten"), "quotes"),
         ("unanswerable", {"question": "Who founded it?", "answer": "", "quotes": []}, lambda *_: ABSENT, KEPT),
+        ("single", {**GOOD, "answer": 24, "quotes": "A membership costs 24 euros"}, from_text("24"), KEPT),
+        ("single", {**GOOD, "answer": "no", "quotes": ["A membership costs 24 euros"]}, lambda *_: "I do not know", "unanswered"),
+        ("single", {**GOOD, "answer": "2"}, lambda *_: "24 euros", "unanswered"),
+        ("single", {"question": None, "answer": None, "quotes": None}, from_text("x"), "unwritten"),
+        (
+            "unanswerable",
+            {"question": "Who founded it?", "answer": "", "quotes": []},
+            lambda *_: "The answer is not in the passages.",
+            KEPT,
+        ),
+        ("unanswerable", {"question": "Who founded it?", "answer": "", "quotes": []}, lambda *_: None, KEPT),
         ("unanswerable", {"question": "What is paid?", "answer": "", "quotes": []}, from_text("24 euros"), "answered"),
     ],
 )
@@ -81,6 +92,12 @@ def test_each_filter_removes_its_kind_of_question(
     assert written.status == status
     assert written.calls[0]["step"] == kind
     assert written.by == ("" if status == "unreadable" else "m")
+
+
+def test_answers_are_compared_by_words_or_in_scripts_without_spaces_by_characters() -> None:
+    assert same_answer("It is 1914.", "1914")
+    assert not same_answer("It was in 1914", "1")
+    assert same_answer("答えは東京です", "東京")
 
 
 def test_second_run_makes_no_call_unless_prompts_change(tmp_path: Path) -> None:

@@ -305,7 +305,10 @@ class Pool:
                     row = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(row, dict) and isinstance(row.get("custom_id"), str):
+                if not isinstance(row, dict) or not isinstance(row.get("custom_id"), str):
+                    continue
+                known = results.get(row["custom_id"])
+                if known is None or not _answers(known):  # of two lines about a request, the first answer counts
                     results[row["custom_id"]] = row
         return results
 

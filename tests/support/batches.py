@@ -38,6 +38,7 @@ class Batches(ThreadingHTTPServer):
         self.failing: Callable[[str], bool] = lambda prompt: False
         self.unanswered: Callable[[str], bool] = lambda prompt: False
         self.cut = 0
+        self.twice = False
         self.usage: Mapping[str, Any] = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
         self.live: list[str] = []
         self.files: dict[str, bytes] = {}
@@ -90,6 +91,8 @@ class Batches(ThreadingHTTPServer):
             else:
                 output.append({**row, "response": {"status_code": 200, "request_id": "r", "body": self.completion(request["body"])}})
         content = b"".join(json.dumps(row).encode() + b"\n" for row in output)
+        if self.twice:  # a second line about each request, without a reply
+            content += b"".join(json.dumps({**row, "response": {"status_code": 500, "body": {}}}).encode() + b"\n" for row in output)
         batch["output_file_id"] = self.store(content[: len(content) - self.cut]) if output else None
         batch["error_file_id"] = self.store(b"".join(json.dumps(row).encode() + b"\n" for row in errors)) if errors else None
         batch["request_counts"] |= {"completed": len(output), "failed": len(errors)}

@@ -138,6 +138,11 @@ def test_truncated_output_file_fails_only_the_request_of_the_cut_line(ask: Any, 
     assert texts(ask()) == ["ONE", "TWO", "THREE"]
 
 
+def test_of_two_lines_about_a_request_the_answer_counts(ask: Any, server: Batches) -> None:
+    server.twice = True
+    assert texts(ask()) == ["ONE", "TWO", "THREE"]
+
+
 def test_busy_api_is_retried(ask: Any, server: Batches) -> None:
     busy = {"/files": [429], "/batches": [500, 429], "/batches/batch_1": [503]}
     server.refuse = lambda method, path: busy[path].pop() if busy.get(path) else None

@@ -16,13 +16,13 @@ from methods.models.reply import READING
 from tools.same_code import code_of
 
 ROOT = Path(__file__).resolve().parent.parent
-ANSWERS = "methods/models/reply.py", "methods/models/thoughts.py", "methods/readers/extract.py"
+ANSWERS = "methods/models/reply.py", "methods/models/thoughts.py", "methods/readers/extract.py", "methods/readers/citations.py"
 VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models/thoughts.py"
 
 
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
-    [(ANSWERS, READING, (2, "b69ed7c197e87362")), (VERDICTS, VERSION, (3, "41c8475a66e99074"))],
+    [(ANSWERS, READING, (3, "fdb96b4185723afb")), (VERDICTS, VERSION, (3, "41c8475a66e99074"))],
     ids=["answers", "verdicts"],
 )
 def test_code_that_reads_replies_has_the_version_that_it_was_released_with(

@@ -22,7 +22,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
-    [(ANSWERS, READING, (3, "fdb96b4185723afb")), (VERDICTS, VERSION, (3, "41c8475a66e99074"))],
+    [(ANSWERS, READING, (3, "fdb96b4185723afb")), (VERDICTS, VERSION, (4, "b5be2f81cc9c081b"))],
     ids=["answers", "verdicts"],
 )
 def test_code_that_reads_replies_has_the_version_that_it_was_released_with(

@@ -203,7 +203,7 @@ def test_a_record_of_a_test_file_in_another_split_is_an_error(loaded, record):
         ({"supporting_facts": [["Ada", "0"]]}, "supporting_facts[0][1]", "must be an integer"),
         ({"supporting_facts": [["Ada"]]}, "supporting_facts[0]", "a list [title, sentence number]"),
         ({"supporting_facts": {"title": []}}, "supporting_facts", "must be a list"),
-        ({"_id": 1}, "_id", "must be a string"),
+        ({"_id": 1.5}, "_id", "must be a string"),
     ],
 )
 def test_faulty_field_error_names_file_record_and_field_and_can_be_skipped(loaded, changes, field, says):

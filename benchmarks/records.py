@@ -21,6 +21,7 @@ T = TypeVar("T")
 _WORDS = {str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer", float: "a number"}
 QUESTION_CHARS = 1_000_000
 """Longest question; a longer text is a document, a whole file, or damaged."""
+_IDS = ("id", "_id")
 _REPAIR = "repair the file, or set skip_bad to leave such records out (each is counted and named)"
 
 
@@ -71,6 +72,8 @@ class Record:
             BadRecord: It is missing and has no default, or is not a string.
         """
         value = self.fields.get(name)
+        if name in _IDS and type(value) is int:  # pandas and others write ids of digits as numbers
+            return str(value)
         return value if type(value) is str else self.field(name, str, default)
 
     def nonblank(self, name: str, most: int | None = QUESTION_CHARS) -> str:
@@ -99,7 +102,10 @@ class Record:
             return value
         if value is None:
             if default is None:
-                raise self.problem(f"field {name!r} is {'null' if name in self.fields else 'missing'}", name, kind)
+                fault = self.problem(f"field {name!r} is {'null' if name in self.fields else 'missing'}", name, kind)
+                if name not in self.fields:
+                    fault.try_this = f"the record has {', '.join(self.fields) or 'no field'}; {_REPAIR}"
+                raise fault
             return default
         return self.expect(value, name, kind)
 

@@ -332,6 +332,23 @@ def tagged(reply: str, tag: str) -> str | None:
 
 
 def behind(reply: str, mark: str) -> str | None:
-    """Return the text after a mark such as "Answer:" in the last line that contains it, stripped; None if no line does."""
-    matches = re.findall(rf"{mark}\s*(?::\s*)?(\S.*)", reply, re.IGNORECASE)
-    return short_answer(matches[-1].strip()) if matches else None
+    """Return the text after the last mark such as "So the answer is:", stripped; None if there is none.
+
+    Markdown around the mark is ignored, and so is everything from a further question on, which models add in the form of an
+    example. "Answer:" at the beginning of a line is a mark, too.
+
+    Args:
+        reply: The reply.
+        mark: Pattern of the mark that ends with " is", in lower case: "answer is".
+    """
+    noun = mark.removesuffix(" is")
+    verb = r"\s+(?:is|was|would be)(?![\w'’])(?:[*_]{1,3}(?=[\s:：]))?\s*[:：]?"
+    label = rf"^[\s>#*_-]{{0,8}}(?:so,? )?(?:the )?(?:final )?{noun}[*_]{{0,3}}\s?[:：]"
+    pattern = rf"(?:\b{noun}[*_]{{0,3}}{verb}|{label})(?:[*_]{{1,3}}(?=\s))?\s*(\S.*)"
+    matches = list(re.finditer(pattern, reply, re.IGNORECASE | re.MULTILINE))
+    further = _FURTHER.search(reply, matches[0].end()) if matches else None
+    texts = [match[1].strip() for match in matches if further is None or match.start() < further.start()]
+    return short_answer(texts[-1]) if texts else None
+
+
+_FURTHER = re.compile(r"^[ \t>#*_]{0,10}(?:q|question)[*_]{0,3}[ \t]*\d{0,3}[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)

@@ -32,13 +32,13 @@ from methods.training.journal import Journal
 from tools.same_code import code_of
 
 ROOT = Path(__file__).resolve().parent.parent
-ANSWERS = "methods/models/reply.py", "methods/models/thoughts.py", "methods/readers/extract.py"
+ANSWERS = "methods/models/reply.py", "methods/models/thoughts.py", "methods/readers/extract.py", "methods/readers/citations.py"
 VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models/thoughts.py"
 
 
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
-    [(ANSWERS, READING, (3, "91409ad2a847b7e1")), (VERDICTS, VERSION, (3, "41c8475a66e99074"))],
+    [(ANSWERS, READING, (3, "efc9635669d2edfb")), (VERDICTS, VERSION, (4, "b5be2f81cc9c081b"))],
     ids=["answers", "verdicts"],
 )
 def test_code_that_reads_replies_has_the_version_that_it_was_released_with(

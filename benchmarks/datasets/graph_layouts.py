@@ -67,8 +67,12 @@ def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
     """Return the answers in an optional field (nulls dropped), and counts of repeated and null answers."""
     listed = record.fields.get(name)
     if not isinstance(listed, list):
-        return (record.answers(name), Counter(answers_as_text=1)) if record.has(name) else ((), Counter())
-    answers = tuple(record.expect(item, f"{name}[{i}]", str) for i, item in enumerate(listed) if item is not None)
+        if not record.has(name):
+            return (), Counter()
+        answers = record.answers(name)
+        # G-Retriever's files join the answers with bars.
+        return answers if len(answers) != 1 else tuple(answers[0].split("|")), Counter(answers_as_text=1)
+    answers = tuple(_name(record, item, f"{name}[{i}]") for i, item in enumerate(listed) if item is not None)
     return answers, Counter(repeated_answers=len(answers) - len(set(answers)), null_answers=len(listed) - len(answers))
 
 
@@ -86,8 +90,8 @@ def rog(record: Record) -> GraphRow:
         BadRecord: A field is missing or of the wrong type.
     """
     answers, counts = answered(record, "answer")
-    topics = [record.expect(topic, f"q_entity[{i}]", str) for i, topic in enumerate(record.field("q_entity", list))]
-    metadata = {"a_entity": list(record.texts("a_entity", ()))}
+    topics = _names(record, "q_entity") if record.fields.get("q_entity") is not None else record.field("q_entity", list)
+    metadata = {"a_entity": _names(record, "a_entity") if record.has("a_entity") else []}
     question = Question(
         id=record.text("id"),
         text=record.nonblank("question"),
@@ -102,12 +106,40 @@ def rog(record: Record) -> GraphRow:
 ROG = Layout("RoG's rows", (frozenset({"q_entity"}), frozenset({"graph"})), lambda path: rog, has_graphs=True)
 
 
+def _names(record: Record, name: str) -> list[str]:
+    """Return the entity names in a field: a list, a list written as text, or one name."""
+    value = record.fields[name]
+    if isinstance(value, str):
+        written = record.written_list(name, value)
+        value = [value] if written is None else written
+    return [_name(record, item, f"{name}[{i}]") for i, item in enumerate(record.expect(value, name, list))]
+
+
+def _name(record: Record, value: Any, position: str) -> str:
+    """Return a name; numbers are years and the like that another program wrote without quotes."""
+    return str(value) if type(value) is int else record.expect(value, position, str)
+
+
 def _named_triples(record: Record, name: str) -> list[Triple]:
-    rows = record.field(name, list)
+    rows = record.fields.get(name)
+    rows = record.written_list(name, rows) if isinstance(rows, str) else rows
+    if isinstance(rows, list):
+        rows = [_listed_triple(row) for row in rows] if any(type(row) is not list or int in map(type, row) for row in rows) else rows
+    rows = record.field(name, list) if rows is None else record.expect(rows, name, list)
     if set(map(type, rows)) <= {list} and set(map(len, rows)) <= {3} and set(map(type, chain(*rows))) <= {str}:
         return [(head, relation, tail) for head, relation, tail in rows]
     wrong = next(i for i, row in enumerate(rows) if not _is_triple(row))
     raise record.problem(f"field '{name}[{wrong}]' is not a triple", f"{name}[{wrong}]", "a list of three strings")
+
+
+def _listed_triple(row: Any) -> Any:
+    """Return a triple given as an object or tuple, or with numbers, as a list of strings; other values are unchanged."""
+    if isinstance(row, dict) and len(row) == 3:
+        row = next(([row[name] for name in names] for names in _TRIPLE_FIELDS if row.keys() == set(names)), row)
+    return [str(part) if type(part) is int else part for part in row] if isinstance(row, list | tuple) else row
+
+
+_TRIPLE_FIELDS = (("head", "relation", "tail"), ("h", "r", "t"), ("subject", "predicate", "object"), ("subject", "relation", "object"))
 
 
 def _is_triple(row: Any) -> bool:

@@ -58,7 +58,7 @@ NOTES = {
 WITHOUT_GRAPHS = ("closed_book",)
 """Settings that are possible if a layout has no graphs."""
 
-_VERSION = 4
+_VERSION = 5
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
 

@@ -65,7 +65,8 @@ def restorer() -> Callable[[Record], Record]:
 def is_hub_row(fields: Mapping[str, Any]) -> bool:
     """Return whether a record has the layout of the hub's copies, judged by the form of its paragraphs."""
     nested = fields.get("context"), fields.get("paragraphs")
-    return any(isinstance(value, dict) or _is_json(value) for value in nested)
+    rows = isinstance(nested[0], list) and any(isinstance(item, dict) for item in nested[0])
+    return rows or any(isinstance(value, dict) or _is_json(value) for value in nested)
 
 
 def restored(record: Record) -> Record:
@@ -79,6 +80,8 @@ def restored(record: Record) -> Record:
         if isinstance(value, dict):
             known = [CONTENT if column == "sentences" and CONTENT in value else column for column in columns]
             fields[name] = [list(row) for row in _zip_columns(record, name, value, known)]
+        elif isinstance(value, list):
+            fields[name] = [_cells(item, columns) if isinstance(item, dict) else item for item in value]
     for name in OBJECTS:
         value = fields.get(name)
         if isinstance(value, dict):
@@ -86,6 +89,11 @@ def restored(record: Record) -> Record:
     if "paragraphs" not in fields:
         _identify(fields)
     return Record(fields, record.path, record.position)
+
+
+def _cells(item: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    """Return the values of an object in the order of columns; the sentences may be called `content`."""
+    return [item.get(CONTENT if column == "sentences" and CONTENT in item else column) for column in columns]
 
 
 def _identify(fields: dict[str, Any]) -> None:

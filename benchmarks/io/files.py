@@ -1,19 +1,21 @@
-"""Open data files (plain, gzip, or members of zip archives), find them by pattern, and verify recorded hashes.
+"""Open data files (plain, compressed, or members of zip archives), find them by pattern, and verify recorded hashes.
 
 A member of an archive is written as a path with `!`: `data.zip!data/qasper.jsonl`. It is read without extracting it.
 """
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256
@@ -21,14 +23,12 @@ from benchmarks.core.fingerprint import file_sha256
 MEMBER_MARK = "!"
 """Separator between an archive and its member in a path."""
 
-_GZIP = b"\x1f\x8b"
+_GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ"
 _POINTER = b"version https://git-lfs"
 """First bytes of a Git LFS pointer file."""
 
 
 _FOREIGN = {
-    b"BZh": ("bzip2-compressed", "bunzip2"),
-    b"\xfd7zXZ": ("xz-compressed", "unxz"),
     b"\x28\xb5\x2f\xfd": ("zstd-compressed", "unzstd"),
     b"7z\xbc\xaf": ("a 7z archive", "7z x"),
     b"PK\x03\x04": ("a zip archive", "unzip"),
@@ -55,6 +55,10 @@ def refuse_foreign(head: bytes, path: Path) -> None:
     for mark, (what, remedy) in _FOREIGN.items():
         if start.startswith(mark):
             raise UserError(f"this file is {what}", code="foreign-file-format", where=str(path), try_this=remedy)
+    if head[257:262] == b"ustar":
+        raise UserError(
+            "this file is a tar archive", code="foreign-file-format", where=str(path), try_this="tar -xf, and name the file in it"
+        )
     controls = len(head[:1024]) - len(head[:1024].translate(None, _CONTROLS))
     if controls * 10 > len(head[:1024]) > 63:
         raise UserError(
@@ -115,7 +119,7 @@ def size_of(path: Path) -> int:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """Open a file or archive member for reading bytes; gzip is detected by content and decompressed.
+    """Open a file or archive member for reading bytes; gzip, bzip2 and xz are detected by content and decompressed.
 
     Args:
         path: A file, or `archive.zip!member`.
@@ -171,12 +175,18 @@ def _member(opened: zipfile.ZipFile, member: str, path: Path) -> BinaryIO:
 
 
 def _plain(raw: BinaryIO) -> Iterator[BinaryIO]:
-    compressed = raw.read(2) == _GZIP
+    head = raw.read(6)
     raw.seek(0)
-    if not compressed:
+    kinds: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
+        (_GZIP, lambda raw: gzip.GzipFile(fileobj=raw)),
+        (_BZIP2, bz2.BZ2File),
+        (_XZ, lzma.LZMAFile),
+    )
+    opened = next((kind for mark, kind in kinds if head.startswith(mark)), None)
+    if opened is None or (head.startswith(_BZIP2) and not head[3:4].isdigit()):
         yield raw
         return
-    with gzip.GzipFile(fileobj=raw) as plain:
+    with opened(raw) as plain:
         yield cast(BinaryIO, plain)
 
 
@@ -184,7 +194,7 @@ def _plain(raw: BinaryIO) -> Iterator[BinaryIO]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise UserError(
             f"the compressed file is damaged or cut off: {error}",
             code="damaged-archive",

@@ -19,7 +19,7 @@ from judges.judge import Parsed
 from methods.models.bounded import mended
 from methods.models.thoughts import split
 
-VERSION = 3
+VERSION = 4
 """Version of every judge whose replies are read here. Raise it if a reply may get another verdict."""
 LONGEST = 20_000
 """Characters at the end of a reply that are parsed."""
@@ -61,9 +61,9 @@ def _short(text: str) -> str:
 
 
 _VERDICT = r"(?:verdict|judge?ment|label|classification|decision|rating)"
-_TAGGED = re.compile(rf"<\s*({_VERDICT}|answer|result)\s*>(.*?)<\s*/\s*\1\s*>", re.IGNORECASE | re.DOTALL)
+_TAGGED = re.compile(rf"<\s*({_VERDICT}|answer|result|output)\s*>(.*?)<\s*/\s*\1\s*>", re.IGNORECASE | re.DOTALL)
 _BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\w*\s*\{)?([^{}]*)\}|\[\[([^\[\]]*)\]\]")
-_LABELED = re.compile(rf"\b{_VERDICT}\b\W{{0,3}}?\s*(?:[:=→]|[-=]+>|[–—-]|\bis\b|\n)[ \t]*[:\n]?[ \t]*([^\n]*)", re.IGNORECASE)
+_LABELED = re.compile(rf"\b{_VERDICT}\b\W{{0,3}}?\s*(?:[:=→|]|[-=]+>|[–—-]|\bis\b|\n)[ \t]*[:\n]?[ \t]*([^\n]*)", re.IGNORECASE)
 _KEY = re.compile(rf"(?:final)?{_VERDICT}")
 _MARKDOWN = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|^[ \t]*(?:#+|>|[-•·–—]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
@@ -76,12 +76,14 @@ _STATES = re.compile(
 )
 _UNSURE = re.compile(r"\b(?:not|no|neither|nor|never|if|whether|unless|would|could|might|may|can ?not|should|or)\b|n['’]t\b")
 _GOES_ON = re.compile(r"\s*(?:$|[^\w\s/|?]|\n|(?:because|since|as|given|for|due)\b)")
+_CROSSES = "❌❎✖✗✘👎⛔🚫"
+"""Signs that contradict a verdict such as Match."""
 _SAME_SENTENCE = re.compile(
     r"\s*[,，、](?!\s*(?:because|since|as|given|for|both|the|it|this|they|all)\b)"
     r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|"
     r"nearly|may ?be|perhaps|possibly|half|loosely|somewhat|to (?:some|a certain) (?:extent|degree)|in spirit"
     r"|not|none|nein|non|no|yes|true|false|\d)\b"
-    r"|[^\w\n.!]*[❌❎✖✗✘👎⛔🚫]"
+    rf"|[^\w\n.!]*[{_CROSSES}]"
 )
 _SUBJECT = r"(?:(?:the|this|that|its?|candidate|given|predicted|model|answer|response|reply)\W+){0,4}(?:is|are|was|seems)\W+(?:\w+ly\W+)?"
 _WRONG = re.compile(rf"\W*(?:{_SUBJECT})?(?:incorrect|wrong|false|fails?|not (?:correct|right|true|equivalent|the same|an? \w+))\W*")
@@ -152,7 +154,12 @@ class _Words:
     def phrase(self, text: str) -> str | None:
         """Return the verdict that the whole text states."""
         match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", _folded(text))
-        return self._verdict(match[1]) if match else None
+        verdict = self._verdict(match[1]) if match else None
+        return None if match is None or self._crossed(verdict, text[: match.start(1)]) else verdict
+
+    def _crossed(self, verdict: str | None, before: str) -> bool:
+        """Return whether a cross before a verdict contradicts it ("❌ Match")."""
+        return verdict is not None and self._contrary.get(verdict) is _WRONG and any(sign in before for sign in _CROSSES)
 
     def leading_verdict(self, text: str) -> str | None:
         """Return the verdict that a text begins with, unless the following words qualify or contradict it."""
@@ -160,6 +167,8 @@ class _Words:
         if match is None:
             return None
         verdict, rest = self._verdict(match[1]), text[match.end() :]
+        if self._crossed(verdict, text[: match.start(1)]):
+            return None
         plain = _folded(rest)
         if not _GOES_ON.match(plain) or _SAME_SENTENCE.match(plain) or _TAKES_BACK.match(plain) or re.match(r"[^\w\n]*\?", plain):
             return None
@@ -245,6 +254,11 @@ class _Statements:
 
     def _of_object(self, result: Mapping[str, Any]) -> Iterator[str | None]:
         """Return the statements of one JSON object and of objects nested in it."""
+        flags = {key: value for key, value in result.items() if self._words.phrase(str(key)) and isinstance(value, bool)}
+        if flags:
+            true = [self._words.phrase(str(key)) for key, value in flags.items() if value]
+            yield true[0] if len(true) == 1 else None
+            return
         keyed = [value for key, value in result.items() if _KEY.fullmatch(_plain(str(key)))]
         for value in keyed or [value for value in result.values() if isinstance(value, dict) or self._value(value) is not None]:
             if isinstance(value, dict):
@@ -263,7 +277,7 @@ class _Statements:
         result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
         result += [match[1] for match in _LABELED.finditer(self._text)]
         for value in filter(self._words.mentioned, result):
-            plain = _MARKDOWN.sub("", _BOXED.sub(r"\1\2", value))
+            plain = _MARKDOWN.sub("", _BOXED.sub(r"\1\2", value)).strip(" |")
             yield self._words.leading_verdict(plain) or self._words.sentence_verdict(plain)
 
     def _labeled_lines(self) -> Iterator[str]:
@@ -282,8 +296,10 @@ class _Statements:
                 yield verdict
 
 
-_SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)\b|\b(first|second)(?:[\s_-]+(?:answer|response))?\b"
-_NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
+_ANSWER = "answer|response|candidate|assistant|option|antwort|réponse|respuesta|resposta|risposta|ответ|答案|回答|回复|답변"
+"""Words for an answer, in languages of judges that translate the verdicts."""
+_SIDE = rf"(?:{_ANSWER})?[\s_#:-]*([12]|one|two)\b|\b(first|second|1st|2nd)(?:[\s_-]+(?:answer|response|one))?\b"
+_NAMES_SIDE = re.compile(rf"\b(?:{_ANSWER})[\s_#:-]*([12]|one|two)\b|\b(first|second|1st|2nd)\b")
 _NAMES_VERDICT = re.compile(rf"{_NAMES_SIDE.pattern}|\btie\b")
 _IS_SIDE = re.compile(rf"\W*(?:{_SIDE})\W*")
 _ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>(?!\W*\d).*)", re.DOTALL)
@@ -291,15 +307,24 @@ _WINS = re.compile(
     r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b"
     r"(?: answer| one| response)?\s*(?:$|[.,:;!)(–—-]|because|since|as\b|for\b|in\b|overall)|[.,:;!(–—]|-\s|(?:because|since|as)\b)"
 )
+_BEATS = re.compile(
+    rf"\W*(?:the )?(?:{_SIDE})\s*(?:(?:is |was )?(?:\w+ly |much |far )?(?:better|stronger) than|wins (?:over|against)|beats|>)"
+    rf"\s*(?:the )?(?:{_SIDE})\W*"
+)
 _DENIES = re.compile(r"\b(?:not|worse|neither|nor|loses|slightly worse|but|however|although|though|or|both|tie|equal\w*)\b|n['’]t\b")
+_TIE = "unentschieden|gleichstand|égalité|empate|pareggio|ничья|平局|平手|引き分け|무승부|동점"
 _EQUAL = re.compile(
     r"\W*(?:it ?(?:is|['’]s) )?(?:(?:an?|the) )?(?:(?:both|they)(?: (?:answers? )?are)? )?"
-    r"(?:tied?|draw|equal(?:ly good)?|no difference)\W*(?:$|[.,:;(–—-].*|(?:because|since|as) .*)",
+    rf"(?:tied?|draw|equal(?:ly good)?|no difference|{_TIE})\W*(?:$|[.,:;(–—-].*|(?:because|since|as) .*)",
     re.DOTALL,
 )
 _LONGEST_VERDICT = 500
 """Maximum characters of a paraphrased verdict; a longer text is not a verdict."""
-_NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
+_NUMBERS = {"1": 1, "one": 1, "first": 1, "1st": 1, "2": 2, "two": 2, "second": 2, "2nd": 2}
+_OF_MANY = r"\d[\d.,]*\s*(?:%|/\s*\d+|(?:out )?of \d+|points?|stars?)"
+_RATING = re.compile(rf"\W*{_OF_MANY}\W*", re.IGNORECASE)
+_RATED = re.compile(rf"\(\s*(?:(?:score|confidence|rating)\W{{0,3}})?(?:{_OF_MANY}|0?\.\d+)\s*\)")
+"""Patterns of a rating ("4 out of 5"), and of a rating in brackets after a verdict."""
 
 
 def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
@@ -329,7 +354,9 @@ def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -
 def _settled(text: str, statements: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
     """Return one verdict per criterion from all statements about it."""
     numbers = [value for values in statements.values() for value in values if _number(value) is not None]
-    ambiguous = any(_number(value) not in (1, 2) for value in numbers)
+    ambiguous = any(_number(value) not in (1, 2) for value in numbers) or any(
+        isinstance(value, str) and _RATING.fullmatch(value) for values in statements.values() for value in values
+    )
     verdicts: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for criterion in criteria:
@@ -420,8 +447,12 @@ def _sentence(text: str) -> str | None:
     """Return the winner named in a sentence: `Answer 1 is better`, `the first answer`, `It's a tie`."""
     if "?" in text or len(text) > _LONGEST_VERDICT:
         return None
+    text = _RATED.sub("", text)
     if _EQUAL.fullmatch(text):
         return None if _NAMES_SIDE.search(text) else "Tie"
+    if beats := _BEATS.fullmatch(text):
+        winner, loser = (_NUMBERS[name] for name in beats.groups() if name)
+        return f"Answer {winner}" if winner != loser else None
     match = _ONE_SIDE.fullmatch(text)
     if match is None or not _WINS.match(match["rest"]) or _DENIES.search(match["rest"]):
         return None

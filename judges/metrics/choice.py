@@ -17,6 +17,13 @@ _SENTENCE = (re.compile(r"The correct answer is \(([A-D])\)"), re.compile(r"The 
 _LETTER = re.compile(r"\W*([A-D])\W*")
 _MARKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
 _NAME_MARKS = str.maketrans(dict.fromkeys("\n:\"'.,?!{}", " "))
+_LED = re.compile(r"\W*([A-D])(?:\s?\)|\s?\]|[.:]\s|\s?\n|[.:]?\*{1,2}[.:]?\s)\s*(.*)", re.DOTALL)
+"""Pattern of a reply that begins with a letter and a mark: "(B) Lyon", "B. Lyon"."""
+_STATED = re.compile(
+    r"(?:(?i:\b(?:answer|option|choice|antwort|réponse|respuesta|resposta|risposta|ответ)\b)|答案|答え|정답|\\boxed\{)"
+    r"(?i:[\s:：*]{0,4}(?:is|ist|est|es|é|è|是|为|は)?[\s:：*]{0,4}(?:option|choice)?)[\s:：*(\[\"'{]{0,6}([A-D])(?=[)\]\"'*}.,;:。]|\s*$|\s*\n)"
+)
+"""Pattern of a letter in a sentence that states the answer."""
 _PREFIXES = ("answer is:", "answer:", "answer is", "option is")
 
 
@@ -27,8 +34,18 @@ def _longbench_v2(answer: str, golds: Sequence[str]) -> bool:
 
 
 def _letter(answer: str, golds: Sequence[str]) -> bool:
-    alone = _LETTER.fullmatch(answer.strip())
-    return alone[1] in golds if alone else _longbench_v2(answer, golds) or answer.strip() in golds
+    text = answer.strip()
+    if alone := _LETTER.fullmatch(text):
+        return alone[1] in golds
+    if text in golds or _longbench_v2(answer, golds):
+        return True
+    if stated := set(_STATED.findall(text)):
+        return len(stated) == 1 and stated <= set(golds)
+    led = _LED.fullmatch(text)
+    texts = tuple(gold.casefold() for gold in golds if gold not in _LETTERS)
+    # "A. Lincoln" may be the text of another choice: after a full stop or colon, the gold's text must follow.
+    marked = led is not None and (text[led.end(1)] in ")] *\n" or led[2].casefold().startswith(texts))
+    return led is not None and marked and led[1] in golds
 
 
 def _infinitebench(answer: str, golds: Sequence[str]) -> bool:
@@ -60,13 +77,15 @@ _RULES: Mapping[str, Callable[[str, Sequence[str]], bool]] = {
     source="LongBench v2 extract_answer; ∞Bench get_score_one_longbook_choice_eng",
     group="answer",
     needs=("answer",),
+    version=2,
     parameters=(Parameter("rules", str, "letter", tuple(_RULES), "how a reply becomes a choice"),),
 )
 def choice(batch: Batch, rules: str) -> Scores:
     """Score a multiple-choice reply: 1 if it names the correct choice, else 0.
 
     Rules: longbench_v2 reads the letter in "The correct answer is (A)", brackets optional, asterisks ignored; a reply without
-    that sentence is wrong. letter also accepts a reply that is only the letter or only the text of the choice. infinitebench
+    that sentence is wrong. letter also accepts a reply that is only the letter or only the text of the choice, a letter in
+    brackets before a text, a letter before the text of the choice, and a sentence such as "Answer: B". infinitebench
     takes a first character A to D as the choice; else a reply that is the letter or the text; else the text after "answer is:",
     "answer:", "answer is" or "option is"; else the first isolated letter. A question whose gold answer has no letter is
     unscorable.

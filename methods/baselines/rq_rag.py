@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,13 @@ from methods.api import FAILED, Call, Evidence, Index, Prediction, Ranking, Serv
 from methods.baselines.hybrid import fuse
 from methods.baselines.hyde import INSTRUCTIONS
 from methods.flow import Batcher, one, together, trace
+from methods.graphs.extraction import strings_in
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.chat import ChatModel
 from methods.models.decoding import Sampling
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, defaults, llm_hash, open_llm
+from methods.models.rewriter import refuses
 from methods.models.weights import weights_hash
 from methods.pipeline import DEPTH, RetrieverChoice, RetrieverPart, index_folder
 from methods.prompts import Prompt, Shipped
@@ -42,7 +45,24 @@ MOST = 5
 LONGEST = 400
 """Maximum characters of a query; longer lines are ignored."""
 
-_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):]|[①-⑳]|\(?[a-e][.)])\s*(?=\s|\D)(?!\*)")
+_QUERY_LABEL = re.compile(
+    r"(?:(?:re-?written|rephrased|reformulated|refined|improved|search|sub|simple|web|google)[\s-]?)*(?:query|question|search|step|q|rewrite|rewritten)"
+    r"\s?\d{0,2}\s?[:：]\s*(?=\S)",
+    re.IGNORECASE,
+)
+_QUERY_TAG = re.compile(r"</?(?:query|question|search)>", re.IGNORECASE)
+_QUERY_FIELDS = ("query", "question", "sub_question", "subquestion", "text")
+_ASIDE = re.compile(
+    r"\s*(?:```|#{1,6}\s|[-=*_|: ]+$|(?:explanation|note|reasoning|rationale)\s*[:：]"
+    r"|(?:these|this) (?:queries|questions|query|question|is|will|helps?)\b[^?]*$|i (?:have|will|would|split|changed|rewrote|kept)\b"
+    r"|the question is (?:already )?(?:clear|simple|un)|[^\n]*[:：]\W*$)",
+    re.IGNORECASE,
+)
+"""Pattern of a line that is no query: a fence, heading or rule, a remark, or a preface that ends with a colon."""
+_NOTHING = re.compile(r"\W*(?:none|n/?a|null|not applicable|no (?:change|rewrite|queries)[^?]*)\W*", re.IGNORECASE)
+_JSON = re.compile(r"^\s*(?=[\[{])", re.MULTILINE)
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "「": "」", "«": "»", "`": "`"}
 
 
 class PromptedConfig(AskingMethodConfig):
@@ -94,7 +114,7 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     "rq_rag_prompted",
     kind="retriever",
     summary="a chat model rewrites, decomposes and disambiguates the question; the rankings are fused",
-    version=2,
+    version=3,
     paper="after Chan et al. 2024, RQ-RAG (arXiv:2404.00610), whose own model is rq_rag",
     checkpoint_hash=_made_of,
     work=_prompted_work,
@@ -155,9 +175,44 @@ class PromptedIndex:
 
 
 def queries_of(reply: str) -> list[str]:
-    """Parse the search queries in a reply, one per line, without bullets and numbers; overlong and wordless lines are skipped."""
-    lines = [_BULLET.sub("", line).strip().strip('"').strip() for line in reply.splitlines()]
-    return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
+    """Parse the search queries in a reply: the texts of a JSON list or object, else the lines without bullets, numbers and labels.
+
+    If some lines have bullets or numbers, only these count. Prefaces, headings, remarks, refusals, and overlong and wordless
+    lines are skipped.
+    """
+    texts = _listed(reply)
+    if texts is None:
+        lines = [line.strip() for line in reply.splitlines() if line.strip() and not _ASIDE.match(line)]
+        marked = [line for line in lines if _BULLET.match(line)]
+        texts = marked or lines
+    queries = [_bare_query(text) for text in texts if not refuses(text)]
+    return [query for query in queries if len(query) <= LONGEST and any(map(str.isalnum, query)) and not _NOTHING.fullmatch(query)][:MOST]
+
+
+def _bare_query(text: str) -> str:
+    """Remove bullet, label, bold marks, tags and quotes from a query."""
+    text = _BULLET.sub("", text, count=1).strip()
+    text = _QUERY_TAG.sub("", text).replace("**", "").strip()
+    text = _QUERY_LABEL.sub("", text, count=1).strip()
+    return text[1:-1].strip() if len(text) > 1 and _QUOTES.get(text[0]) == text[-1] else text.strip('"').strip()
+
+
+def _listed(reply: str) -> list[str] | None:
+    """Return the texts of a JSON list or object, also in a code fence; None if the reply has none."""
+    start = _JSON.search(reply)
+    if start is None:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(reply, start.end())
+    except (ValueError, RecursionError):
+        return strings_in(reply[start.end() :]) if reply[start.end()] == "[" else None
+    for _ in range(2):
+        if isinstance(value, dict):
+            lists = [item for item in value.values() if isinstance(item, list | dict)]
+            value = lists[0] if len(lists) == 1 else list(value.values())
+    items = [next(iter(item.values()), "") if isinstance(item, dict) and len(item) == 1 else item for item in value]
+    items = [next((item[name] for name in _QUERY_FIELDS if name in item), "") if isinstance(item, dict) else item for item in items]
+    return [item for item in items if isinstance(item, str)] or None
 
 
 # A node is a text that ends where the model decides next. From each, all three kinds of query are tried and searched

@@ -141,12 +141,7 @@ class Teacher:
         self.config, self._states = config, states
         self._prompt = READING["answer"].load(config.prompt)
         self.model = model or open_llm(config.llm, services or Services(), role="teacher")
-        self._made_of = [
-            VERSION,
-            self.model.config.identity(address=False),
-            self._prompt.hash,
-            config.keep_abstentions,
-        ]
+        self._made_of = [VERSION, self.model.config.identity(address=False), self._prompt.hash, config.keep_abstentions]
 
     def answers(self, questions: Sequence[Question], progress: Progress | None = None) -> list[Taught]:
         """Answer each question; saved results are reused.

@@ -244,6 +244,14 @@ class _Triples(BaseModel):
     triples: list[list[str]]
 
 
+class _Given(BaseModel):
+    triples: list[Any]
+
+
+_PARTS = (("subject", "head", "source"), ("predicate", "relation", "relationship"), ("object", "tail", "target"))
+"""Names of a triple's parts in replies that give it as an object."""
+
+
 class OpenIE:
     """Extractor by open information extraction: asks a model for the names in a chunk, then for triples with these names
     (HippoRAG).
@@ -262,7 +270,7 @@ class OpenIE:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("openie, triples as written", self._model.config.identity(), self._names.hash, self._triples.hash)
+        return fingerprint("openie, triples one by one", self._model.config.identity(), self._names.hash, self._triples.hash)
 
     @property
     def in_flight(self) -> int:
@@ -280,14 +288,19 @@ class OpenIE:
 
 
 def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records:
-    """Parse the triples in a reply as relations, each described by the triple itself."""
+    """Parse the triples in a reply as relations, each described by the triple itself; a malformed triple loses no other."""
     lost: Counter[str] = malformed if malformed is not None else Counter()
-    read = parse_json(reply, _Triples)
+    bare = _from_first_bracket(reply)
+    listed = bare[: bare.rfind("]") + 1] if bare.startswith("[") and "triple" not in reply.lower() else ""
+    read = parse_json(f'{{"triples": {listed}}}' if listed else reply, _Given)
     if read.value is None:
         lost["triples that are not JSON"] += 1
         return Records(malformed=lost)
     relations = []
-    for triple in read.value.triples:
+    for given in read.value.triples:
+        named = given if isinstance(given, dict) else {}
+        parts = given if isinstance(given, list) else [next((named[name] for name in names if name in named), None) for names in _PARTS]
+        triple = [str(part) for part in parts if isinstance(part, str | int | float)] if len(parts) == 3 else []
         ends = (clean_name(triple[0]), clean_name(triple[-1])) if len(triple) == 3 else ("", "")
         if not all(ends) or ends[0] == ends[1]:
             lost["triple without two ends"] += 1

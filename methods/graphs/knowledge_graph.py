@@ -41,7 +41,8 @@ STRONGEST = 10.0
 _FIELDS = {"entity": (4, 4), "relationship": (5, 6)}
 CONTENT = "content_keywords"
 """Record type that LightRAG's prompt requests and its code ignores."""
-_START = re.compile(r"\(\s*[\"'“”]?(entity|relationship|content_keywords)[\"'“”]?\s*<\|>", re.IGNORECASE)
+_START = re.compile(r"\(\s*[\"'“”*_]{0,3}(entity|relationship|content_keywords)[\"'“”*_]{0,3}\s*<\|>", re.IGNORECASE)
+_STRENGTH = re.compile(r"(?:(?:relationship )?strength\s?[:=]?\s?)?(-?\d+(?:\.\d+)?)(?:\s?/\s?10)?", re.IGNORECASE)
 _QUOTES = "\"'“”‘’„«»`"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LEFTOVER = re.compile(r"[\s#`]*(?:json|text)?[\s`]*", re.IGNORECASE)
@@ -195,8 +196,9 @@ def _record(tag: str, fields: list[str], repaired: Counter[str]) -> EntityRecord
 
 
 def _strength(text: str, repaired: Counter[str]) -> float:
+    text = text.strip().strip(f"{_QUOTES}*_ ")
     try:
-        value = float(text.strip().strip(_QUOTES))
+        value = float(match[1] if (match := _STRENGTH.fullmatch(text)) else text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -7,6 +7,7 @@ A thought is never used as the answer.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import string
@@ -212,8 +213,9 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
     thought = "\n\n".join(filter(None, (completion.thought.strip(), parts.thought)))
     text = parts.text.strip()
     text = text if text.strip(INVISIBLE + string.whitespace) else ""
-    tool = completion.tool or parts.tool or _called(text)
-    if tool and (not text or reason.lower() in CALLS_TOOL or text.startswith(_CALL_MARKS)):
+    called = _called(text)
+    tool = completion.tool or parts.tool or called
+    if called or (tool and (not text or reason.lower() in CALLS_TOOL or text.startswith(_CALL_MARKS))):
         return Content("", thought, f"the model called the tool {tool!r} in place of an answer")
     if text:
         return Content(text, thought)
@@ -227,14 +229,47 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
 
 _CALL_MARKS: tuple[str, ...] = ("<tool_call>", "[TOOL_CALLS]", "<|tool_call|>", "<|python_tag|>", "<function_calls>", "<function=")
 _CALL_MARKS += ("<tool_code>", "<｜tool▁calls▁begin｜>", "<｜DSML｜function_calls>", "<|tool_calls_section_begin|>", "<minimax:tool_call>")
+_CALL_MARKS += ("```tool_call", "```tool_code", "<search>", "<|begin_of_query|>")
 """Beginnings of texts that call a tool."""
+_CALL_ENDS = {"<tool_call>": "</tool_call>", "<search>": "</search>", "<|begin_of_query|>": "<|end_of_query|>"}
+_CALL_ENDS |= dict.fromkeys(("```tool_call", "```tool_code"), "```")
+"""Ends of calls that may precede an answer."""
+_LONGEST_CALL = 20_000
+"""Maximum characters of a call in JSON."""
+_CALL_FIELDS = frozenset({"name", "arguments", "parameters", "type", "id", "function"})
+_GIVES_ANSWER = re.compile(r"(?:submit|give|provide)?(?:final|short)?answer|finish|submit")
+
+
+def gives_answer(tool: str) -> bool:
+    """Return whether the argument of a tool is the answer, by its name (`final_answer`, `Finish`)."""
+    return _GIVES_ANSWER.fullmatch(re.sub(r"[\s_-]+", "", tool).lower()) is not None
 
 
 def _called(text: str) -> str:
-    """Return the tool-call mark of a text that consists only of a tool call."""
+    """Return the tool that a text calls, or the mark of its call, if the text consists only of the call."""
     mark = next((mark for mark in _CALL_MARKS if text.startswith(mark)), "")
-    rest = text.rpartition("</tool_call>")[2] if mark == "<tool_call>" and "</tool_call>" in text else ""
-    return "" if rest.strip() else mark.strip("<>[]|｜=")
+    if not mark:
+        return _json_call(text)
+    _, closed, rest = text[len(mark) :].rpartition(_CALL_ENDS.get(mark, mark))
+    return "" if closed and rest.strip() else mark.strip("<>[]|｜=`")
+
+
+def _json_call(text: str) -> str:
+    """Return the function that a text calls in JSON: `{"name": …, "arguments": {…}}`, also with `parameters`, or in a list."""
+    text = text.removeprefix("```json").strip("`").strip()
+    if len(text) > _LONGEST_CALL or not text.startswith(("{", "[")):
+        return ""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    call = value[0] if isinstance(value, list) and value else value
+    if not isinstance(call, dict) or not call.keys() <= _CALL_FIELDS:
+        return ""
+    function = call["function"] if isinstance(call.get("function"), dict) else call
+    name = function.get("name")
+    arguments = isinstance(function.get("arguments", function.get("parameters")), dict | str)
+    return name if isinstance(name, str) and arguments and not gives_answer(name) else ""
 
 
 def _empty(reason: str) -> str:

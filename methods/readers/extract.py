@@ -1,8 +1,8 @@
 """Extract a short answer from a model's text, by one documented rule.
 
 The rule `short` removes what models add around an answer: Markdown, code fences, JSON with one field, `\\boxed{}`, special
-tokens, prefaces ("Based on the passages:", "Answer:"), quotes, a final stop, and citation marks that number a shown passage. A
-plain answer does not change beyond its quotes and stop. Every step takes linear time.
+tokens, a repeated prompt, prefaces ("Based on the passages:", "Answer:"), quotes, a final stop, and citation marks that number a
+shown passage. A plain answer does not change beyond its quotes and stop. Every step takes linear time.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import re
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from benchmarks.core.models import FrozenModel
-
-Shown = Callable[[int], bool]
-"""Function that tells whether a passage with this number (from 1) was in the prompt."""
+from methods.models.reply import gives_answer
+from methods.readers.citations import Shown, uncited
 
 
 class Pattern(FrozenModel):
@@ -91,7 +91,6 @@ def short_answer(text: str, shown: Shown = _nothing) -> str:
 _ROUNDS = 8
 _BLANK = string.whitespace + "\u00a0\u3000\u200b\u200e\u200f\u2060\ufeff"
 """White space, and characters of no width that mean nothing at the ends of a text."""
-_MOST_MARKS = 32
 _ENDS = (
     r"<\|(?:im_end|eot_id|end|return|endoftext|end_of_text|eom_id|end_of_turn|end_of_sentence)\|>|</s>|<end_of_turn>|<eos>"
     r"|<｜end▁of▁sentence｜>|\[/INST\]"
@@ -103,16 +102,38 @@ _TOKENS = (
 _END, _TOKEN, _FIRST_TOKENS = re.compile(_ENDS), re.compile(_TOKENS), re.compile(rf"(?:\s*(?:{_TOKENS}))*")
 _NEXT_TURN = re.compile(r"^[ \t]*(?:q|question|user|human|passages?)[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _ECHO = re.compile(
-    r"[ \t>#*_]{0,10}q(?:uestion)?[*_]{0,3}[ \t]*[:：.][^\n]*\n\s*[>#*_]{0,9}a(?:nswer)?[*_]{0,3}[ \t]*[:：.][*_]{0,3}[ \t]*", re.IGNORECASE
+    r"^[ \t>#*_]{0,10}q(?:uestion)?[*_]{0,3}[ \t]*[:：.][^\n]*\n\s*[>#*_]{0,9}a(?:nswer)?[*_]{0,3}[ \t]*[:：.][*_]{0,3}[ \t]*",
+    re.IGNORECASE | re.MULTILINE,
 )
 """Pattern of a repeated question and the label of its answer."""
+_ECHOED_CONTEXT = re.compile(r"[ \t>#*_]{0,10}(?:contexts?|passages?|documents?)[*_]{0,3}[ \t]*[:：]", re.IGNORECASE)
+_ASKED = re.compile(r"^[ \t>#*_]{0,10}(?:q|question)[*_]{0,3}[ \t]*[:：][^\n]*\?[*_ \t]{0,10}$", re.IGNORECASE | re.MULTILINE)
+_USER_TURN = re.compile(
+    r"\s*(?:<s>|<bos>|<\|begin_of_text\|>)?\s*(?:<\|im_start\|>(?:user|system)\b|<\|start_header_id\|>(?:user|system)\b"
+    r"|<start_of_turn>(?:user|system)\b|\[INST\]|<\|(?:user|system)\|>|(?:user|human)[ \t]*:)",
+    re.IGNORECASE,
+)
+_MODEL_TURN = re.compile(
+    r"<\|im_start\|>assistant\b|<\|start_header_id\|>assistant<\|end_header_id\|>|<start_of_turn>model\b|\[/INST\]|<\|assistant\|>"
+    r"|(?<!\S)(?:assistant|ai|bot)[ \t]*:",
+    re.IGNORECASE,
+)
+_ASSISTANT = re.compile(r"\A\s*assistant[ \t]*:\s*(?=\S)", re.IGNORECASE)
+"""Patterns of the beginnings of a repeated prompt and of the model's turn after it."""
 _FENCE = re.compile(r"(?:```|~~~)[\w+-]{0,20}")
 _OTHERS = (
-    "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|回答|答え|답변|정답|الإجابة|الجواب|antwoord|svar|vastaus|odpowiedź|cevap"
+    r"ans|(?:(?:die|endgültige|finale|kurze|richtige)[ \t]+){0,3}antwort|antwoord|svar|vastaus|vastus|odpowiedź|odpověď|odpoveď"
+    r"|(?:la[ \t]+)?(?:réponse|respuesta|risposta)(?:[ \t]+(?:finale?|courte|corta|breve|correcta|correcte|corretta))?"
+    r"|(?:a[ \t]+)?resposta(?:[ \t]+(?:final|curta|correta))?|odgovor|válasz|răspuns|відповідь|отговор"
+    r"|(?:(?:итоговый|окончательный|краткий|правильный)[ \t]+)?ответ|απάντηση|תשובה|پاسخ|उत्तर|คำตอบ"
+    r"|(?:最终|最終|最終的な|正确|正確|正しい|短い|简短)?(?:答案|回答|答え|答复)|(?:최종[ \t]*)?(?:답변|정답|답)"
+    r"|(?:الإجابة|الجواب)(?:[ \t]+النهائية?)?|cevap|jawaban|(?:câu[ \t]+)?trả lời|đáp án"
 )
-_OTHERS += "|jawaban|đáp án|trả lời|відповідь|απάντηση|תשובה|پاسخ|उत्तर|คำตอบ"
+_IS = "ist|lautet|est|es|è|é|は|是|为|為|هي|هو|jest|är|er|is"
+"""Words between one of these labels and its colon ("La respuesta es: …")."""
 _SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:(?:the|my)[ \t]+)?"
-_LABEL = rf"(?:(?:the|my)[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output|{_OTHERS}"
+_LABEL = r"(?:(?:the|my)[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output"
+_LABEL += rf"|(?:{_OTHERS})(?:[ \t]*(?:{_IS}))?"
 _STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer(?: to (?:the|this|your) question)?[ \t]+(?:is|would be)"
 """Pattern of a sentence that states the answer."""
 _MARKED = re.compile(
@@ -123,15 +144,25 @@ _MARKED = re.compile(
 )
 _HEADING = re.compile(rf"[ \t>#*_]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}[:：]?[*_ \t]{{0,10}}", re.IGNORECASE)
 _PREFIX = re.compile(
-    rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:正确)?答案[是为][:：]?|(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*:\s*)", re.IGNORECASE
+    rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:所以|因此)?[,，]?(?:最终|正确)?答案[是为][:：]?|(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*:\s*"
+    r"|(?:also |daher )?die (?:richtige |endgültige )?antwort (?:ist|lautet)\s*:?\s+|(?:donc,? |por (?:lo )?tanto,? |quindi,? )?"
+    r"(?:la (?:réponse|respuesta|risposta)|a resposta) (?:finale? |correcte |correcta |corretta |correta )?(?:est|es|è|é)\s*:?\s+)",
+    re.IGNORECASE,
 )
-_CONCLUDES = re.compile(
-    rf"[ \t>*_]{{0,10}}(?:(?=so|therefore|thus|hence|finally|in c|the f){_STATES}\b|{_STATES}[ \t]*[:*])", re.IGNORECASE
+_POLITE = re.compile(
+    r"(?:最終的な|正しい)?(?:答え|回答)は[、:：]?(?P<ja>.+?)です[。.]?|(?:정답|답|답변)[은는] (?P<ko>.+?)(?:입니다|이다|예요)\.?"
 )
+"""Pattern of a Japanese or Korean sentence that states the answer."""
+
+_CONCLUSION = rf"(?:(?=so|therefore|thus|hence|finally|in c|the f){_STATES}\b|{_STATES}[ \t]*[:*])"
+_CONCLUDES = re.compile(rf"[ \t>*_]{{0,10}}{_CONCLUSION}", re.IGNORECASE)
 """Pattern of a line that concludes with the answer."""
+_SENTENCE = re.compile(rf"(?<=[.!?\"”’)\]*])[ \t]+(?={_CONCLUSION})", re.IGNORECASE)
+"""Pattern of the space before a sentence that concludes with the answer."""
 _PREFACE = re.compile(
-    r"(?:based on|according to|from|given) (?:the |these |this )?(?:given |provided |above |retrieved |supplied )?"
-    r"(?:passages?|contexts?|documents?|texts?|information|sources?|evidence)(?: \[?\d{1,3}\]?| (?:provided|given|above))?\s{0,9}[:,]\s*",
+    r"(?:based on|according to|from|given) (?:(?:the |these |this )?(?:given |provided |above |retrieved |supplied )?"
+    r"(?:passages?|contexts?|documents?|texts?|information|sources?|evidence)(?: \[?\d{1,3}\]?| (?:provided|given|above))?"
+    r"|\[\d{1,3}\](?:(?:,? and|,)? ?\[\d{1,3}\]){0,9})\s{0,9}[:,]\s*",
     re.IGNORECASE,
 )
 _GREETING = re.compile(r"(?:(?:sure|certainly|of course|okay)\b[!,.]? ?)?here(?:['’]s| is| are)\b[^\n:]{0,80}:\s*", re.IGNORECASE)
@@ -151,15 +182,6 @@ _LIST = re.compile(r"(?:#{1,6}|>|[-*•])\s+(?=\S)")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "`": "`", "‘": "’", "«": "»", "„": "“”", "「": "」", "『": "』"}
 _BOLD = re.compile(r"(?<![*\w])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![*\w])")
 _LINK = re.compile(r"\[([^\]\[\n]+)\]\(https?://[^()\s]*\)")
-_NUMBERS = r"\d{1,3}(?:\s?(?:,|;|-|–|and|&)\s?\d{1,3}){0,20}"
-_PASSAGE = r"(?:see |source: ?|cf\. )?(?:passages?|documents?|doc|sources?) ?"
-_CITED = re.compile(
-    rf"\s*(?:\[\^?(?:{_PASSAGE})?(?P<a>{_NUMBERS})\]|【[^\d】]{{0,20}}(?P<b>{_NUMBERS})(?:[†:][^】]{{0,40}})?】"
-    rf"|\((?:{_PASSAGE})(?P<c>{_NUMBERS})\)|\((?:see |source: ?|cf\. )?\[(?P<d>{_NUMBERS})\]\))\s*\Z",
-    re.IGNORECASE,
-)
-_JOINED = re.compile(r"(?:[,;]|\s[–—-])\Z")
-_LED = re.compile(r"\[(\d{1,3})\]\s+(?=\S)")
 _EXTRA = re.compile(r"""("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.{0,1000}?\*/|,(?=\s*[}\]])""", re.DOTALL)
 """Pattern of what models add to JSON, comments and a comma before a bracket, and of the strings in which these are text."""
 _MOST_LITERAL = 10_000
@@ -167,13 +189,20 @@ _MOST_LITERAL = 10_000
 _CUT = re.compile(r"""\{\s*"(?:final_|short_)?answer"\s*:\s*"((?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)""", re.IGNORECASE)
 """Pattern of the beginning of a JSON object that is broken or cut off after its answer began."""
 _ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
+_ACTIONS = {"action": "action_input", "name": "arguments"}
+"""Fields of an object that calls an action, each with the field of its arguments: LangChain's, and those of function calls."""
+_FINISH = re.compile(r"^[ \t]*(?:action(?: \d{1,2})?[ \t]*:[ \t]*)?finish\[([^\n]*)\][ \t]*$", re.IGNORECASE | re.MULTILINE)
+"""Pattern of the action with which ReAct ends."""
+_OBJECT = re.compile(r"(?<!\S)\{(?=\s*[\"'}])")
+_MOST_OBJECTS = 16
+"""Maximum number of JSON objects that are looked for in a text."""
 
 
 def _extract_short(text: str, shown: Shown) -> Extracted:
     cited: list[int] = []
     text = _settled(_one_turn(text), lambda part: _after_preface(_unwrapped(part)))
     text = text.split("\n", 1)[0].strip()
-    text = _settled(text, lambda part: _bare(_uncited(_plain(_unwrapped(part)), shown, cited)))
+    text = _settled(text, lambda part: _bare(uncited(_plain(_unwrapped(part)), shown, cited)))
     return Extracted(text, tuple(dict.fromkeys(cited)))
 
 
@@ -189,11 +218,14 @@ def _settled(text: str, step: Callable[[str], str]) -> str:
 
 def _one_turn(text: str) -> str:
     """Remove special tokens, and text after the end of the model's turn."""
+    answers = _MODEL_TURN.search(text) if _USER_TURN.match(text) else None
+    text = text[answers.end() :] if answers else text
     first = _FIRST_TOKENS.match(text)
     text = text[first.end() if first else 0 :]
     end = _END.search(text)
     text = _TOKEN.sub("", text if end is None else text[: end.start()]).strip(_BLANK)
-    echo = _ECHO.match(text)
+    text = _ASSISTANT.sub("", text)
+    echo = (_ECHO.search(text) or _ASKED.search(text)) if _ECHOED_CONTEXT.match(text) else _ECHO.match(text)
     text = text[echo.end() :] if echo else text
     following = _NEXT_TURN.search(text)
     return text[: following.start()].strip() if following and text[: following.start()].strip() else text
@@ -218,7 +250,22 @@ def _unwrapped(text: str) -> str:
         return _unfenced(text)
     if text[:1] == "{" or (text[:1] == "[" and text[-1:] == "]"):
         return _field(text)
-    return _cell(text) if text[:1] == "|" else text
+    if text[:1] == "|":
+        return _cell(text)
+    finished = _FINISH.search(text)
+    return finished[1].strip() if finished else _object_within(text) or text
+
+
+def _object_within(text: str) -> str | None:
+    """Return the answer of the first JSON object with a field `answer` in a text; None if there is none."""
+    for match in islice(_OBJECT.finditer(text), _MOST_OBJECTS):
+        try:
+            value, _ = json.JSONDecoder(parse_float=str).raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        if sum(name.lower() in _ANSWER_FIELDS for name in value) == 1:
+            return _field(json.dumps(value, ensure_ascii=False))
+    return None
 
 
 def _cell(text: str) -> str:
@@ -258,33 +305,45 @@ def _field(text: str) -> str:
     """Return the answer in a JSON object: its only field, or its field `answer`, possibly nested; other texts are unchanged."""
     value = _parsed(text)
     if value is None:
+        if (within := _object_within(text)) is not None:
+            return within
         return json.loads(f'"{cut[1]}"', strict=False) if (cut := _CUT.match(text)) else text
     if not isinstance(value, dict):
         return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
+    value = _argument(value)
     known: tuple[str, ...] = _ANSWER_FIELDS
     for _ in range(_ROUNDS):
+        if not isinstance(value, dict):
+            break
         named = [value[name] for name in value if name.lower() in known]
         if len(named) != 1 and len(value) != 1:
             return text
         value = named[0] if len(named) == 1 else next(iter(value.values()))
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
-        if not isinstance(value, dict):
-            break
         known = (*_ANSWER_FIELDS, "text", "value")
     if value is None or isinstance(value, bool):
         return {None: "", True: "yes", False: "no"}[value]
     return str(value).strip() if isinstance(value, str | int | float) else text
 
 
+def _argument(value: dict[str, Any]) -> Any:
+    """Return the argument of an action that gives the answer; other objects are unchanged."""
+    for action, argument in _ACTIONS.items():
+        named = value.get(action)
+        if isinstance(named, str) and argument in value and gives_answer(named):
+            return value[argument]
+    return value
+
+
 def _parsed(text: str) -> Any:
     """Parse JSON, also with comments or a comma before a bracket, or a Python literal; None if the text is neither."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=str)
     except (ValueError, RecursionError):
         pass
     try:
-        return json.loads(_EXTRA.sub(lambda match: match[1] or "", text), strict=False)
+        return json.loads(_EXTRA.sub(lambda match: match[1] or "", text), strict=False, parse_float=str)
     except (ValueError, RecursionError):
         pass
     try:
@@ -296,14 +355,14 @@ def _parsed(text: str) -> Any:
 
 def _after_preface(text: str) -> str:
     """Return a text from the answer's line on: a labeled line, else the first after prefaces."""
-    written = [line for line in text.splitlines() if line.strip()]
+    written = [line for line in _SENTENCE.sub("\n", text).splitlines() if line.strip()]
     lines = [line for line in written if not _RULE.fullmatch(line)] or written
     labeled = [number for number, line in enumerate(lines) if _MARKED.match(line) or _HEADING.fullmatch(line) or _CONCLUDES.match(line)]
     if labeled and labeled[0] != 0:
         lines = lines[labeled[-1] :]
     elif not labeled and lines and _HASHED.match(lines[-1]):  # as GSM8K writes answers
         lines = lines[-1:]
-    start = 0
+    start = 1 if len(lines) > 1 and _ASKED.fullmatch(lines[0]) else 0
     while start < len(lines) - 1 and (_HEADING.fullmatch(lines[start]) or _introduces(lines[start])):
         start += 1
     return "\n".join(lines[start:])
@@ -334,40 +393,10 @@ def _plain(line: str) -> str:
         match = preface.match(line)
         if match and line[match.end() :].strip():
             line = line[match.end() :]
+    if polite := _POLITE.fullmatch(line.strip()):
+        return (polite["ja"] or polite["ko"]).strip()
     match = _PREFIX.match(line)
     return (line[match.end() :] if match else line).strip()
-
-
-def _uncited(text: str, shown: Shown, cited: list[int]) -> str:
-    """Remove citation marks around an answer if they refer to shown passages."""
-    led = _LED.match(text)
-    if led and shown(int(led[1])):
-        cited.append(int(led[1]))
-        text = text[led.end() :]
-    numbered: list[int] = []
-    for _ in range(_MOST_MARKS):
-        stop = "." if text.endswith(".") else ""
-        tail = text[-200:].removesuffix(stop)
-        match = _CITED.search(tail)
-        if match is None:
-            break
-        kept = _JOINED.sub("", text[: len(text) - len(stop) - len(tail) + match.start()].rstrip())
-        numbers = _listed(next(group for group in match.group("a", "b", "c", "d") if group))
-        if not kept or not numbers or not all(map(shown, numbers)):
-            break
-        numbered = numbers + numbered
-        text = kept if kept.endswith(".") else kept + stop
-    cited += numbered
-    return text
-
-
-def _listed(text: str) -> list[int]:
-    """Parse the numbers of a citation: `1, 2`, `1-3`."""
-    numbers: list[int] = []
-    for item in re.split(r"[,;&]|and", text):
-        ends = [int(number) for number in re.findall(r"\d+", item)]
-        numbers += range(ends[0], ends[-1] + 1) if len(ends) == 2 else ends
-    return numbers
 
 
 def _bare(text: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import bz2
 import io
 import json
+import lzma
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,10 @@ def zipped(*names: str) -> bytes:
         ("nq/open:test", "\n".join(json.dumps({"question": f"Metz {n}", "answer": [f"where is {n}?"]}) for n in range(3)), "swap"),
         ("nq/dpr:dev", "['Metz']\twhere is the works\n", "put the question first"),
         ("nq/dpr:dev", "where is the works,['Metz']\n", "by a tab, not by a comma"),
-        ("nq/open:test", bz2.compress(b"x" * 99), "bunzip2"),
+        ("nq/open:test", b"\x28\xb5\x2f\xfd" + b"x" * 99, "unzstd"),
+        ("nq/open:test", b"7z\xbc\xaf\x27\x1c" + b"x" * 99, "7z x"),
+        ("nq/open:test", b"x" * 257 + b"ustar" + bytes(250), "tar -xf"),
+        ("nq/open:test", bz2.compress(json.dumps(OPEN).encode())[:-9], "cut off"),
         ("nq/open:test", "<!DOCTYPE html>", "web page"),
         ("nq/open:test", bytes(range(256)), "binary"),
         ("longbench/qasper:test", zipped("a.jsonl", "b.jsonl"), "data.jsonl!a.jsonl"),
@@ -61,6 +66,12 @@ def test_input_that_would_be_scored_wrongly_is_refused(reference: str, content: 
         loaded(reference, tmp_path, content)
     assert says in str(caught.value)
     assert caught.value.try_this
+
+
+@pytest.mark.parametrize("compress", [bz2.compress, lzma.compress])
+def test_compressed_file_is_read(compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    rows = "\n".join(json.dumps({"question": f"where is {n}?", "answer": ["Metz"]}) for n in range(3))
+    assert len(loaded("nq/open:test", tmp_path, compress(rows.encode())).questions) == 3
 
 
 def test_nul_characters_and_strings_instead_of_lists_are_noted(tmp_path: Path) -> None:

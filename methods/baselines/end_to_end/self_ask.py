@@ -32,9 +32,14 @@ from methods.prompts import Messages, Prompt
 from methods.readers.extract import short_answer
 from methods.training.stages import card_of
 
-FOLLOW_UP = re.compile(r"^[^\S\n]*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
-INTERMEDIATE = re.compile(r"^[^\S\n]*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
-FINAL = "final answer is"
+_LINE = (
+    r"^[^\S\n]*(?:[-*>#]{{1,4}}[ \t]*|\d{{1,2}}[.)][ \t]*)?[*_]{{0,3}}{}(?:[ \t]*\d{{1,2}})?[*_]{{0,3}}[ \t]*[:：][*_]{{0,3}}[ \t]*(\S.*)"
+)
+FOLLOW_UP = re.compile(_LINE.format("Follow[- ]?up(?: questions?)?"), re.IGNORECASE | re.MULTILINE)
+INTERMEDIATE = re.compile(_LINE.format("Intermediate answers?"), re.IGNORECASE | re.MULTILINE)
+FINAL = "(?<!intermediate )answer is"
+_NO_QUESTION = re.compile(r"\W*(?:none|no|n/?a|no (?:more|further)\b.*|not needed\b.*)\W*", re.IGNORECASE)
+"""Pattern of a follow-up that asks nothing."""
 _FOLLOWS, _FINALLY, _NEXT = "Follow up: ", "So the final answer is: ", re.compile("Follow up:.*\n")
 _STEP = re.compile(r"^Follow[- ]?up\s*:\s*(.+)\nIntermediate answer\s*:\s*(.+)", re.IGNORECASE | re.MULTILINE)
 
@@ -160,7 +165,11 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
         lines += [f"Follow up: {waiting}\nIntermediate answer:"] if waiting else []
         reply = await q.ask("self_ask", shown, question=q.text, transcript="\n".join(lines) or "(nothing yet)")
         follow = FOLLOW_UP.search(reply)
-        reply, question = (reply[: follow.start()], follow[1].strip()) if follow else (reply, "")
+        asked = follow[1].strip(' \t*_"“”') if follow else ""
+        if follow and not _NO_QUESTION.fullmatch(asked):
+            reply, question = reply[: follow.start()], asked
+        else:
+            question = ""
         if waiting:
             intermediate = INTERMEDIATE.search(reply)
             # Models continue behind the words that they were left with, or repeat them.

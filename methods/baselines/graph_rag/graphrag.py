@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
@@ -401,6 +401,20 @@ class _Point(BaseModel):
 
 class _Points(BaseModel):
     points: list[_Point]
+
+    @field_validator("points", mode="before")
+    @classmethod
+    def _complete(cls, value: Any) -> Any:
+        """Drop points without a description or a number as score, as the released code does, instead of all points of the reply."""
+        return [point for point in value if _is_point(point)] if isinstance(value, list) else value
+
+
+def _is_point(value: Any) -> bool:
+    try:
+        _Point.model_validate(value)
+    except ValidationError:
+        return False
+    return True
 
 
 class _ScoredPoint(BaseModel):

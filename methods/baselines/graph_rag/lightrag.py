@@ -17,12 +17,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
@@ -93,6 +94,16 @@ class Keywords(BaseModel):
 
     high_level_keywords: list[str]
     low_level_keywords: list[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_lists(cls, value: Any) -> Any:
+        """Accept keywords in one text with commas, and a missing list beside a given one."""
+        given = {name: value[name] for name in cls.model_fields if value.get(name) is not None} if isinstance(value, dict) else {}
+        if not given:
+            return value
+        lists = {name: re.split(r"\s*[,;，、]\s*", words) if isinstance(words, str) else words for name, words in given.items()}
+        return {**value, **{name: lists.get(name, []) for name in cls.model_fields}}
 
 
 def _work(config: LightConfig, lengths: Lengths) -> Work:

@@ -21,8 +21,27 @@ UNUSABLE, COMPLETED, REPAIRED = "unusable", "completed", "repaired"
 _BRACKETED = re.compile(r"\[\s*(\d{1,9})\s*\]")
 _ANSWER = re.compile("<answer>", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,9}")
+_PLACE = (
+    r"(?:\b(?:passage|document|doc)\s?)?[\[(*\\]{0,5}(?:(?:passage|document|doc)\s?)?(?:\d{1,9})[\])*\\]{0,5}(?:\s?[-–]\s?\[?\d{1,9}\]?)?"
+)
+_CHAIN = re.compile(rf"{_PLACE}(?:\s*[>≻=→]+\s*{_PLACE})+", re.IGNORECASE)
+"""Pattern of numbers in the requested form, `[2] > [1]`, also without brackets or with names ("Passage 2 > Passage 1")."""
+_RISING = re.compile(rf"{_PLACE}(?:\s*<\s*{_PLACE})+", re.IGNORECASE)
+_RANGE = re.compile(r"(\d{1,9})\]?\s?[-–]\s?\[?(\d{1,9})|(\d{1,9})")
+_LISTED = re.compile(
+    r"^\W{0,5}(?:rank\s?)?(?P<rank>\d{1,3})\s?[.):|*]{1,4}[ \t|*\[(]*(?:passage|document|doc|id)?[ \t:#\[(*]{0,5}"
+    r"(?P<place>\d{1,9})\b(?!\s?[.:]\d)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Pattern of a line of a numbered list or table: `1. Passage 2`."""
+_COUNT = re.compile(r"\b\d{1,9}\s+(?:[a-z]{1,20}\s+)?(?:passages|documents|texts|results|candidates)\b", re.IGNORECASE)
+"""Pattern of a number of passages, which names none of them."""
 _LABEL = re.compile(r"\W*(?:passage\W*)?([a-z])(?=\s*(?:[^\w\s]|\n|$))", re.IGNORECASE)
 _NAMED = re.compile(r"passage\W{1,3}([a-z])(?!\w)", re.IGNORECASE)
+_STATED = re.compile(
+    r"(?i:<answer>|\\boxed\{|\b(?:answer|option|document|choice|label|is)(?:\s(?:is|option|document))?[\s:]{0,3})[\s(\[\"'*]{0,5}([A-W])(?=[)\]\"'*.,:;}<]|\s*$)"
+)
+"""Pattern of a label in a sentence or mark: "The most relevant is: B"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +61,8 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     """Parse an order of numbered passages from a reply; passages that it omits follow in their order.
 
     Args:
-        reply: Text of the reply. If it has at least two numbers in brackets, only those count.
+        reply: Text of the reply. Of an untagged reply, the longest chain `[2] > [1]` counts, else a numbered list. If there is
+            neither, and at least two numbers are in brackets, only those count. All numbers 0 … n − 1 count from zero.
         n: Number of passages.
         tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
         named: Number of passages that it must name; None for all.
@@ -51,21 +71,45 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     if tagged:
         text = _ANSWER.split(text.rpartition("</think>")[2])[-1]
         text = text[: end.start()] if (end := re.search("</answer>", text, re.IGNORECASE)) else text
-    numbers = _BRACKETED.findall(text)
-    if len(numbers) < 2:
-        numbers = _NUMBER.findall(text)
-    positions = [int(number) - 1 for number in numbers]
+    positions = [int(number) - 1 for number in (None if tagged else _arranged(text, n)) or _numbers(text)]
+    from_zero = n > 1 and set(positions) == set(range(-1, n - 1))
+    positions = [position + 1 for position in positions] if from_zero else positions
     known = list(dict.fromkeys(place for place in positions if 0 <= place < n))
     order = (*known, *(position for position in range(n) if position not in known))
     if not known:
         return Order(order, UNUSABLE)
-    return Order(order, COMPLETED if len(known) < min(n, named or n) else REPAIRED if len(positions) > len(known) else "")
+    return Order(order, COMPLETED if len(known) < min(n, named or n) else REPAIRED if from_zero or len(positions) > len(known) else "")
+
+
+def _arranged(text: str, n: int) -> list[int] | None:
+    """Return the numbers of the longest chain in a text (the last of equal ones), or of a numbered list; None without either."""
+    falling = [_ranged(match[0], n) for match in _CHAIN.finditer(text)]
+    chains = falling or [_ranged(match[0], n)[::-1] for match in _RISING.finditer(text)]
+    if chains:
+        return max(reversed(chains), key=len)
+    listed = [(int(match["rank"]), int(match["place"])) for match in _LISTED.finditer(text)]
+    in_order = len(listed) > 1 and [rank for rank, _ in listed] == list(range(1, len(listed) + 1))
+    return [place for _, place in listed] if in_order else None
+
+
+def _ranged(text: str, n: int) -> list[int]:
+    """Return the numbers of a text, with all numbers of a range such as `[5-20]`."""
+    numbers: list[int] = []
+    for match in _RANGE.finditer(text):
+        numbers += [int(match[3])] if match[3] else range(int(match[1]), min(int(match[2]), n) + 1)
+    return numbers
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers in brackets if there are several, else all numbers that do not count passages."""
+    numbers = _BRACKETED.findall(text)
+    return list(map(int, numbers if len(numbers) > 1 else _NUMBER.findall(_COUNT.sub("", text))))
 
 
 def label_of(reply: str, n: int) -> int | None:
     """Return the position of the first labeled passage (A, B …) that a reply names, or None."""
     text = plain_digits(reply)
-    match = _LABEL.match(text) or _NAMED.search(text)
+    match = _LABEL.match(text) or _NAMED.search(text) or _STATED.search(text)
     position = LABELS.find(match[1].upper()) if match else -1
     return position if 0 <= position < n else None
 

@@ -67,6 +67,25 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
         assert [titles[e] for e in question.evidence] == list(dict.fromkeys(t for t, _ in record["supporting_facts"]))
 
 
+def test_objects_instead_of_pairs_and_numbers_as_ids_have_the_same_gold(loaded):
+    context = [{"title": title, "sentences": sentences} for title, sentences in native()["context"]]
+    facts = [{"title": title, "sent_id": index} for title, index in native()["supporting_facts"]]
+    (question,) = loaded(native("7")).questions
+    (same,) = loaded(without(native(context=context, supporting_facts=facts, id=7), "_id")).questions
+    assert (same.id, same.evidence, same.supporting_facts, same.candidates) == (
+        question.id,
+        question.evidence,
+        question.supporting_facts,
+        question.candidates,
+    )
+
+
+def test_missing_field_error_lists_the_fields_of_the_record(loaded):
+    with raises("bad-record") as caught:
+        loaded(text=json.dumps({"data": [native()]}))
+    assert "data" in caught.value.try_this
+
+
 def test_data_folder_is_searched_by_dataset_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("hotpotqa:train").questions) == 50
@@ -184,7 +203,7 @@ def test_a_record_of_a_test_file_in_another_split_is_an_error(loaded, record):
         ({"supporting_facts": [["Ada", "0"]]}, "supporting_facts[0][1]", "must be an integer"),
         ({"supporting_facts": [["Ada"]]}, "supporting_facts[0]", "a list [title, sentence number]"),
         ({"supporting_facts": {"title": []}}, "supporting_facts", "must be a list"),
-        ({"_id": 1}, "_id", "must be a string"),
+        ({"_id": 1.5}, "_id", "must be a string"),
     ],
 )
 def test_faulty_field_error_names_file_record_and_field_and_can_be_skipped(loaded, changes, field, says):

@@ -190,7 +190,7 @@ def test_equal_records_without_ids_are_duplicates(tmp_path):
         ({"context": ["text"]}, "context"),
         ({"answers": None}, "answers"),
         ({"answers": {"a": 1}}, "answers"),
-        ({"_id": 7}, "_id"),
+        ({"_id": 7.5}, "_id"),
     ],
 )
 def test_faulty_field_is_reported_and_can_be_skipped(tmp_path, changes, field):

@@ -57,6 +57,10 @@ OTHERS = [
     ("I classify this as Mismatch.", "Mismatch"),
     ("Based on the gold, the answer is a Mismatch because it names Paris.", "Mismatch"),
     ("This would be a Match if it named Lyon. Mismatch.", "Mismatch"),
+    ("❌ Mismatch", "Mismatch"),
+    ("| Verdict | Match |", "Match"),
+    ("<output>Match</output>", "Match"),
+    ('{"Match": false, "Partial": true, "Mismatch": false}', "Partial"),
 ]
 
 
@@ -84,6 +88,11 @@ def test_explicit_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "qualified") for text in ("Match. However, the year is wrong.", "Match / Partial / Mismatch", "Match/Mismatch")),
         *((text, "") for text in ("Match or Mismatch, hard to say", "Match\nMismatch", "Match: 0.9\nPartial: 0.1")),
         ("Match. On a second look: Partial.", "qualified"),
+        *(
+            (text, "qualified")
+            for text in ("❌ Match", "Verdict: ❌ Match", "👎 **Match**", '{"Match": true, "Partial": true}', '{"Match": false}')
+        ),
+        ("They differ.\n❌ Match", "no verdict of"),
         *((text, "qualified") for text in ("Match (incorrect)", "Match: wrong", "Match. The answer is not correct.", "Match (in spirit)")),
         *((text, "qualified") for text in ("Mismatch (correct)", '{"verdict": "Match (incorrect)"}', "Verdict: Match 👎")),
         ("Verdict: Mismatch\nWait, actually Match.", "qualified"),
@@ -192,6 +201,13 @@ def test_complete_verdicts_are_read_in_every_form(reply: str) -> None:
             (text, "Tie")
             for text in ("tied", "Draw", "It's a tie", "Tie (both name Lyon)", "Both are equal", "both answers are equally good")
         ),
+        *(
+            (text, "Answer 1")
+            for text in ("1st", "the first one", "Answer 1 (8/10)", "Answer 1 (score: 4 out of 5)", "Answer 1 (confidence: 90%)")
+        ),
+        *((text, "Answer 1") for text in ("Answer 1 is better than Answer 2", "Answer 1 > Answer 2", "Answer 1 beats answer 2.")),
+        *((text, "Answer 1") for text in ("Antwort 1", "Réponse 1", "答案1", "回答 1", "Ответ 1", "Respuesta 1")),
+        *((text, "Tie") for text in ("Unentschieden", "Égalité", "Empate", "平局", "引き分け", "Ничья")),
         ("none.", "None"),
         ({"winner": "Answer 1", "why": "x"}, "Answer 1"),
         (["Answer 1"], "Answer 1"),
@@ -221,6 +237,11 @@ def test_contradictory_objects_make_the_reply_unreadable() -> None:
 @pytest.mark.parametrize("verdicts", [(1, 0, 2), ("1", "0", "2"), (3, 1, 2), (0, 0, 1), (-1, 1, 1), (1.5, 2, 1)])
 def test_numbers_other_than_one_and_two_make_all_numbers_unreadable(verdicts: tuple[Any, ...]) -> None:
     assert read(dict(zip(CRITERIA, verdicts, strict=True))).value is None
+
+
+@pytest.mark.parametrize("rating", ["1/5", "2 out of 5", "2 stars", "1 of 10"])
+def test_numbers_beside_a_rating_are_ratings(rating: str) -> None:
+    assert read(dict(zip(CRITERIA, (rating, 2, "1"), strict=True))).value is None
 
 
 @given(st.integers(0, len(json.dumps(GOOD)) - 1))

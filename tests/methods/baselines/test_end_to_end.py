@@ -28,7 +28,7 @@ from methods.models.chat import ChatConfig, Reply
 from methods.models.nli import Inference
 from methods.models.pretrained import load_pretrained
 from methods.pipeline import assemble
-from methods.program import NO_END, NO_REPLY, UNUSABLE
+from methods.program import NO_END, NO_REPLY, UNUSABLE, behind
 from methods.readers.end_to_end import chatqa_prompt
 from methods.registry import Component
 from ragmeter.conformance import check_method
@@ -221,6 +221,33 @@ def test_self_ask_shows_only_the_newest_passages_and_retrobust_all() -> None:
         assert "Follow up: one?\nIntermediate answer: Ann\nFollow up: two?" in done.asked[2]
         assert "Title 2" in done.asked[2]
         assert ("Title 1" in done.asked[2]) is earlier
+
+
+def test_self_ask_reads_transcripts_with_markdown_numbers_and_other_labels() -> None:
+    first, second = "Yes.\n**Follow-up question 1:** one?", "- **Intermediate answer:** Ann\n- Follow up: “two?”"
+    for end in ("Bob\n**So the final answer is:** Celia", "Bob\nFinal answer: Celia", "Bob\nFollow up: none\nSo the answer is: **Celia**."):
+        done = solo("self_ask", first, second, end)
+        assert (done.answer, done.searched) == ("Celia", ["one?", "two?"])
+        assert "Follow up: one?\nIntermediate answer: Ann\nFollow up: two?" in done.asked[2]
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("**So the answer is:** Celia", "Celia"),
+        ("So the answer is: **Celia**", "Celia"),
+        ("So the **answer is** Celia.", "Celia"),
+        ("Ann knew her.\n\n**Answer**: Celia", "Celia"),
+        ("So the answer would be Celia.", "Celia"),
+        ("So the answer is:\n\n- Celia", "Celia"),
+        ("So the answer is Celia.\n\nQ: Who else?\nA: So the answer is Daniel.", "Celia"),
+        ("The answer is Ann? So the answer is Celia.\nThus the answer is: Celia", "Celia"),
+        ("So the answer isn't clear.", None),
+        ("The answers are many: Celia", None),
+    ],
+)
+def test_text_behind_a_mark_is_the_answer(reply: str, answer: str | None) -> None:
+    assert behind(reply, "answer is") == answer
 
 
 def test_released_retrobust_continues_one_text_with_the_oldest_context_first() -> None:

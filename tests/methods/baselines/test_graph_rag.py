@@ -20,7 +20,7 @@ from benchmarks.schema import Passage, Query
 from benchmarks.settings import Setting, apply
 from methods.api import FAILED, Services, Usage
 from methods.baselines.graph_rag.common import alternating, within
-from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, report_passages
+from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, _Points, report_passages
 from methods.baselines.graph_rag.hipporag import (
     Facts,
     Hippo2Config,
@@ -31,7 +31,7 @@ from methods.baselines.graph_rag.hipporag import (
     phrases_and_passages,
     similar_phrases,
 )
-from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex, csv_table
+from methods.baselines.graph_rag.lightrag import Keywords, LightConfig, LightIndex, csv_table
 from methods.baselines.graph_rag.linear_rag import LinearConfig, LinearIndex
 from methods.baselines.graph_rag.memorag import MemoConfig, MemoIndex, lines_of
 from methods.baselines.graph_rag.raptor import RaptorConfig, RaptorIndex
@@ -42,6 +42,7 @@ from methods.graphs.index import GraphIndex, chunks_of, read_chunks, read_locall
 from methods.graphs.knowledge_graph import Edge, KnowledgeGraph, Node, RelationRecord
 from methods.graphs.noun_phrases import NounPhrases, near
 from methods.models.chat import ChatConfig, Reply
+from methods.models.structured import parse as parse_json
 from methods.pipeline import assemble
 from methods.registry import Component
 from ragmeter.scripted import WorldTruth
@@ -167,7 +168,30 @@ def test_malformed_triples_are_counted() -> None:
     records = triple_records('{"triples": [["a", "is", "b"], ["a", "b"], ["", "is", "c"], ["d", "is", "D"], ["e", "is", 7]]}')
     assert [relation.description for relation in records.relations] == ["a is b", "e is 7"]
     assert records.malformed["triple without two ends"] == 3
+    mixed = '[["a", "is", "b"], ["a", "is", null], "a is b", {"object": "c", "subject": "b", "predicate": "is"}, ["a", "is", ["b", "c"]]]'
+    for reply in (mixed, f"```json\n{mixed}\n```", f'{{"triples": {mixed}}}'):
+        records = triple_records(reply)
+        assert [relation.description for relation in records.relations] == ["a is b", "b is c"]
+        assert records.malformed["triple without two ends"] == 3
     assert triple_records("__import__('os')").malformed["triples that are not JSON"] == 1
+
+
+def test_keywords_are_read_as_text_and_without_an_empty_list() -> None:
+    for reply in (
+        '{"high_level_keywords": "x, y", "low_level_keywords": ["z"]}',
+        '{"high_level_keywords": ["x", "y"], "low_level_keywords": "z"}',
+    ):
+        assert parse_json(reply, Keywords).value == Keywords(high_level_keywords=["x", "y"], low_level_keywords=["z"])
+    assert parse_json('{"low_level_keywords": ["z"]}', Keywords).value == Keywords(high_level_keywords=[], low_level_keywords=["z"])
+    assert parse_json('{"keywords": ["z"]}', Keywords).value is None
+
+
+def test_incomplete_point_loses_no_other() -> None:
+    """The released code leaves out points without a description or a score."""
+    reply = '{"points": [{"description": "a", "score": 80, "reports": [1]}, {"description": "b"}, {"description": "c", "score": "high"}]}'
+    read = parse_json(reply, _Points).value
+    assert read is not None
+    assert [(point.description, point.score) for point in read.points] == [("a", 80.0)]
 
 
 def test_gleaning_continues_the_conversation_until_nothing_is_missing() -> None:

@@ -174,6 +174,20 @@ def test_any_reply_gives_a_permutation_of_all_passages(n: int, replies: list[str
         ("", (0, 1, 2), UNUSABLE),
         ("the last one", (0, 1, 2), UNUSABLE),
         ("[7] > [99999999999999999999]", (0, 1, 2), UNUSABLE),
+        ("Here are the 3 passages by relevance: 2 > 3 > 1", (1, 2, 0), ""),
+        ("Here are the 3 passages by relevance: 2, 3, 1", (1, 2, 0), ""),
+        ("[1] is about stones and [2] about Rome, so: [2] > [3] > [1]", (1, 2, 0), ""),
+        ("[1]: off topic\n[2]: on topic\n\n**[2]** > **[3]** > **[1]**\n\n[1] names 1990.", (1, 2, 0), ""),
+        ("[3] > [1]\n\nOn reflection: Passage 2 > Passage 3 > Passage 1", (1, 2, 0), ""),
+        ("1. Passage 2\n2. Passage 3\n3. Passage 1", (1, 2, 0), ""),
+        ("1) 2 (score 9)\n2) 3 (score 5)\n3) 1", (1, 2, 0), ""),
+        ("Rank 1: **Passage 2**\nRank 2: Passage 3", (1, 2, 0), COMPLETED),
+        ("| Rank | Passage |\n|---|---|\n| 1 | 2 |\n| 2 | 3 |\n| 3 | 1 |", (1, 2, 0), ""),
+        ("[1] < [3] < [2]", (1, 2, 0), ""),
+        ("[2-3] > [1]", (1, 2, 0), ""),
+        ("[1] > [2] > [0]", (1, 2, 0), REPAIRED),
+        ("1.\n2.\n3.", (0, 1, 2), ""),
+        ("I cannot rank these 3 passages.", (0, 1, 2), UNUSABLE),
     ],
 )
 def test_order_is_parsed_from_typical_replies(reply: str, positions: tuple[int, ...], fault: str) -> None:
@@ -189,8 +203,9 @@ def test_order_is_parsed_after_reasoning_or_inside_an_answer_tag() -> None:
 
 def test_label_or_tagged_number_is_parsed_or_none() -> None:
     named = {"B": 1, " b": 1, "Passage C.": 2, "[A]": 0, "**C**\nbecause": 2, "Ｂ": 1}
+    named |= {"The most relevant passage is B.": 1, "Answer: (C)": 2, "Option B": 1, "<answer>C</answer>": 2, "\\boxed{B}": 1}
     assert {reply: label_of(reply, 3) for reply in named} == named
-    for reply in ("", "D", "A passage about stones", "None", "1"):
+    for reply in ("", "D", "A passage about stones", "None", "1", "It is A good one", "The answer is Almond"):
         assert label_of(reply, 3) is None, reply
     assert answer_of("<think>hm</think> <ANSWER> [2] </ANSWER>", 3, thinks=True) == 1
     for reply in ("<answer>[2]</answer>", "<think>x</think><answer>2</answer>", "<think>x</think><answer>[4]</answer>", "<think>x"):

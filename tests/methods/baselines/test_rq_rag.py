@@ -266,6 +266,52 @@ def test_queries_are_parsed_without_bullets_quotes_and_prose() -> None:
     assert queries_of("…\n") == []
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(
+            '["Who?", "When?"]',
+            '```json\n["Who?", "When?"]\n```',
+            '{"queries": ["Who?", "When?"]}',
+            '[{"query": "Who?"}, {"query": "When?"}]',
+        ),
+        *(
+            "['Who?', 'When?']",
+            "Here are the queries:\n1. Who?\n2. When?",
+            "### Queries\n- Who?\n- When?",
+            "**Query 1:** Who?\n**Query 2:** When?",
+        ),
+        *(
+            "Q1: Who?\nQ2: When?",
+            "Sub-question 1: Who?\nSub-question 2: When?",
+            "Step 1: Who?\nStep 2: When?",
+            "a) Who?\nb) When?",
+            "① Who?\n② When?",
+        ),
+        *(
+            "1. **Who?**\n2. “When?”\n\nThese queries help.",
+            "Sure! Here are two:\n\nWho?\nWhen?",
+            "<query>Who?</query>\n<query>When?</query>",
+        ),
+        "Rewritten question: Who?\nWhen?\n\nExplanation: I split it.",
+    ],
+)
+def test_queries_are_read_without_what_models_add(reply: str) -> None:
+    assert queries_of(reply) == ["Who?", "When?"]
+
+
+@pytest.mark.parametrize("reply", ["None", "N/A", "I'm sorry, but I can't help.", "The question is already clear.", "[]", "{}"])
+def test_reply_without_a_query_has_none(reply: str) -> None:
+    assert queries_of(reply) == []
+
+
+@pytest.mark.parametrize(
+    "query", ["Note on the works of Ann", "2024 mayors", "C. S. Lewis books", "who wrote [1984]?", "Step brothers cast"]
+)
+def test_query_is_not_taken_for_a_remark(query: str) -> None:
+    assert queries_of(query) == [query]
+
+
 def test_every_prompt_contains_the_question_once() -> None:
     for prompt in PROMPTS.values():
         assert prompt.load().pair(question="What is $5?")[1].count("What is $5?") == 1

@@ -84,7 +84,14 @@ def test_fences_prose_and_stray_delimiters_are_ignored() -> None:
     assert result.repaired == {"strength is not a number": 1}
 
 
-@pytest.mark.parametrize(("given_", "read"), [("7", 7), ("nan", 1), ("0", 1), ("99", 10), ("inf", 1), ('"3"', 3)])
+def test_records_with_markdown_are_read() -> None:
+    result = parse('(**"entity"**<|>A<|>T<|>d)##\n(**relationship**<|>A<|>B<|>d<|>3)<|COMPLETE|>')
+    assert (result.entities, result.relations) == ((EntityRecord("A", "T", "d"),), (RelationRecord("A", "B", "d", 3.0),))
+
+
+@pytest.mark.parametrize(
+    ("given_", "read"), [("7", 7), ("nan", 1), ("0", 1), ("99", 10), ("inf", 1), ('"3"', 3), ("8/10", 8), ("**8**", 8), ("strength: 8", 8)]
+)
 def test_strengths_are_clamped_between_one_and_ten(given_: str, read: float) -> None:
     result = parse(f'("relationship"<|>A<|>B<|>d<|>{given_})<|COMPLETE|>')
     assert result.relations[0].strength == read

@@ -131,6 +131,11 @@ FAILED_REPLIES: dict[str, tuple[Any, str]] = {
     "tool call of DeepSeek": (body("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search"), "tool"),
     "tool call as XML": (body('<function_calls><invoke name="search"></invoke></function_calls>'), "function_calls"),
     "function call": (body(None, "function_call", message={"function_call": {"name": "search"}}), "tool 'search'"),
+    "tool call in JSON": (body('{"name": "search", "arguments": {"query": "Lyon"}}'), "tool 'search'"),
+    "tool call in JSON with parameters": (body('[{"name": "search", "parameters": {"query": "Lyon"}}]'), "tool 'search'"),
+    "tool call in fenced JSON": (body('```json\n{"type": "function", "function": {"name": "search", "arguments": "{}"}}\n```'), "'search'"),
+    "tool call in a fence": (body("```tool_code\nprint(search('Lyon'))\n```"), "tool 'tool_code'"),
+    "search in a tag": (body("<think>hm</think>\n<search> Lyon </search>"), "tool 'search'"),
     "filter": (body(None, "content_filter"), "filter"),
     "empty": (body(""), "empty"),
     "far too long": (body("x" * 1_000_000), "1,000,000 bytes"),
@@ -156,6 +161,19 @@ def test_reply_without_an_answer_fails_with_its_reason(kind: str, tmp_path: Path
     assert reason in (reply.failed or "")
     assert len(shared(tmp_path / "cache.sqlite")) == 0
     assert reply.calls == (2 if "error" in kind else 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "final_answer", "arguments": {"answer": "Lyon"}}',
+        '{"name": "Lyon", "population": 500000}',
+        "<search>city</search>\nLyon",
+        "```tool_code\nprint(1)\n```\nLyon",
+    ],
+)
+def test_text_that_gives_an_answer_is_no_tool_call(text: str) -> None:
+    assert reply_to(body(text)).text == text
 
 
 def test_empty_error_next_to_an_answer_is_ignored() -> None:

@@ -64,7 +64,46 @@ from methods.readers.extract import short_answer
         ("罗马。", "罗马"),
         ("答案是「罗马」。", "罗马"),
         ("Svar: Rome", "Rome"),
+        # Objects within a text.
+        ('{"reason": "It stands there.", "answer": "Rome"}\nI hope this helps!', "Rome"),
+        ('Sure! {"answer": "Rome"}', "Rome"),
+        ('They stand in Rome {see above}.\n\n{"answer": "Rome", "confidence": 0.9}', "Rome"),
+        ('{"answer": 1.50}', "1.50"),
+        ('{"answer": 1e3, "unit": "km"}', "1e3"),
+        ('{"name": "final_answer", "arguments": {"answer": "Rome"}}', "Rome"),
+        ('```json\n{"action": "Final Answer", "action_input": "Rome"}\n```', "Rome"),
+        ("Thought 1: I look.\nAction 1: Search[works]\nObservation 1: in Rome\nAction 2: Finish[Rome]", "Rome"),
+        # A repeated prompt.
+        ("Question: Where?\n\nRome", "Rome"),
+        ("Context: The works stand in Rome.\nQuestion: Where?\nAnswer: Rome", "Rome"),
+        ("Passages:\n[1] Works: They stand in Rome.\n\nQuestion: Where?\n\nRome", "Rome"),
+        ("<s>[INST] Where? [/INST] Rome </s>", "Rome"),
+        ("<|im_start|>user\nWhere?<|im_end|>\n<|im_start|>assistant\nRome<|im_end|>", "Rome"),
+        ("<|start_header_id|>user<|end_header_id|>\n\nWhere?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nRome", "Rome"),
+        ("<start_of_turn>user\nWhere?<end_of_turn>\n<start_of_turn>model\nRome<end_of_turn>", "Rome"),
+        ("Human: Where?\n\nAssistant: Rome", "Rome"),
+        ("Assistant: Rome", "Rome"),
+        # Conclusions in the middle of a line, and in other languages.
+        ("The works stand in Rome. So the answer is Rome.", "Rome"),
+        ("They stand in Italy.\nTheir city is Rome. Therefore, the final answer is: **Rome**", "Rome"),
+        ("Respuesta final: Rome", "Rome"),
+        ("La réponse est : Rome", "Rome"),
+        ("Die Antwort lautet Rome.", "Rome"),
+        ("Endgültige Antwort: Rome", "Rome"),
+        ("A resposta é Rome.", "Rome"),
+        ("Окончательный ответ: Рим", "Рим"),
+        ("最终答案是：**罗马**", "罗马"),
+        ("答えはローマです。", "ローマ"),
+        ("정답은 로마입니다.", "로마"),
+        ("الإجابة هي: روما", "روما"),
+        ("Câu trả lời: Rome", "Rome"),
+        ("Odpověď: Rome", "Rome"),
         # What these steps must leave alone.
+        ('{"answers": "a", "text": "b"} and more', '{"answers": "a", "text": "b"} and more'),
+        ("Rome. The answer is found in passage 1.", "Rome. The answer is found in passage 1."),
+        ("Finish", "Finish"),
+        ("Assistant:", "Assistant:"),
+        ("Die Antwort auf alle Fragen", "Die Antwort auf alle Fragen"),
         ('"Salt" and "Road"', '"Salt" and "Road"'),
         ("The answer island", "The answer island"),
         ("Rome\nThe answer is found in passage 1.", "Rome"),
@@ -86,6 +125,19 @@ def test_extraction_keeps_only_the_answer(reply: str, answer: str) -> None:
     assert short_answer(reply) == answer
 
 
-@pytest.mark.parametrize("reply", ["Rome [1], [2]", "Rome – [1]", "According to passage [1], Rome", "Rome. [1]; [2]"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("Rome [1], [2]", "Rome – [1]", "According to passage [1], Rome", "Rome. [1]; [2]", "Rome [1] and [2]", "Rome [1]、[2]"),
+        *("Rome ([1], [2])", "Rome (Passage 1, Passage 2)", "Rome (Document [2])", "Rome (Docs 1-2)", "Rome（来源：[1]）", "Rome [文档1]"),
+        *("Rome [citation:1][citation:2]", "Rome<sup>1</sup>", "Rome^[1]", "Rome [1†L1-L3]", "Rome \\[1\\]", "Rome (Sources: 1, 2)"),
+        *("Rome [[1]](https://a.b/c)", "Rome [1](https://a.b/c).", "[1]: Rome", "According to [1] and [2], Rome"),
+    ],
+)
 def test_citation_marks_are_removed_with_their_separators(reply: str) -> None:
     assert short_answer(reply, lambda number: number <= 2) == "Rome"
+
+
+@pytest.mark.parametrize("reply", ["Rome, as stated in [1]", "Rome (2)", "Rome [3]", "Rome (II)", "Rome [citation:3]", "Apollo 1 and 2"])
+def test_what_is_no_mark_of_a_shown_passage_stays(reply: str) -> None:
+    assert short_answer(reply, lambda number: number <= 2) == reply

@@ -24,6 +24,8 @@ from methods.models import secrets
 _IDS = ("id", "node_id", "id_", "_id", "passage_id", "chunk_id", "doc_id", "docid", "document_id")
 _SCORES = ("score", "relevance_score", "similarity", "distance")
 _FORMS = "an id, a text, an object with id or text, or (one of these, score)"
+SHORTEST = 3
+"""Minimum words of a text that is found inside a passage; below `LEAST` words, only if it is in one passage."""
 _NO_LISTS = (str, bytes, Mapping, set, frozenset)
 
 
@@ -85,9 +87,11 @@ def _result(item: Any) -> Result:
     named = [*map(field, _IDS), *(metadata.get(name) for name in _IDS)]
     names = tuple(dict.fromkeys(str(value) for value in named if (isinstance(value, str) and value) or _is_id(value)))
     text = next((value for name in TEXTS if isinstance(value := field(name), str)), None)
-    if not names and text is None:
-        raise TypeError(f"the function returned {type(item).__name__}: a result must be {_FORMS}")
     title = next((value for value in (field("title"), metadata.get("title")) if isinstance(value, str)), "")
+    if text is None:
+        names = (*names, title) if title else names
+        if not names:
+            raise TypeError(f"the function returned {type(item).__name__}: a result must be {_FORMS}")
     outer = item if inner is not item and not isinstance(inner, Mapping) else None
     scores = [getattr(outer, "score", None), *map(field, _SCORES)]
     score = next((value for value in scores if value is not None and not callable(value)), None)
@@ -124,15 +128,35 @@ class Texts:
     def _parts(self) -> TextIndex:
         return TextIndex(self._passages)
 
+    @cached_property
+    def _flat(self) -> dict[str, str]:
+        return {passage.id: f" {' '.join(words(passage.full_text))} " for passage in self._passages}
+
+    @cached_property
+    def _titles(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        titles: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for passage in self._passages:
+            if own := tuple(words(passage.title)):
+                titles[own] = (*titles.get(own, ()), passage.id)
+        return titles
+
     def equal(self, text: str, title: str = "") -> tuple[str, ...]:
         """Return the passages with these words and this title; if there are none, those with these words."""
         own = words(text)
         titled = self._equal.get(hash((*words(title), *own)), ()) if title else ()
         return tuple(titled or self._equal.get(hash(tuple(own)), ()))
 
+    def titled(self, title: str) -> tuple[str, ...]:
+        """Return the passages with this title."""
+        return self._titles.get(tuple(words(title)), ())
+
     def overlapping(self, text: str) -> tuple[str, ...]:
         """Return the passages that a text is a part of, or that it contains."""
-        return self._parts.find(text)
+        own = words(text)
+        if len(own) >= LEAST:
+            return self._parts.find(text)
+        flat = f" {' '.join(own)} "
+        return tuple(name for name, whole in self._flat.items() if flat in whole) if len(own) >= SHORTEST else ()
 
 
 class Lookup:
@@ -155,7 +179,7 @@ class Lookup:
         self.outside: dict[str, str] = {}
 
     def of(self, result: Result) -> tuple[str, ...]:
-        """Return the ids of the passages that a result means: that of its id, of its text, or of the text around it.
+        """Return the ids of the passages that a result means: by its id, text or title, or by a part of a text.
 
         A text that matches nothing gets an id of its own.
 
@@ -167,19 +191,25 @@ class Lookup:
         if own is not None:
             return self._permitted(own)
         # A document's name may also be an id of another index, so that an equal text is better evidence.
-        by_text = () if result.text is None or result.bare else self._texts().equal(result.text, result.title)
-        if by_text:
-            return tuple(by_text)
+        if result.text is not None and not result.bare and (equal := self._texts().equal(result.text, result.title)):
+            return equal
         documents = [ids for name in result.names if (ids := self._named(name))]
         if single := next((ids[0] for ids in documents if len(ids) == 1), None):
             return self._permitted(single)
+        if result.bare and (equal := self._texts().equal(result.names[0])):
+            return equal
+        if result.text is None or result.bare:
+            titled = [ids for name in result.names if len(ids := self._texts().titled(name)) == 1]
+            if titled:
+                return titled[0]
         if result.text is not None:
-            if result.bare and (equal := self._texts().equal(result.text)):
-                return tuple(equal)
-            if parts := self._texts().overlapping(result.text):
+            number = len(words(result.text))
+            parts = self._texts().overlapping(result.text)
+            if parts and (number >= LEAST or len(parts) == 1):
                 self.partial += 1
-                return tuple(parts)
-            if not result.bare or (not documents and len(words(result.text)) >= LEAST):
+                return parts
+            # A short string that is nowhere in the corpus is more likely an id.
+            if not result.bare or parts or (not documents and number >= LEAST):
                 passage = outside(secrets.hidden(result.text))
                 self.outside[passage.id] = passage.text
                 return (passage.id,)
@@ -191,7 +221,7 @@ class Lookup:
                 try_this="return the text that was found, or load documents as one passage each (chunker: whole)",
             )
         raise UserError(
-            f"the function returned {result.names[0]!r}, which is neither an id nor a text of this corpus, such as {self._example()!r}",
+            f"the function returned {result.names[0]!r}, which is no id, text or title of this corpus (an id is {self._example()!r})",
             code="unknown-passage-id",
             where=self._where,
             try_this="return the texts that were found, as {'text': …}, or ids of the parameter `passages`",

@@ -41,6 +41,9 @@ OFFERED = ("k", "passages", "turns", "id")
 class FunctionRetrieverConfig(FunctionConfig):
     """Options of the retriever `function_retriever`."""
 
+    concurrency: int = Field(
+        1, ge=1, description="maximum concurrent calls; more than 1 for a function that waits for a server", exclude=True
+    )
     lower_is_better: bool = Field(False, description="whether the function returns distances instead of similarities")
 
     @field_validator("call")
@@ -127,7 +130,7 @@ class FunctionIndex:
                 where=self._config.call,
                 try_this="add a parameter `passages`, or use `setting: corpus` to search all passages",
             )
-        passages = self._corpus if rows is None else [self._corpus[int(row)] for row in rows]
+        passages = self._corpus if rows is None else tuple(self._corpus[int(row)] for row in rows)
         offered = {"k": k, "passages": passages, "turns": turns_for(query, self._search), "id": query.id}
         names = self._search.accepts - ({"k"} if self._by_position else set())
         named = {name: offered[name] for name in names}

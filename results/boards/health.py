@@ -270,7 +270,7 @@ def retrieved(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     for run, outside, partial in rows:
         total = ranked.get(run, 0)
         if outside:
-            text = f"{outside:,} of its {total:,} results are texts that match no passage of the corpus, and count as misses"
+            text = f"{outside:,} of its {total:,} results are texts that match no single passage of the corpus, and count as misses"
             yield HealthLine("unmatched_results", run, text, {"results": total, "unmatched": outside}, names[run])
         if partial:
             text = f"{partial:,} of its {total:,} results are parts of passages, or longer texts, and count as the passages that they match"

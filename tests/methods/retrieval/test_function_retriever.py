@@ -82,6 +82,8 @@ RETURNED: dict[str, tuple[Any, list[str]]] = {
     "names of documents": (["lyon.md", 7, np.int64(7)], ["p1", "p2"]),
     "texts": ([PARIS, f"  {LYON.upper()}\n"], ["p2", "p1"]),
     "texts with titles": ([f"Paris\n{PARIS}", "forward forward better"], ["p2", "p5"]),
+    "titles": (["Two", {"title": "motto"}], ["p4", "p5"]),
+    "short part": (["of two hills", {"text": "France since the tenth century"}], ["p1", "p2"]),
     "part": ([{"text": "the third-largest city of France, where the Saône flows into the Rhône", "id": "c1"}], ["p1"]),
     "longer text": ([f"{PARIS} Then follows what no passage says. {LYON}"], ["p2", "p1"]),
     "one text at two ids": ([SAME], ["p3", "p4"]),
@@ -106,7 +108,7 @@ def test_results_in_common_forms_are_passages_of_the_corpus(name: str, ask: Call
     prediction = ask(lambda question, k: returned)
     assert found(prediction) == expected
     assert OUTSIDE not in prediction.notes
-    assert prediction.notes.get(PARTIAL, 0) == (name in ("part", "longer text"))
+    assert prediction.notes.get(PARTIAL, 0) == {"part": 1, "longer text": 1, "short part": 2}.get(name, 0)
 
 
 def test_functions_may_wait_and_yield(ask: Callable[..., Prediction]) -> None:
@@ -197,7 +199,7 @@ def test_name_of_a_document_with_several_passages_is_refused(ask: Callable[..., 
         ask(lambda question, k: ["two.md"])
 
 
-@pytest.mark.parametrize("result", [ELSEWHERE, {"text": "Somewhere else"}])
+@pytest.mark.parametrize("result", [ELSEWHERE, {"text": "Somewhere else"}, "two passages of the corpus"])
 def test_text_outside_the_corpus_keeps_its_rank_and_is_marked(result: Any, ask: Callable[..., Prediction]) -> None:
     text = result if isinstance(result, str) else result["text"]
     prediction = ask(lambda question, k: ["p2", result, "p1"])

@@ -53,7 +53,7 @@ OUTSIDE = "outside"
 """Key in the notes of a ranking and its prediction: retrieved texts that match no passage of the corpus, by their id in the
 ranking (`benchmarks.text_index.outside`)."""
 PARTIAL = "partial_matches"
-"""Key in the same notes: number of retrieved texts that are a part of a passage, or contain passages and more."""
+"""Key in the same notes: number of ranked passages that were found by a part of their text, or in a longer text."""
 RETRIEVAL_ONLY = "retrieval_only"
 """Id of the reader that gives no answers."""
 _STATED = frozenset(("answer", "support", "triples", "answerable", "statements", "confidence"))

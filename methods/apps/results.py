@@ -169,13 +169,13 @@ class Lookup:
         texts: Function that returns the texts of these passages.
 
     Attributes:
-        partial: Number of results that matched by a part of their text.
+        partial: Passages that were found by a part of their text, or in a longer text.
         outside: Texts that match no passage, by id.
     """
 
     def __init__(self, where: str, corpus: Corpus, allowed: frozenset[str] | None, texts: Callable[[], Texts]) -> None:
         self._where, self._corpus, self._allowed, self._texts = where, corpus, allowed, texts
-        self.partial = 0
+        self.partial: set[str] = set()
         self.outside: dict[str, str] = {}
 
     def of(self, result: Result) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ class Lookup:
             number = len(words(result.text))
             parts = self._texts().overlapping(result.text)
             if parts and (number >= LEAST or len(parts) == 1):
-                self.partial += 1
+                self.partial.update(parts)
                 return parts
             # A short string that is nowhere in the corpus is more likely an id.
             if not result.bare or parts or (not documents and number >= LEAST):

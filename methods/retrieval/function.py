@@ -173,5 +173,5 @@ class FunctionIndex:
                 try_this="name function_retriever as the method itself; other parts can only use passages of the corpus",
             )
         notes: dict[str, Any] = {OUTSIDE: outside} if outside else {}
-        notes |= {PARTIAL: lookup.partial} if lookup.partial else {}
+        notes |= {PARTIAL: partial} if (partial := len(lookup.partial.intersection(ids))) else {}
         return Ranking(query.id, ids, tuple(scores[name] for name in ids), notes=notes)

@@ -256,7 +256,7 @@ def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def retrieved(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Warn about retrieved texts that match no passage of the corpus, and about those that match one by a part."""
+    """Warn about retrieved texts that match no passage of the corpus, and about passages that were found by a part."""
     names, ids = _names(runs), _ids(runs)
     rows = _rows(
         store,
@@ -273,7 +273,7 @@ def retrieved(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             text = f"{outside:,} of its {total:,} results are texts that match no single passage of the corpus, and count as misses"
             yield HealthLine("unmatched_results", run, text, {"results": total, "unmatched": outside}, names[run])
         if partial:
-            text = f"{partial:,} of its {total:,} results are parts of passages, or longer texts, and count as the passages that they match"
+            text = f"{partial:,} of its {total:,} results are passages found by a part of their text, or in a longer text"
             yield HealthLine("partial_results", run, text, {"results": total, "partial": partial}, names[run])
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from benchmarks.core.errors import UserError, message_of
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, Question
+from benchmarks.text_index import outside
 from methods.record import RECORD, Search, Shown, Statement, read_record
 
 FAILED = "failed"
@@ -48,6 +49,11 @@ ANSWERABLE = "answerable"
 """Key in `Prediction.notes`: whether the method considers the evidence sufficient to answer, true or false."""
 TRIPLES = "triples"
 """Key in `Prediction.notes`: predicted reasoning triples, a list of [head, relation, tail]."""
+OUTSIDE = "outside"
+"""Key in the notes of a ranking and its prediction: retrieved texts that match no passage of the corpus, by their id in the
+ranking (`benchmarks.text_index.outside`)."""
+PARTIAL = "partial_matches"
+"""Key in the same notes: number of ranked passages that were found by a part of their text, or in a longer text."""
 RETRIEVAL_ONLY = "retrieval_only"
 """Id of the reader that gives no answers."""
 _STATED = frozenset(("answer", "support", "triples", "answerable", "statements", "confidence"))
@@ -168,6 +174,14 @@ def support_claims(value: Any) -> list[tuple[str, int | None]] | None:
         else:
             return None
     return claims
+
+
+def outside_of(notes: Mapping[str, Any]) -> list[Passage]:
+    """Return the texts under `OUTSIDE` as passages; entries whose id is not that of their text are omitted."""
+    texts = notes.get(OUTSIDE)
+    entries = texts.items() if isinstance(texts, Mapping) else ()
+    passages = [(name, outside(text)) for name, text in entries if isinstance(text, str)]
+    return [passage for name, passage in passages if passage.id == name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +404,8 @@ class Index(Protocol):
     If building it called models, an attribute `usage` has the cost; seconds are measured by the caller. An attribute
     `notes` is stored with the run (`Indexed.notes`). An index that builds
     something for each question's own candidates may have a function `build_for(queries)`, which a run calls once with all of
-    its questions before it asks the first, so that the cost counts for the index and not for a question.
+    its questions before it asks the first, so that the cost counts for the index and not for a question. An index that may rank
+    texts outside its corpus (`OUTSIDE`) has an attribute `keeps_outside`, which a caller that can use them sets to true.
     """
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:

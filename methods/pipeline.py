@@ -48,6 +48,7 @@ from methods.api import (
     Retriever,
     Services,
     Usage,
+    outside_of,
     raised,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, is_cancelled, one, stream, trace
@@ -341,6 +342,9 @@ class Pipeline:
         """Build the retriever's index over a corpus, or reopen it; an empty corpus needs none."""
         self._corpus = corpus
         self._index, cost = indexed(self.retriever, corpus, self._locate(corpus) if self._locate else None)
+        own: Any = self._index
+        if hasattr(own, "keeps_outside"):
+            own.keeps_outside = True
         others = [part_notes(part) for part in (*self.rerankers, self.compressor, self.reader)]
         others += [part.corpus_notes(corpus) for part in self.rerankers if hasattr(part, "corpus_notes")]
         return replace(cost, notes={key: value for notes in (*others, cost.notes) for key, value in notes.items()})
@@ -402,6 +406,9 @@ class Pipeline:
         if self._retrieve is not None and query.candidates != ():
             with clock("retrieve"):
                 ranking = await self._retrieve(query, self.depth or len(corpus))
+        if others := outside_of(ranking.notes):
+            # The other parts look texts up by their ids, whether the corpus has them or not.
+            corpus = Corpus.of([*corpus.get(name for name in ranking.ids if name in corpus), *others])
         # Only the retriever of a control may see gold; the parts after it work as in any other method.
         query = without_gold(query)
         usage, notes = ranking.usage, dict(ranking.notes)

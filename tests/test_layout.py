@@ -14,6 +14,7 @@ FLOWS = {
     "benchmarks/test_silent_faults.py": "data that would be scored wrongly, through several loaders",
     "judges/test_known_traps.py": "traps of other tools' metrics",
     "ragmeter/cli/test_own_app.py": "a user's app from the first try to a board",
+    "ragmeter/cli/test_own_search.py": "a user's search function from the first try to a board",
     "leaderboard/test_browser.py": "pages in a browser",
     "leaderboard/test_security.py": "a hostile store on all pages and in the report",
     "leaderboard/test_security_browser.py": "a hostile store in a browser",

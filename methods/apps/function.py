@@ -12,91 +12,27 @@ and Haystack), or `{text, id, url, score}`. The code is part of the run's identi
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import inspect
 import math
 import string
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import Field, field_validator
-
-from benchmarks.core.code import Code, code_of
-from benchmarks.core.errors import UserError
-from benchmarks.core.plugins import load_file
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Indexed, Prediction, Services, Usage, reason
+from methods.apps.calls import Caller, CallingConfig, FunctionConfig, TimedOut, resolve, turns_for
 from methods.apps.reply import TEXTS, BadReply, answer_of, bounded, shown
 from methods.apps.stated import completion_with
 from methods.models.reply import read
 from methods.models.thoughts import INVISIBLE
 from methods.record import RECORD, Malformed, Shown, read_record
-from methods.registry import MethodConfig, register
+from methods.registry import register
 from methods.spending import charged
 from methods.work import Lengths, Needs, Work, unknown
 
 RETURNED = ("answer", *RECORD, "usage")
 """Keys that a returned object may have."""
-
-
-def resolve(call: str) -> Callable[..., Any]:
-    """Import the function that `module:name` or `file.py:name` names.
-
-    Raises:
-        ValueError: The module or function does not exist, or the import fails; the message gives the cause.
-    """
-    place, _, name = call.partition(":")
-    if not place or not name:
-        raise ValueError(f"{call!r} is not MODULE:FUNCTION (acme:answer)")
-    try:
-        target: Any = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except UserError as error:
-        raise ValueError(f"{error.what} ({error.where})") from None
-    except ModuleNotFoundError as error:
-        if error.name == place.partition(".")[0]:
-            raise ValueError(f"there is no module {place!r} (plugins: [{place}.py] loads a file next to the experiment)") from None
-        raise ValueError(f"{place} cannot be imported: {error}") from None
-    except Exception as error:
-        raise ValueError(f"{place} cannot be imported: {type(error).__name__}: {error}") from None
-    for part in name.split("."):
-        if not hasattr(target, part):
-            known = [item for item, value in vars(target).items() if inspect.isfunction(value) and not item.startswith("_")]
-            raise ValueError(f"{place} has no {part!r}; it has {', '.join(known[:8]) or 'no function'}")
-        target = getattr(target, part)
-    if not callable(target):
-        raise ValueError(f"{call!r} is not a function")
-    return target
-
-
-class CallingConfig(MethodConfig):
-    """Options shared by all function methods."""
-
-    concurrency: int = Field(
-        4, ge=1, description="maximum concurrent calls; a function that is not async runs in this many threads", exclude=True
-    )
-    timeout_s: float = Field(300.0, gt=0, description="time limit; a question that takes longer fails", exclude=True)
-
-
-class FunctionConfig(CallingConfig):
-    """Options of the method `function`, with the function's name."""
-
-    call: str = Field(description="MODULE:FUNCTION, such as acme:answer with plugins: [acme.py]")
-
-    @field_validator("call")
-    @classmethod
-    def _exists(cls, value: str) -> str:
-        resolve(value)
-        return value
-
-    @property
-    def code(self) -> Code:
-        """Return the code of the function's module and of modules next to it that it imports, for fingerprints."""
-        return code_of(resolve(self.call))
 
 
 def _work(config: FunctionConfig, lengths: Lengths) -> Work:
@@ -152,14 +88,8 @@ class Function:
     """
 
     def __init__(self, answer: Callable[..., Any], config: CallingConfig) -> None:
-        self._answer, self._config = answer, config
+        self._answer = Caller(answer, config, ("turns", "id"))
         self.in_flight = config.concurrency
-        parameters = inspect.signature(answer).parameters.values()
-        every = any(item.kind is item.VAR_KEYWORD for item in parameters)
-        self._named = {name for name in ("turns", "id") if every or any(item.name == name for item in parameters)}
-        called = answer if inspect.isroutine(answer) else type(answer).__call__
-        self._async = inspect.iscoroutinefunction(called)
-        self._threads = None if self._async else ThreadPoolExecutor(config.concurrency, thread_name_prefix="function")
 
     def index(self, corpus: Corpus) -> Indexed:
         """Do nothing, because the function has its own documents."""
@@ -172,39 +102,15 @@ class Function:
             UserError: The question has earlier turns, and the function takes none.
             TypeError: The result has an unsupported type.
         """
-        if query.turns and "turns" not in self._named:
-            raise UserError(
-                "a question has earlier turns, but the function does not accept turns",
-                code="no-place-for-turns",
-                where=getattr(self._answer, "__qualname__", repr(self._answer)),
-                try_this="add a parameter `turns`, a list of {role, content}",
-            )
-        turns = [{"role": turn.role, "content": turn.text} for turn in query.turns]
-        named = {name: value for name, value in (("turns", turns), ("id", query.id)) if name in self._named}
-        async with charged(0.0, getattr(self._answer, "__qualname__", repr(self._answer))) as charge:
+        offered = {"turns": turns_for(query, self._answer), "id": query.id}
+        async with charged(0.0, self._answer.name) as charge:
             try:
-                async with asyncio.timeout(self._config.timeout_s) as limit:
-                    returned = await self._called(query.text, named)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                return Prediction(query.id, "", notes={FAILED: f"timed out after {self._config.timeout_s:g} s (timeout_s)"})
+                returned = await self._answer(query.text, **{name: offered[name] for name in self._answer.accepts})
+            except TimedOut as error:
+                return Prediction(query.id, "", notes={FAILED: str(error)})
             prediction = _prediction(query.id, returned)
             charge.usd = prediction.usage.cost_usd
             return prediction
-
-    async def _called(self, text: str, named: Mapping[str, Any]) -> Any:
-        if self._threads is None:
-            return await self._answer(text, **named)
-
-        def call() -> Any:
-            try:
-                return self._answer(text, **named)
-            except StopIteration as error:  # the loop's futures do not accept it, so the question would wait forever
-                raise RuntimeError("the function raised StopIteration (a next() without a default?)") from error
-
-        returned = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        return await returned if inspect.isawaitable(returned) else returned
 
 
 def _prediction(identifier: str, returned: Any) -> Prediction:
@@ -221,7 +127,10 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
         raise TypeError(f"the function returned the key {unknown[0]!r}; known are {', '.join(RETURNED)}")
     if not isinstance(returned.get("answer"), str):
         kind = type(returned.get("answer")).__name__
-        raise TypeError(f"the function returned {kind} as its answer: return a text, (text, contexts) or {{'answer': …, 'contexts': …}}")
+        raise TypeError(
+            f"the function returned {kind} as its answer: return a text, (text, contexts) or {{'answer': …, 'contexts': …}}; "
+            "a function that only retrieves is a retriever (id: function_retriever)"
+        )
     record = dict(returned)
     contexts = record.pop("contexts", None)
     usage = record.pop("usage", None)
@@ -234,7 +143,7 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
         if not returned["answer"].strip(INVISIBLE + string.whitespace):
             failed = "the function returned an empty answer"
             if fields.get("contexts"):
-                failed += " beside contexts: a function that only retrieves must be a retriever (docs/own-method.md#retriever)"
+                failed += " beside contexts: a function that only retrieves is a retriever (id: function_retriever)"
             return Prediction(identifier, "", notes={FAILED: reason(failed)}, **fields)
         whole = answer_of(returned, "answer")
     except (Malformed, BadReply) as error:

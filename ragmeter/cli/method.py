@@ -24,6 +24,7 @@ app = App(default="list", help="check, index, explain NAME QUESTION --benchmark 
 KINDS = ("retriever", "reranker", "compressor", "reader", "method", "control")
 INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag")
 """Methods with an index for `ragmeter method index`; others build theirs within `ragmeter run`."""
+PluginOption = Annotated[list[Path] | None, option("Python file to load first; repeatable.", metavar="FILE")]
 
 
 @app.command("list")
@@ -63,6 +64,7 @@ def check(
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
+    plugin: PluginOption = None,
 ) -> int:
     """Check that a method, yours or ours, meets the contract."""
     from methods.registry import METHODS, Component
@@ -70,10 +72,16 @@ def check(
     from ragmeter.conformance import check_method, show_checks
     from ragmeter.runner.rewriting import options_of
 
+    _load_plugins(plugin)
     with options_of(name, METHODS.get(name).config):
         component = Component.of(name, given_options(config, settings))
     component.preflight()
-    checks = check_method(component)
+    try:
+        checks = check_method(component)
+    except UserError as error:
+        if error.code == "no-place-for-passages":
+            error.also_try(f"a function with an index of its own: ragmeter method try {name} QUESTION --benchmark DATA")
+        raise
     passed = all(item.passed for item in checks)
     value = {"checked": f"method {name}", "passed": passed, "checks": list(map(asdict, checks))}
     common.emit(value, lambda: show_checks(f"method {name}", checks))
@@ -82,42 +90,84 @@ def check(
 
 @app.command("try")
 def try_one(
-    name: Annotated[str, argument("Complete method, such as http or function.", completion.methods)],
+    name: Annotated[str, argument("Complete method or retriever, such as http or function.", completion.methods)],
     text: Annotated[str, argument("Question to ask.")],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    plugin: Annotated[list[Path] | None, option("Python file to load first; repeatable.", metavar="FILE")] = None,
+    plugin: PluginOption = None,
+    benchmark: Annotated[
+        str | None, option("Dataset whose passages a retriever searches.", "--benchmark", completes=completion.references)
+    ] = None,
 ) -> int:
-    """Send a complete method one question and show how its reply was read; exit with 1 if the question failed."""
-    from benchmarks.core.plugins import load_file
-    from benchmarks.corpus import Corpus
+    """Send one question and show how its reply was read; exit with 1 if the question failed."""
     from benchmarks.schema import Query
-    from methods.api import FAILED, Services
+    from methods.api import FAILED, RETRIEVAL_ONLY, Services
     from methods.pipeline import Composition
     from methods.registry import METHODS, Component
-    from ragmeter.cli.config_options import given_options
+    from ragmeter.cli.config_options import data_apart, given_options
     from ragmeter.runner.rewriting import options_of
-    from ragmeter.show.run_text import show_prediction
+    from ragmeter.show.run_text import show_prediction, show_ranking
 
-    for file in plugin or ():
-        load_file(file, where="--plugin")
+    _load_plugins(plugin)
     entry = METHODS.get(name)
-    if not entry.whole:
+    retrieves = entry.kind == "retriever"
+    if not retrieves and not entry.whole:
         raise UserError(
             f"{name!r} is a {entry.kind}, which does not answer by itself",
             code="not-whole-method",
             where=name,
             try_this="`ragmeter list methods --kind method` lists what does",
         )
+    supplied, of_data = data_apart(given_options(config, settings))
+    corpus = _corpus_for(name, retrieves, benchmark, of_data)
     with options_of(name, entry.config):
-        component = Component.of(name, given_options(config, settings))
+        component = Component.of(name, supplied)
     component.preflight()
-    method = Composition(component).build(Services())
-    method.index(Corpus.of(()))
-    (prediction,) = method.answer([Query("question", text)])
-    common.emit(prediction.to_json() | {"raw": prediction.raw}, lambda: show_prediction(prediction))
+    reader = Component.of(RETRIEVAL_ONLY) if retrieves else None
+    method = Composition(component, reader).build(Services())
+    with common.status(f"{name} answers"):
+        method.index(corpus)
+        (prediction,) = method.answer([Query("question", text)])
+
+    def show() -> None:
+        if retrieves and FAILED not in prediction.notes:
+            show_ranking(prediction, corpus)
+        else:
+            show_prediction(prediction)
+
+    common.emit(prediction.to_json() | {"raw": prediction.raw}, show)
     return int(bool(prediction.notes.get(FAILED)))
+
+
+def _load_plugins(files: Sequence[Path] | None) -> None:
+    from benchmarks.core.plugins import load_file
+
+    for file in files or ():
+        load_file(file, where="--plugin")
+
+
+def _corpus_for(name: str, retrieves: bool, benchmark: str | None, options: dict[str, Any]) -> Corpus:
+    """Return the passages that a retriever searches; none for a complete method.
+
+    Raises:
+        UserError: A retriever has no dataset, or a complete method has one.
+    """
+    from benchmarks.corpus import Corpus
+    from benchmarks.registry import load
+
+    if retrieves and benchmark is None:
+        raise UserError(
+            f"{name!r} is a retriever, and needs passages to search",
+            code="missing-option",
+            where="--benchmark",
+            try_this="--benchmark worlds/multihop, or your data: --benchmark files --set data.path=FILE",
+        )
+    if not retrieves and (benchmark is not None or options):
+        raise UserError(
+            f"{name!r} answers from documents of its own", code="no-passages-searched", where="--benchmark", try_this="leave it out"
+        )
+    return Corpus.of(()) if benchmark is None else load(benchmark, options).corpus
 
 
 @app.command()

@@ -11,7 +11,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from benchmarks.core.errors import counted
-from methods.api import FAILED, Call, Prediction
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage
+from methods.api import FAILED, OUTSIDE, Call, Prediction, outside_of
 from ragmeter.show.board_text import show_board
 from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
@@ -20,14 +22,14 @@ from results.boards.diff import Apart, Diff, Number, Setting
 from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
 from results.store import score_queries
-from results.store.answer_queries import AnswerRow, QuestionRow
+from results.store.answer_queries import AnswerRow, EvidenceRow, QuestionRow
 from results.store.drift import ReportedVersions
 from results.store.queries import RunRow
 from results.store.store import Store
 
 ABSENT = "–"
-SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER = 240, 70, 200
-"""Maximum printed characters of a passage, of a setting and of an answer."""
+SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER, SHOWN_RANKS = 240, 70, 200, 10
+"""Maximum printed characters of a passage, of a setting and of an answer, and printed passages of a ranking."""
 
 
 def _shorten_text(text: str, length: int) -> str:
@@ -95,18 +97,14 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
         waited = f"; waited {answer.waited_s:.3g} s for other work" if answer.waited_s else ""
         out.print(Text(f"took:   {sum(answer.stages.values()):.3g} s ({stages}){waited}"))
     for name, note in answer.notes.items():
-        if isinstance(note, dict):  # of a system: what it searched with, what did not come off
+        if isinstance(note, dict) and name != OUTSIDE:  # of a system: what it searched with, what did not come off
             facts = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in note.items())
             out.print(Text(f"{name}: {facts}"))
     out.print()
-    for item in answer.evidence[:10]:
+    others = {passage.id for passage in outside_of(answer.notes)}
+    for item in answer.evidence[:SHOWN_RANKS]:
         mark = Text("gold ", style="green") if item.gold else Text("     ")
-        out.print(
-            Text(f"{item.rank:>3} ")
-            + mark
-            + Text(f"{item.title}: ", style="bold")
-            + Text(_shorten_text(" ".join(item.text.split()), SHOWN_TEXT))
-        )
+        _show_ranked(Text(f"{item.rank:>3} ") + mark, item, item.id in others)
     _show_record(answer.record)
     out.print()
     known, rows = score_queries.definitions(store), []
@@ -136,6 +134,25 @@ def show_prediction(prediction: Prediction) -> None:
     )
     if known := [text for value, text in parts if value]:  # 0: the system did not report it
         out.print(Text(f"took: {', '.join(known)}", style="dim"))
+
+
+def show_ranking(prediction: Prediction, corpus: Corpus) -> None:
+    """Print the first passages of a ranking that belongs to no stored run."""
+    others = {passage.id: passage for passage in outside_of(prediction.notes)}
+    for rank, item in enumerate(prediction.evidence[:SHOWN_RANKS], 1):
+        passage = others[item.id] if item.id in others else corpus.get([item.id])[0]
+        _show_ranked(Text(f"{rank:>3} {item.score:9.4g}  "), passage, item.id in others)
+    if (more := len(prediction.evidence) - SHOWN_RANKS) > 0:
+        out.print(Text(f"… {more:,} more", style="dim"))
+    if not prediction.evidence:
+        out.print(Text("no results", style="yellow"))
+    out.print(Text(f"took: {prediction.usage.own_s:.3g} s", style="dim"))
+
+
+def _show_ranked(place: Text, passage: Passage | EvidenceRow, outside: bool) -> None:
+    title = Text(f"{passage.title}: " if passage.title else "", style="bold")
+    mark = Text("not in the corpus: ", style="yellow") if outside else Text("")
+    out.print(place + mark + title + Text(_shorten_text(" ".join(passage.text.split()), SHOWN_TEXT)))
 
 
 def _show_record(record: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from benchmarks.core.errors import UserError, counted
 from benchmarks.text import em
 from judges.judge import NOTHING_CLAIMED
 from judges.metric import parse
-from methods.api import ENDPOINT_READ, ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
+from methods.api import ENDPOINT_READ, ENDPOINTS, OUTSIDE, PARTIAL, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.boards.names import first_name, repeat_of
 from results.store.cost_queries import spendings
 from results.store.failures import OTHER, kind_of
@@ -253,6 +253,28 @@ def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         if unmatched:
             text = f"{percent(unmatched / count)} of its contexts ({unmatched:,} of {count:,}) match no passage of the corpus"
             yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
+
+
+def retrieved(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Warn about retrieved texts that match no passage of the corpus, and about passages that were found by a part."""
+    names, ids = _names(runs), _ids(runs)
+    rows = _rows(
+        store,
+        f"""SELECT run, sum(coalesce(len(json_keys(notes, '$.{OUTSIDE}')), 0))::BIGINT,
+           sum(coalesce(try_cast(notes->>'$.{PARTIAL}' AS BIGINT), 0))::BIGINT FROM predictions WHERE run IN ({{runs}}) GROUP BY run""",
+        ids,
+    )
+    if not any(outside or partial for _, outside, partial in rows):
+        return
+    ranked = dict(_rows(store, "SELECT run, count(*) FROM evidence WHERE run IN ({runs}) GROUP BY run", ids))
+    for run, outside, partial in rows:
+        total = ranked.get(run, 0)
+        if outside:
+            text = f"{outside:,} of its {total:,} results are texts that match no single passage of the corpus, and count as misses"
+            yield HealthLine("unmatched_results", run, text, {"results": total, "unmatched": outside}, names[run])
+        if partial:
+            text = f"{partial:,} of its {total:,} results are passages found by a part of their text, or in a longer text"
+            yield HealthLine("partial_results", run, text, {"results": total, "partial": partial}, names[run])
 
 
 def rankings(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -557,6 +579,7 @@ CHECKS: list[Check] = [
     served_model,
     prompts,
     contexts,
+    retrieved,
     turns,
     answers,
     repeats,

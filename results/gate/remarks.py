@@ -6,9 +6,11 @@ import shlex
 
 from benchmarks.core.errors import counted
 from methods.api import UNKNOWN_REVISION
+from results.boards.systems import accepted, implausible
 from results.gate.memory import has_anchor
 from results.gate.verdicts import Gate
 from results.store.doubts import not_rescored
+from results.store.queries import HIDDEN, RunRow
 from results.store.store import FINISHED, Store
 
 TEST_IT = (
@@ -50,6 +52,7 @@ def remarks(gate: Gate) -> list[str]:
             lines.append(f"the {role} is {theirs}")
         if run.failed:
             lines.append(f"{counted(run.failed, 'question')} of the {role} failed and count as wrong")
+        lines += _doubts(role, run)
     for verdict in gate.verdicts:
         result = verdict.decision.difference
         if verdict.unpaired:
@@ -66,4 +69,17 @@ def remarks(gate: Gate) -> list[str]:
             lines.append(f"{verdict.metric}: lost more than the margin since the anchor {since.run.path} of {since.set_at:%Y-%m-%d}")
         if result.insufficient_data and not verdict.held_back:
             lines.append(f"{verdict.metric}: no interval: {result.insufficient_data}")
+    return lines
+
+
+def _doubts(role: str, run: RunRow) -> list[str]:
+    """Warn about a submission that no board shows, or that boards mark as implausible."""
+    lines = []
+    if run.origin in HIDDEN:
+        decisions = ((run.card or {}).get("submission") or {}).get("review") or [{}]
+        why = decisions[-1].get("reason")
+        lines.append(f"the {role} is a submission that is {run.origin}, so no board shows it" + (f": {why}" if why else ""))
+    if signs := implausible(run):
+        state = "which a maintainer accepted" if accepted(run) else "which no maintainer has accepted, so boards do not rank it"
+        lines.append(f"the {role} is a submission with signs of an implausible result, {state}: {'; '.join(signs)}")
     return lines

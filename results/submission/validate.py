@@ -19,7 +19,7 @@ from benchmarks.settings import Setting
 from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
-from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Prediction, support_claims
+from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Prediction, outside_of, support_claims
 from results.contexts import Matcher, outside, reading
 from results.offered import LIMITS, Limits
 from results.submission import NO_ANSWER, NOT_IN_FILE, Findings, Report, shown
@@ -204,7 +204,7 @@ class _Checker:
     def _check_evidence(self, question: Question, prediction: Prediction, line: int, official: bool) -> None:
         seen: set[str] = set()
         allowed = self._allowed(question)
-        shown_texts = {outside(item).id for item in prediction.contexts or ()}
+        shown_texts = {item.id for item in (*map(outside, prediction.contexts or ()), *outside_of(prediction.notes))}
         claims = () if official else support_claims(prediction.notes.get(SUPPORT, ())) or ()
         for passage, index in [*((item.id, None) for item in prediction.evidence), *claims]:
             if passage in shown_texts:

@@ -338,6 +338,7 @@ def offline_options(
         "http": {"url": app_url},
         "hosted_dense": {"model": "m", "base_url": embeddings_url, "key_variable": "HOSTED_KEY"},
         "function": {"call": "tests.support.app:shout"},
+        "function_retriever": {"call": "tests.support.app:find"},
         "hyde": {"llm": llm, "samples": 2, "dense": {"model": tiny_encoder}},
         "chat": {"llm": {"local": tiny_llama, "max_tokens": 6}},
         "rq_rag_prompted": {"llm": llm, "retriever": "bm25"},

@@ -105,7 +105,7 @@ def test_every_page_with_files_is_executed(tutorial: ModuleType) -> None:
 def test_own_components_are_as_short_as_promised(tutorial: ModuleType) -> None:
     results = tutorial.blocks((DOCS / "own-method.md").read_text("utf-8"))
     parts = [block for block in results if block.title and block.title.endswith(".py") and block.title != "my_app.py"]
-    assert len(parts) == 5
+    assert len(parts) == 6
     for part in parts:
         assert part.text.count("\n") < LONGEST, part.title
 

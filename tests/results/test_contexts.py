@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import text_index
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Query, Question, Turn, turns_of
+from benchmarks.text_index import TextIndex
 from judges.score import score
 from methods.api import Evidence, Prediction
 from methods.record import Search, Shown, Statement
-from results import contexts
 from results.boards.health import health
-from results.contexts import Matcher, TextIndex, named, outside, reading
+from results.contexts import Matcher, named, outside, reading
 from results.formats import exchange
 from results.offered import LIMITS
 from results.store import answer_queries, queries, records
@@ -68,11 +69,11 @@ def test_passages_are_found_by_content(index: TextIndex, text: str, matched: lis
 def test_repeated_boilerplate_matches_a_bounded_number_of_passages() -> None:
     footer = "This page was last edited by the documentation team of the company on a Monday"
     index = TextIndex([Passage(f"p{number}", "", f"{footer} number{number}") for number in range(50)])
-    assert len(index.find(footer)) == contexts.MOST
+    assert len(index.find(footer)) == text_index.MOST
 
 
 def test_corpus_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contexts, "LARGEST", 10)
+    monkeypatch.setattr(text_index, "LARGEST", 10)
     with raises("corpus-too-large-to-match"):
         TextIndex(PASSAGES)
 

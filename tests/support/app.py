@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from benchmarks.schema import Passage
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,10 @@ def app(reply: Callable[[Asked], Reply | Any]) -> Iterator[tuple[str, list[Asked
 def shout(question: str) -> str:
     """Answer a question by its first word in capitals."""
     return question.split()[0].upper()
+
+
+def find(question: str, k: int, passages: Sequence[Passage]) -> list[tuple[str, int]]:
+    """Rank passages by the words that they share with the question."""
+    words = set(question.lower().split())
+    shared = [(passage.id, len(words & set(passage.full_text.lower().split()))) for passage in passages]
+    return sorted(shared, key=lambda pair: (-pair[1], pair[0]))[:k]

@@ -59,7 +59,7 @@ _ASIDE = re.compile(
     r"|the question is (?:already )?(?:clear|simple|un)|[^\n]*[:：]\W*$)",
     re.IGNORECASE,
 )
-"""Pattern of a line that is no query: a fence, heading or rule, a remark, or a preface that ends with a colon."""
+"""Pattern of a line without a query: a fence, heading or rule, a remark, or a preface that ends with a colon."""
 _NOTHING = re.compile(r"\W*(?:none|n/?a|null|not applicable|no (?:change|rewrite|queries)[^?]*)\W*", re.IGNORECASE)
 _JSON = re.compile(r"^\s*(?=[\[{])", re.MULTILINE)
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "「": "」", "«": "»", "`": "`"}

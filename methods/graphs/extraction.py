@@ -297,9 +297,9 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
         lost["triples that are not JSON"] += 1
         return Records(malformed=lost)
     relations = []
-    for given in read.value.triples:
-        named = given if isinstance(given, dict) else {}
-        parts = given if isinstance(given, list) else [next((named[name] for name in names if name in named), None) for names in _PARTS]
+    for item in read.value.triples:
+        named = item if isinstance(item, dict) else {}
+        parts = item if isinstance(item, list) else [next((named[name] for name in names if name in named), None) for names in _PARTS]
         triple = [str(part) for part in parts if isinstance(part, str | int | float)] if len(parts) == 3 else []
         ends = (clean_name(triple[0]), clean_name(triple[-1])) if len(triple) == 3 else ("", "")
         if not all(ends) or ends[0] == ends[1]:

@@ -165,9 +165,9 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
         lines += [f"Follow up: {waiting}\nIntermediate answer:"] if waiting else []
         reply = await q.ask("self_ask", shown, question=q.text, transcript="\n".join(lines) or "(nothing yet)")
         follow = FOLLOW_UP.search(reply)
-        asked = follow[1].strip(' \t*_"“”') if follow else ""
-        if follow and not _NO_QUESTION.fullmatch(asked):
-            reply, question = reply[: follow.start()], asked
+        followed = follow[1].strip(' \t*_"“”') if follow else ""
+        if follow and not _NO_QUESTION.fullmatch(followed):
+            reply, question = reply[: follow.start()], followed
         else:
             question = ""
         if waiting:

@@ -98,11 +98,11 @@ class Keywords(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _as_lists(cls, value: Any) -> Any:
-        """Accept keywords in one text with commas, and a missing list beside a given one."""
-        given = {name: value[name] for name in cls.model_fields if value.get(name) is not None} if isinstance(value, dict) else {}
-        if not given:
+        """Accept keywords in one text with commas, and one of the lists alone."""
+        stated = {name: value[name] for name in cls.model_fields if value.get(name) is not None} if isinstance(value, dict) else {}
+        if not stated:
             return value
-        lists = {name: re.split(r"\s*[,;，、]\s*", words) if isinstance(words, str) else words for name, words in given.items()}
+        lists = {name: re.split(r"\s*[,;，、]\s*", words) if isinstance(words, str) else words for name, words in stated.items()}
         return {**value, **{name: lists.get(name, []) for name in cls.model_fields}}
 
 

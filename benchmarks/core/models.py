@@ -28,13 +28,13 @@ class FrozenModel(BaseModel):
         if not isinstance(options, Mapping):
             return options
         filled = dict(options)
-        for name, given in options.items():
+        for name, partial in options.items():
             field = cls.model_fields.get(name)
-            if field is None or not isinstance(given, Mapping):
+            if field is None or not isinstance(partial, Mapping):
                 continue
             default = field.get_default(call_default_factory=True)
             if isinstance(default, BaseModel) and set(_groups(field.annotation)) == {type(default)}:
-                filled[name] = _over_default(default, given)
+                filled[name] = _over_default(default, partial)
         return filled
 
     @field_validator("*", mode="wrap")
@@ -54,10 +54,10 @@ def _groups(annotation: Any) -> Iterator[Any]:
         yield from _groups(part)
 
 
-def _over_default(default: BaseModel, given: Mapping[str, Any]) -> dict[str, Any]:
+def _over_default(default: BaseModel, partial: Mapping[str, Any]) -> dict[str, Any]:
     """Lay options over those that a default sets itself."""
     filled = {name: getattr(default, name) for name in default.model_fields_set}
-    for name, value in given.items():
+    for name, value in partial.items():
         group = filled.get(name)
         filled[name] = _over_default(group, value) if isinstance(group, BaseModel) and isinstance(value, Mapping) else value
     return filled

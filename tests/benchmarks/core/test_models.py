@@ -37,7 +37,7 @@ class Options(FrozenModel):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("options", "expected"),
     [
         ({"train": {"batch": 2}}, Options(train=Steps(rate=6e-3, batch=2))),
         ({"train": {"rate": 1.0}}, Options(train=Steps(rate=1.0, batch=384))),
@@ -50,8 +50,8 @@ class Options(FrozenModel):
         ({"either": {"least": 1, "most": 2}}, Options(either=Bounds(least=1, most=2))),
     ],
 )
-def test_partly_given_group_keeps_the_defaults_of_its_field(given, expected):
-    assert Options.model_validate(given) == expected
+def test_partly_given_group_keeps_the_defaults_of_its_field(options, expected):
+    assert Options.model_validate(options) == expected
 
 
 def test_unknown_option_of_a_group_is_refused():
@@ -84,6 +84,6 @@ def groups(options: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[tup
 def test_every_class_with_such_defaults_keeps_them():
     seen: set[type[BaseModel]] = set()
     classes = [entry.config for registry in (METHODS, TRAININGS, JUDGES) for entry in registry]
-    found = [item for options in classes if isinstance(options, type) for item in groups(options, seen)]
-    assert len(found) > 10
-    assert [(owner.__name__, name) for owner, name in found if not issubclass(owner, FrozenModel)] == []
+    pairs = [item for options in classes if isinstance(options, type) for item in groups(options, seen)]
+    assert len(pairs) > 10
+    assert [(owner.__name__, name) for owner, name in pairs if not issubclass(owner, FrozenModel)] == []

@@ -81,8 +81,8 @@ def test_file_in_place_of_a_data_reference_is_refused(call: Command, tmp_path: P
 )
 def test_plan_lists_test_splits_that_must_not_be_trained_on(words: str, split: str, call: Command) -> None:
     done = call("train", *words.split(), "--dry-run", "--json")
-    found = [item for item in json.loads(done.out)["missing"] if split in item["what"]]
-    assert (done.code, [item["kind"] for item in found]) == (2, ["other"])
+    listed = [item for item in json.loads(done.out)["missing"] if split in item["what"]]
+    assert (done.code, [item["kind"] for item in listed]) == (2, ["other"])
 
 
 def test_checkpoints_are_listed_added_and_checked(call: Command, store: Path, tmp_path: Path) -> None:

@@ -50,21 +50,21 @@ class Options(FrozenModel):
         ({"either": {"least": 1, "most": 2}}, Options(either=Bounds(least=1, most=2))),
     ],
 )
-def test_partly_given_group_keeps_the_defaults_of_its_field(options, expected):
+def test_partly_given_group_keeps_the_defaults_of_its_field(options: dict[str, object], expected: Options) -> None:
     assert Options.model_validate(options) == expected
 
 
-def test_unknown_option_of_a_group_is_refused():
+def test_unknown_option_of_a_group_is_refused() -> None:
     with pytest.raises(ValidationError, match="speed"):
         Options.model_validate({"train": {"speed": 1}})
 
 
-def test_partly_given_training_options_keep_the_training_s_defaults():
+def test_partly_given_training_options_keep_the_training_s_defaults() -> None:
     options = TRAININGS.get("xrag").validate({"data": ["worlds/multihop:train"], "base": "pocket", "pretrained": {"epochs": 2}}).pretrained
     assert (options.epochs, options.learning_rate, options.batch_size) == (2, 0.006, 384)
 
 
-def test_teacher_reads_five_documents_of_a_retriever():
+def test_teacher_reads_five_documents_of_a_retriever() -> None:
     assert TeacherConfig.model_validate({"llm": {"local": "pocket"}, "pool": {"source": "retriever"}}).pool.depth == 5
 
 
@@ -81,7 +81,7 @@ def groups(options: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[tup
             yield from groups(type(default), seen)
 
 
-def test_every_class_with_such_defaults_keeps_them():
+def test_every_class_with_such_defaults_keeps_them() -> None:
     seen: set[type[BaseModel]] = set()
     classes = [entry.config for registry in (METHODS, TRAININGS, JUDGES) for entry in registry]
     pairs = [item for options in classes if isinstance(options, type) for item in groups(options, seen)]

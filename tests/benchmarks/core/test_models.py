@@ -60,8 +60,9 @@ def test_unknown_option_of_a_group_is_refused() -> None:
 
 
 def test_partly_given_training_options_keep_the_training_s_defaults() -> None:
-    options = TRAININGS.get("xrag").validate({"data": ["worlds/multihop:train"], "base": "pocket", "pretrained": {"epochs": 2}}).pretrained
-    assert (options.epochs, options.learning_rate, options.batch_size) == (2, 0.006, 384)
+    config = TRAININGS.get("xrag").validate({"data": ["worlds/multihop:train"], "base": "pocket", "pretrained": {"epochs": 2}})
+    steps = config.model_dump()["pretrained"]
+    assert (steps["epochs"], steps["learning_rate"], steps["batch_size"]) == (2, 0.006, 384)
 
 
 def test_teacher_reads_five_documents_of_a_retriever() -> None:

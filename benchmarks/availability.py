@@ -123,7 +123,7 @@ def base_of(reference: DataReference, config: DatasetConfig) -> tuple[DataRefere
 
 
 FILES = {
-    "corpus": "its path; the documentation's page “Data” says where corpora are had",
+    "corpus": "its path; DPR's download_data.py fetches psgs_w100.tsv as data.wikipedia_split.psgs_w100",
     "pairs": "make it with `ragmeter data restyle`, or name its path",
 }
 """Dataset options that name files, and instructions to obtain each file."""

@@ -331,5 +331,8 @@ class OwnFile(UserError):
     """Error in a file that the loader opens itself from the option `path`."""
 
     def __init__(self, reference: DataReference) -> None:
-        hint = "name it: --set path=FILE, in an experiment config: {path: FILE}"
+        hint = (
+            "name it: --set path=FILE, in an experiment config: {path: FILE}, "
+            f"for a training data_options: {{{reference.name}: {{path: FILE}}}}"
+        )
         super().__init__(f"{reference} is read from a file of your own", code="own-file", try_this=hint)

@@ -33,13 +33,23 @@ from tools.same_code import code_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWERS = "methods/models/reply.py", "methods/models/thoughts.py", "methods/readers/extract.py", "methods/readers/citations.py"
+RECORDS = (
+    "methods/models/structured.py",
+    "methods/models/bounded.py",
+    "methods/graphs/extraction.py",
+    "methods/baselines/rerank/replies.py",
+    "methods/gpr/questions.py",
+    "methods/sark/lists.py",
+    "methods/questions/writing.py",
+)
+"""Parsers of triples, orders, queries and questions, with code around them."""
 VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models/thoughts.py"
 
 
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
-    [(ANSWERS, READING, (3, "efc9635669d2edfb")), (VERDICTS, VERSION, (4, "b5be2f81cc9c081b"))],
-    ids=["answers", "verdicts"],
+    [(ANSWERS, READING, (3, "efc9635669d2edfb")), (RECORDS, READING, (3, "")), (VERDICTS, VERSION, (4, "b5be2f81cc9c081b"))],
+    ids=["answers", "records", "verdicts"],
 )
 def test_code_that_reads_replies_has_the_version_that_it_was_released_with(
     files: tuple[str, ...], version: int, expected: tuple[int, str]

@@ -26,6 +26,7 @@ from methods.models.remote_code import check_models, check_remote_code
 from methods.presets import read_presets
 from methods.served import ScorerConfig
 from methods.training import TrainingConfig, TrainingOptions
+from methods.training.material import check_references
 
 Stage = Literal["stage1", "stage2", "stage3"]
 STAGES: tuple[Stage, ...] = ("stage1", "stage2", "stage3")
@@ -287,7 +288,8 @@ class ArkTrainingConfig(TrainingConfig):
 
     def preflight(self) -> None:
         """Check data references, models and their code."""
-        for reference in (*self.data, *self.validation, *self.evaluation):
+        check_references(self.data)
+        for reference in (*self.validation, *self.evaluation):
             resolve(reference, where="data")
         check_models(self.encoder)
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
@@ -305,7 +307,7 @@ class ArkTrainingConfig(TrainingConfig):
                 f"the extractor worlds reads only worlds, not {others[0]}",
                 code="extractor-worlds-only",
                 where="kg.extractor",
-                try_this="kg: {extractor: llm, llm: {model: …}}",
+                try_this="kg: {extractor: llm, llm: {model: …}}, or without a model kg: {extractor: noun_phrases}",
             )
         for llm in self.llms:
             check_llm(llm)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from benchmarks.core.models import LaterOptions
-from benchmarks.registry import resolve
 from methods.models.weights import locate
 from methods.presets import read_presets
 from methods.registry import METHODS, Component
 from methods.training import TrainingConfig, TrainingOptions
 from methods.training.adapters import LoraOptions
+from methods.training.material import check_references
 
 Adapter = Literal["compressor", "generator", "reasoner"]
 Part = Literal["compressor", "generator", "reasoner", "memory"]
@@ -372,10 +372,9 @@ class ClaraTrainingConfig(TrainingConfig):
 
     def preflight(self) -> None:
         """Check data references, base model and start checkpoint, without loading anything."""
-        for data in (self.data, self.validation):
-            for stage in STAGES:
-                for reference in getattr(data, _DATA[stage]):
-                    resolve(reference, where=f"data.{_DATA[stage]}")
+        for name, data in (("data", self.data), ("validation", self.validation)):
+            for option in dict.fromkeys(_DATA.values()):
+                check_references(getattr(data, option), f"{name}.{option}")
         locate(self.model.base)
         if self.start is not None:
             locate(self.start)

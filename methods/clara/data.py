@@ -378,8 +378,8 @@ def ranked_documents(benchmark: Benchmark, questions: list[Question], pool: Pool
         raise UserError(
             f"{benchmark.reference} gives its questions no candidates",
             code="no-candidates",
-            where="source: record",
-            try_this="source: retriever",
+            where="pool.source: record",
+            try_this="pool.source: retriever, as in --set pool.source=retriever",
         )
     if pool.source == "record":
         return options

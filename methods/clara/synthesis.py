@@ -32,6 +32,7 @@ from methods.clara.rows import Pair, ScpRow
 from methods.flow import stream
 from methods.models.chat import ChatModel
 from methods.models.counting import Counter as Counts
+from methods.models.counting import price
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
 from methods.models.structured import parse
 from methods.training import Progress, Silent
@@ -450,7 +451,7 @@ class Outlook:
         return (
             f"{self.loops - self.done:,} of {self.loops:,} loops to go: about {self.calls:,} calls (at least "
             f"{self.fewest_calls:,}), {self.prompt_tokens:,} prompt tokens and {self.completion_tokens:,} completion "
-            f"tokens ({self.counted_by}), ${self.usd:,.4f}"
+            f"tokens ({self.counted_by}), {price(self.usd, self.prompt_tokens + self.completion_tokens)}"
         )
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.registry import Benchmark
 from benchmarks.text import is_abstention
 from methods.api import Services
@@ -39,10 +40,8 @@ VERSION = 1
 """Version of parsing replies; increase it if the same replies can produce other rows."""
 
 
-class TeacherConfig(AskingConfig):
+class TeacherConfig(AskingConfig, FrozenModel):
     """Options of the teacher: language model, and number of documents."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     llm: Annotated[LLM, defaults(max_tokens=128)] = Field(description="the teacher; paper: Mistral-7B-Instruct-v0.2")
     prompt: str | None = Field(None, description="`ours`, `published` (the authors') or a template file; null: ours")

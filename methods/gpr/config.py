@@ -14,7 +14,7 @@ from benchmarks.sources import data_path
 from methods.gpr.loss import LossConfig
 from methods.gpr.questions import FROM_FILE, PROMPT, QuestionsConfig
 from methods.gpr.sampling import SamplingConfig
-from methods.graphs.triples import LinearizeConfig
+from methods.graphs.triples import LinearizeConfig, check_graphs
 from methods.models.encoder import EncoderConfig
 from methods.models.encoder_presets import PRESETS as ENCODERS
 from methods.models.llm import check_llm, reach_llm
@@ -95,8 +95,9 @@ class GprTrainingConfig(TrainingConfig):
 
     def preflight(self) -> None:
         """Check data references, encoders and the requirements of the question generator."""
-        for reference in (*self.graph, *self.validation):
-            resolve(reference, where="graph")
+        check_graphs(self.graph, allowed=self.allow_test)
+        for reference in self.validation:
+            resolve(reference, where="validation")
         check_models(self.encoder)
         questions = self.questions
         if questions.active_llm is not None:
@@ -115,7 +116,8 @@ class GprTrainingConfig(TrainingConfig):
                 f"the generator `worlds` has templates only for the relations of worlds, not for those of {others[0]}",
                 code="generator-worlds-only",
                 where="questions.generator",
-                try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct",
+                try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct, or without a model "
+                "--set questions.generator=template",
             )
 
     def reach(self, cache: Path | None) -> None:

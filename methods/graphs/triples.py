@@ -160,20 +160,30 @@ def load_graph(
     wanted = list(references)
     if not wanted:
         raise UserError("no data is named to pretrain on", code="no-pretraining-graph", where="graph", try_this="webqsp:train+validation")
-    test = tuple(item for item in wanted if is_test(item))
-    if test and not allow_test:
-        raise UserError(
-            f"{test[0]} contains test graphs, which must not be used for pretraining",
-            code="test-graph",
-            where="graph",
-            try_this="use train and validation splits, or allow_test: true, which every result then states",
-        )
+    test = check_graphs(wanted, allowed=allow_test)
     value = without_questions(wanted, options or {})
     # Triples are read, not the questions that came with them.
     with recording(None):
         benchmarks = [registry.load(item, value.get(registry.resolve(item)[0].name, {})) for item in wanted]
     corpora = [_triples_of(benchmark) for benchmark in benchmarks]
     return graph_of(benchmarks, corpora, test)
+
+
+def check_graphs(references: Iterable[str], *, allowed: bool) -> tuple[str, ...]:
+    """Check references to graphs without loading them; return those that name test splits.
+
+    Raises:
+        UserError: There is one, and they are not `allowed`; or a reference does not exist.
+    """
+    test = tuple(item for item in references if is_test(item, "graph"))
+    if test and not allowed:
+        raise UserError(
+            f"{test[0]} contains test graphs, which must not be used for pretraining",
+            code="test-graph",
+            where="graph",
+            try_this="use train and validation splits, or allow_test: true, which every result then states",
+        )
+    return test
 
 
 def without_questions(references: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -42,13 +42,16 @@ class Estimate:
         cache = f"{self.cached:,} more are cached" if self.cache_known else "fewer where replies are cached"
         return (
             f"{self.calls:,} calls ({cache}), {self.prompt_tokens:,} prompt tokens and at most "
-            f"{self.completion_tokens:,} completion tokens ({self.counted_by}), {self._price()}"
+            f"{self.completion_tokens:,} completion tokens ({self.counted_by}), "
+            f"{price(self.usd, self.prompt_tokens + self.completion_tokens, 'at most ')}"
         )
 
-    def _price(self) -> str:
-        if not self.usd:
-            return "no price configured" if self.prompt_tokens or self.completion_tokens else "at no cost"
-        return f"at most ${self.usd:,.4f}" if self.usd >= 0.0001 else "less than $0.0001"
+
+def price(usd: float, tokens: int, bound: str = "") -> str:
+    """Describe what tokens cost; `bound` precedes the dollars."""
+    if not usd:
+        return "no price configured" if tokens else "at no cost"
+    return f"{bound}${usd:,.4f}" if usd >= 0.0001 else "less than $0.0001"
 
 
 class Counter(Protocol):

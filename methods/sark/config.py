@@ -11,7 +11,6 @@ from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.core.errors import UserError, described, unknown_name
 from benchmarks.core.models import RetiredOptions
-from benchmarks.registry import resolve
 from benchmarks.styles.rules import STYLES
 from methods.models.llm import LLM, LLMConfig, MayAskConfig, check_llm, defaults, reach_llm
 from methods.models.remote_code import check_remote_code
@@ -24,6 +23,7 @@ from methods.sark.loss import Head
 from methods.sark.prompts import ANSWER, ORDER
 from methods.training import TrainingConfig, TrainingOptions
 from methods.training.adapters import LoraOptions
+from methods.training.material import check_references
 
 STAGE = "reranker"
 """Name of the training's only stage, and of its folder."""
@@ -382,8 +382,8 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
 
     def preflight(self) -> None:
         """Check data references, requirements for building rows, and the encoder."""
-        for reference in (*self.data, *self.validation):
-            resolve(reference, where="data")
+        check_references(self.data)
+        check_references(self.validation, "validation")
         self.check_data()
         locate(self.base)
         check_remote_code(self.base, False)

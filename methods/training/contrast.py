@@ -26,6 +26,7 @@ from methods.models.weights import locate
 from methods.training import TrainingConfig, TrainingContext
 from methods.training.candidates import Mined
 from methods.training.loop import Figures, KeepBest, LoopPlace, Validate, loop_over_rows
+from methods.training.material import check_references
 from methods.training.parts import MicroBatch, over_parts
 from methods.training.ranks import backward
 from methods.training.stages import PreparedRun
@@ -45,8 +46,7 @@ class DataConfig(TrainingConfig):
 
     def preflight(self) -> None:
         """Check the data references."""
-        for reference in self.data:
-            resolve(reference, where="data")
+        check_references(self.data)
 
 
 class HeldOutConfig(DataConfig):

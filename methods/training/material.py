@@ -33,6 +33,16 @@ def load_data(references: Iterable[str], options: Mapping[str, Mapping[str, Any]
     return results
 
 
+def check_references(references: Iterable[str], where: str = "data") -> None:
+    """Check, without loading anything, that references exist and that none is a test split.
+
+    Raises:
+        UserError: One is a test split, or does not exist.
+    """
+    for reference in references:
+        require_no_test(reference, where)
+
+
 def is_test(reference: str, where: str | None = None) -> bool:
     """Return whether a data reference names a test split."""
     return "test" in (resolve(reference, where=where)[0].split or "").split("+")
@@ -49,5 +59,5 @@ def require_no_test(reference: str, where: str) -> None:
             f"{reference} is a test split, and must not be used for training",
             code="test-split",
             where=where,
-            try_this="train and validation splits",
+            try_this="train and validation splits; if your own file holds training questions: files:train",
         )

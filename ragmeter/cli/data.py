@@ -375,6 +375,7 @@ def instruction_rows(
     """Write rows for CLaRa's instruction tuning: a language model answers questions from the documents found for them."""
     from methods.clara.rows import write_rows
     from methods.clara.teacher import Teacher, TeacherConfig, questions_of, rows_of, statistics_of
+    from methods.models.counting import price
     from methods.training.journal import Journal
     from methods.training.material import require_no_test
     from methods.training.stages import write_json
@@ -416,7 +417,8 @@ def instruction_rows(
         left_out = [(name, f"{counts[name]:,}") for name in ("refused", "abstained", "empty", "failed") if name in counts]
         if left_out:
             listing(("left out", "questions"), left_out, empty="")
-        spent = f"{counts['prompt_tokens']:,} prompt tokens, {counts['completion_tokens']:,} completion tokens, ${counts['cost_usd']:,.4f}"
+        read, written = counts["prompt_tokens"], counts["completion_tokens"]
+        spent = f"{read:,} prompt tokens, {written:,} completion tokens, {price(counts['cost_usd'], read + written)}"
         out.print(Text(f"by {', '.join(counts['by'])}: {spent}"))
         if counts["failures"]:
             err.print(Text(f"{sum(counts['failures'].values()):,} questions without a reply; {_AGAIN}"))

@@ -62,6 +62,13 @@ def run(
     if not dry_run:
         require_extra(entry.extra, f"training {entry.id}")
         require_device(device)
+    for file in (item for item in data or () if Path(item).is_file()):
+        raise UserError(
+            f"this is a file, and not a data reference: {file}",
+            code="data-reference-is-file",
+            where="--data",
+            try_this=f"--data files:train --set data_options.files.path={file}",
+        )
     flags = {"preset": preset, "base": base, "data": data, "graph": graph}
     supplied = given_options(config, settings) | {key: value for key, value in flags.items() if value}
     training = _configured(entry, supplied, config)

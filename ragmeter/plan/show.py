@@ -66,11 +66,13 @@ def _facts(plan: Plan, store: str, verbose: bool) -> list[tuple[str, str]]:
     more = [counted(stages, "stage") + " to train"] if stages else []
     more += [f"at most {sum(row.key['judgments'] for row in plan.judges):,} judgments"] if plan.judges else []
     lines = [(f"{plan.name}: {', '.join([*([tasks] if plan.tasks else []), *more]) or 'nothing to train'}; store: {store}", "")]
-    if questions or stages:
+    if questions:
         lines.append((_wall_time(plan), ""))
     work = plan.totals["all"]
     if numbers := [f"{name} {form(of(work))}" for name, of, form in COSTS if of(work)]:
-        lines.append((f"{'at least ' if work.unknown else ''}{', '.join(numbers)}", ""))
+        scratch = max((row.scratch for row in plan.stages), default=0.0)
+        meanwhile = f" ({size(scratch)} more while it trains)" if scratch > work.bytes else ""
+        lines.append((f"{'at least ' if work.unknown else ''}{', '.join(numbers)}{meanwhile}", ""))
     lines += [(line, "" if line.endswith("within the limit") else "yellow") for line in compared(plan.limits, work, plan.measured_hours)]
     if plan.samples:
         few = ", ".join(f"{item.reference} ({item.questions:,} of about {shorten_number(item.whole_number or 0)})" for item in plan.samples)
@@ -80,6 +82,9 @@ def _facts(plan: Plan, store: str, verbose: bool) -> list[tuple[str, str]]:
         lines.append((f"unknown: {reason}" + ("" if verbose or len(unknown) == 1 else f" (and {len(unknown) - 1} more)"), ""))
     if any(row.hours for row in plan.rows):
         lines.append(("hours on one GPU: " + ", ".join(f"{gpu.gigabytes} GB {_hours(plan.hours[gpu, 1])}" for gpu in GPUS), ""))
+    if plan.endpoints and not verbose:
+        served = ", ".join(f"{model} at {url}" for url, model in plan.endpoints)
+        lines.append((f"must answer when it runs: {served}", ""))
     return [*lines, *((f"{name}: {mapping}", "") for name, mapping in plan.mappings.items())]
 
 
@@ -88,7 +93,8 @@ def _wall_time(plan: Plan) -> str:
     left = [row for row in plan.tasks if row.key["left"]]
     known = [row for row in left if row.measured_hours is not None]
     if not known:
-        return "expected wall time here: unknown, because no similar run is stored; a run with --limit 5 measures it"
+        later = "after training, " if any(not row.key["trained"] for row in plan.stages) else ""
+        return f"expected wall time here: unknown, because no similar run is stored; {later}a run with --limit 5 measures it"
     seconds = 3600 * sum(row.measured_hours or 0.0 for row in known)
     rest = len(left) - len(known)
     lacking = [f"{counted(rest, 'task')} not measured yet"] if rest else []

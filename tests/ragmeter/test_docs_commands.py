@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from benchmarks.registry import DATASETS
 from judges.judge import JUDGES
+from methods.clara.teacher import TeacherConfig
 from methods.models.rewriter import RewriterConfig
 from methods.registry import EXPLAINERS, METHODS
 from methods.training import TRAININGS
@@ -84,8 +85,8 @@ def wrong_key(line: str) -> str | None:
     command = " ".join(words[:2]) if words[0] not in ("train", "run") else words[0]
     registry = REGISTRIES.get(command, DATASETS)
     configs = [entry.config for word in words for entry in registry if entry.id == re.split("[/:]", word)[0] and entry.config is not None]
-    if command == "data restyle":
-        configs = [RewriterConfig]
+    if own := {"data restyle": RewriterConfig, "data instruction-rows": TeacherConfig}.get(command):
+        configs = [own]
     for key in (after.partition("=")[0] for word, after in pairwise(words) if word == "--set"):
         first, _, rest = key.partition(".")
         if first in ("KEY", "data") or command == "data pretraining-rows":

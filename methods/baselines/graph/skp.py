@@ -15,10 +15,9 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.registry import resolve
 from methods.api import Services
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
-from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph, without_questions
+from methods.graphs.triples import LinearizeConfig, PretrainingGraph, check_graphs, linearized, load_graph, without_questions
 from methods.models.complete import without_load_report
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
@@ -468,8 +467,7 @@ class SkpTrainingConfig(TrainingConfig):
 
     def preflight(self) -> None:
         """Check the data references and the base model."""
-        for reference in self.graph:
-            resolve(reference, where="graph")
+        check_graphs(self.graph, allowed=self.allow_test)
         locate(self.base)
 
 

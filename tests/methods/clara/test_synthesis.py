@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,8 @@ def test_outlook_estimates_calls_and_tokens(world: Benchmark, tmp_path: Path) ->
         assert wanted.calls == round(5 * (17.6 + 11.24 + 2))
         assert wanted.fewest_calls < wanted.calls < wanted.most_calls
         assert wanted.prompt_tokens > wanted.calls * 100
+        assert "$" not in str(wanted)  # without a price, zero dollars would be a claim
+        assert "$0.0038" in str(replace(wanted, usd=0.0038))
         synthesis.run(documents)
         after = outlook(synthesis, documents)
         assert (after.done, after.calls, after.prompt_tokens) == (15, 0, 0)

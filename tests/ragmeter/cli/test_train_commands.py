@@ -58,6 +58,33 @@ def test_invalid_training_is_refused(words: str, message: str, call: Command, tm
     assert message.format(**values) in done.err.replace("\n", "")
 
 
+def test_file_in_place_of_a_data_reference_is_refused(call: Command, tmp_path: Path) -> None:
+    file = tmp_path / "questions.csv"
+    file.write_text("question,answer\nWho?,Ann\n")
+    error = json.loads(call("train", "ark", "--preset", "demo", "--data", str(file), "--json").err)["error"]
+    assert (error["code"], error["where"]) == ("data-reference-is-file", "--data")
+    assert f"data_options.files.path={file}" in error["try"]
+
+
+@pytest.mark.parametrize(
+    ("words", "split"),
+    [
+        ("ark --preset demo --data worlds/long:test", "worlds/long:test"),
+        ("sark --preset demo --data worlds/multihop:test", "worlds/multihop:test"),
+        ("sark --preset demo --set validation=[worlds/style:test]", "worlds/style:test"),
+        ("clara --preset demo --set data.joint=[worlds/multihop:test]", "worlds/multihop:test"),
+        ("clara --preset demo --set validation.scp=[worlds/multihop:test]", "worlds/multihop:test"),
+        ("gpr --preset demo --graph worlds/graph:test", "worlds/graph:test"),
+        ("skp --preset minilm --graph worlds/graph:test", "worlds/graph:test"),
+        ("xrag --preset worlds --data worlds/multihop:test", "worlds/multihop:test"),
+    ],
+)
+def test_plan_lists_test_splits_that_must_not_be_trained_on(words: str, split: str, call: Command) -> None:
+    done = call("train", *words.split(), "--dry-run", "--json")
+    listed = [item for item in json.loads(done.out)["missing"] if split in item["what"]]
+    assert (done.code, [item["kind"] for item in listed]) == (2, ["other"])
+
+
 def test_checkpoints_are_listed_added_and_checked(call: Command, store: Path, tmp_path: Path) -> None:
     inside, outside = store / "checkpoints" / "epoch-1", tmp_path / "epoch-2"
     for folder in (inside, outside):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from methods.training import TRAININGS
 from ragmeter import experiment
-from ragmeter.plan.plan import Plan, plan_of
+from ragmeter.plan.plan import Plan, PlannedWork, plan_of, plan_training
 from ragmeter.plan.show import LINES, show_plan
 from ragmeter.show.console import out
+from ragmeter.trainings import TrainingPlan
 from results.store.store import Store
 
 
@@ -24,6 +27,11 @@ def shown(plan: Plan) -> list[str]:
     with out.capture() as text:
         show_plan(plan, "store")
     return text.get().splitlines()
+
+
+def demo_training(name: str) -> TrainingPlan:
+    entry = TRAININGS.get(name)
+    return TrainingPlan(name, entry, entry.validate({"preset": "demo"}), {"preset": "demo"})
 
 
 @pytest.mark.parametrize(
@@ -46,3 +54,19 @@ def test_lines_beyond_ten_are_summarized_by_a_count(plan: Plan) -> None:
     assert len(lines) == LINES
     assert "--verbose" in lines[-1]
     assert len(shown(plan)) < LINES
+
+
+def test_plan_of_a_training_gives_no_advice_that_only_runs_can_follow(tmp_path: Path) -> None:
+    lines = shown(plan_training(demo_training("clara"), Store(tmp_path / "store")))
+    assert "3 stages to train" in lines[0]
+    assert [line for line in lines if "--limit" in line] == []
+
+
+def test_plan_names_endpoints_and_the_disk_needed_meanwhile(plan: Plan) -> None:
+    stage = PlannedWork({"training": "t", "seed": 0, "stage": "s", "steps": 1, "trained": False}, {}, scratch=2e12)
+    served = replace(plan, stages=(stage,), endpoints={("http://localhost:8000/v1", "qwen"): ("reader",)})
+    lines = shown(served)
+    assert [line for line in lines if "qwen at http://localhost:8000/v1" in line]
+    assert [line for line in lines if "2TB more" in line]
+    assert [line for line in lines if "after training" in line and "--limit" in line]
+    assert not [line for line in shown(plan) if "must answer" in line or "while it trains" in line]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -341,30 +342,24 @@ def show_running(folder: str, key: str, among: Collection[str] | None = None) ->
 
 
 def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[RunRow]) -> None:
-    """Draw the progress of these runs, and redraw the page when the store changes while they or others of the experiment run.
+    """Draw the progress of these runs, and redraw the page when runs of the experiment have begun, progressed or ended.
 
     Args:
         at: The store.
         experiment: Name of the experiment; None for all runs.
         runs: Runs on the page, of which those in progress are drawn.
     """
-    active = {run.run for run in runs if run.status == "running"}
+    active, known = {run.run for run in runs if run.status == "running"}, read.run_groups(at, experiment)
     if active:
         show(el("h2", "Running now", cls="section"), "live-title")
 
     @st.fragment(run_every=_REFRESH_S)
     def watch() -> None:
-        if read.source() != at and (active or _runs_now(at, experiment)):
-            st.rerun()
+        # A page that updates by itself reports errors of the store when it is drawn again.
+        with suppress(UserError):
+            if (latest := read.source()) != at and read.run_groups(latest, experiment) != known:
+                st.rerun()
         if active:
             show_running(at.folder, "live", active)
 
     watch()
-
-
-def _runs_now(at: Source, experiment: str | None) -> bool:
-    try:
-        return any(experiment in (None, run.experiment) for run in running(Store(Path(at.folder))))
-    except UserError:
-        # A page that updates by itself reports errors of the store when it is drawn again.
-        return False

@@ -9,7 +9,7 @@ import streamlit as st
 
 from leaderboard import read, read_boards, state
 from leaderboard.drawing import draw, offer, permalink, show, together
-from leaderboard.elements.formats import MAIN, higher_is_better
+from leaderboard.elements.formats import MAIN, higher_is_better, metric_label
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note, section
 from leaderboard.elements.pictures import Picture, svg_file
 from leaderboard.pages import draw_page, matrix
@@ -118,9 +118,9 @@ def _summary(board: Board) -> Node:
 
 def _legend(board: Board, *, ranked: bool) -> Node:
     text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s. A column's head sorts by it."
-    text += "".join(
-        f" {line[0].upper()}{line[1:]}." for line in (*family_of_marks(board), *insufficient_data_notes(board), *could_have_shown(board))
-    )
+    names = {metric: metric_label(metric, board.metrics) for metric in board.metrics}
+    notes = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, names=names))
+    text += "".join(f" {line[0].upper()}{line[1:]}." for line in notes)
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     lines = (*([board_table.PLACES] if ranked else []), text, *board_table.flag_notes(board), *health_text(board.health))

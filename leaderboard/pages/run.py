@@ -84,7 +84,7 @@ def _look(at: Source, active: bool) -> None:
         # A page that updates by itself needs no text that says it.
         show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
         return
-    if bool(count) != active or (active and read.source() != at):
+    if bool(count) != active or read.source() != at:
         # The list below has changed, and it may be time to look more often, or seldom.
         st.rerun(scope="app")
     if not count:

@@ -128,11 +128,15 @@ def _is_quick(board: Board) -> bool:
 
 
 def flag_notes(board: Board) -> list[str]:
-    """Explain the metrics that are marked as unreliable on this board."""
-    return [
+    """Explain values in parentheses and the metrics that are marked as unreliable, if this board has any."""
+    notes = [
         f"⚑ {formats.metric_label(metric, board.metrics)} {'; '.join(wrong)}: it does not measure whether answers are correct."
         for metric, wrong in board.flags.items()
     ]
+    apart = any(cell.apart for row in board.rows if not row.control for cell in row.cells.values())
+    return (
+        [*notes, "(In parentheses): not comparable, and neither ranked nor tested; point at the value for the reason."] if apart else notes
+    )
 
 
 def indexes(board: Board) -> bool:

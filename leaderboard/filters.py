@@ -91,13 +91,7 @@ def _day(name: str) -> date | None:
 
 
 def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
-    """Draw the filters of the matrix; return whether cells show published figures.
-
-    Args:
-        labels: Titles of all columns, by key.
-        result: The available filters.
-        active: Number of active filters.
-    """
+    """Draw the filters of the matrix; return whether cells show published figures."""
     with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
         several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
         _several("Kind of method", "kinds", result.kinds)

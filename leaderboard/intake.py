@@ -92,7 +92,6 @@ class Draft:
     """Uploaded files of a submission, in a private temporary folder that is deleted with this object at the latest.
 
     Args:
-        predictions: The predictions file, or a bundle.
         card: The card; None with a bundle.
 
     Raises:
@@ -134,8 +133,6 @@ class Verdict:
     """Result of checking an uploaded submission: the parsed output of `ragmeter submit add --json` or `check --json`.
 
     Attributes:
-        report: The validation report: findings with lines, contamination, means.
-        notes: Further remarks.
         preview: By metric: value, low, high, n, unscorable, insufficient_data; only if nothing was to be stored.
         run: Fingerprint of the stored run; None if nothing was stored.
     """
@@ -154,11 +151,6 @@ class Verdict:
 def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     """Check an uploaded submission in a subprocess, and store it if requested and valid.
 
-    Args:
-        draft: The uploaded files.
-        store_folder: Folder of the store.
-        keep: Whether to store the submission.
-
     Raises:
         UserError: The server accepts no submissions, is busy with another one, or the submission cannot be read.
     """
@@ -174,10 +166,7 @@ def decide(run: str, action: str, reason: str, store_folder: Path) -> str:
     """Accept, hold, reject or withdraw a submission by running `ragmeter submit`; return its new status.
 
     Args:
-        run: Fingerprint of the submission's run.
         action: One of `results.submission.review.ACTIONS`.
-        reason: Reason shown to visitors.
-        store_folder: Folder of the store.
 
     Raises:
         UserError: The server accepts no submissions or is busy, or the decision is refused.

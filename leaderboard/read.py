@@ -146,10 +146,7 @@ def _kept(
     """Return a query of the store whose results are cached.
 
     Args:
-        query: The query.
-        most: Maximum number of cached results.
         shared: Whether readers share one answer, which must not be changed, rather than have a copy each.
-        wait: Text of the page during the query.
     """
 
     @wraps(query)

@@ -85,10 +85,8 @@ def board_of(
     """Build the board of one group of runs; the cached result must not be changed.
 
     Args:
-        at: The store and its version.
         experiment: Name of the experiment; None for all runs.
         group: Position in `run_groups`.
-        reference: Name of the method to compare with.
         metrics: Metric ids, at least one; the board is computed once for any order of them.
         checked: Whether to look for unusual facts about the runs, which takes a third of the time.
     """
@@ -129,12 +127,7 @@ class Setting:
     """Boards of an experiment in one retrieval setting, for the matrix page.
 
     Attributes:
-        options: All settings that can be selected.
-        groups: Runs, grouped by board.
-        metrics: Metrics that any of the runs was scored on.
         own: The metrics among them that the experiment shows.
-        names: Title and subtitle of each column, by key.
-        running: Whether a run is in progress.
     """
 
     options: list[str]
@@ -280,16 +273,7 @@ def matrix_of(
     reference: str | None,
     correction: Correction,
 ) -> tuple[Matrix, list[BoardVerdict]]:
-    """Build the overview matrix of the selected systems, and the verdicts on it.
-
-    Args:
-        at: The store and its version.
-        experiment, setting, family, measure: The user's choices.
-        datasets: Keys of the columns.
-        filters: Conditions on the systems.
-        reference: Name of the method to compare with.
-        correction: The family over which p-values are corrected.
-    """
+    """Build the overview matrix of the selected systems, and the verdicts on it."""
     request = experiment, setting, family, measure, datasets, filters, reference, correction
     renew_by(at, lambda latest: (matrix_of(latest, *request), published(latest, *request[:4])))
     left = _field(at, experiment, setting, family, measure, datasets, filters)

@@ -55,11 +55,6 @@ MOST_APART, DEPTH = 5, 20
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
     """Build the JSON document of an experiment's results, for other programs.
 
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        now: Time to write into the document.
-
     Returns:
         An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `verdicts`, those by the
         main metric first (`results.boards.verdict.verdicts`), `boards` as
@@ -113,15 +108,7 @@ def as_json(document: Any, *, indent: int | None = None) -> str:
 
 
 def behind(store: Store, experiment: str, results: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
-    """Yield the report's sections behind the tables (style gaps, compression, win rates, provenance), each a heading and a table.
-
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        results: Boards of the experiment.
-        definitions: Definitions of metrics by id.
-        cards: Cards of datasets by fingerprint.
-    """
+    """Yield the report's sections behind the tables (style gaps, compression, win rates, provenance), each a heading and a table."""
     yield from _styles(store, experiment, definitions)
     for board in results:
         yield from _compression(board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
@@ -184,11 +171,6 @@ def report(store: Store, experiment: str, now: datetime) -> str:
 
     It shows methods against benchmarks; for each board the table, the intervals, and quality against cost; then style gaps,
     compression curves and win rates.
-
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        now: Time to write into the report.
 
     Returns:
         The HTML text, to be written as UTF-8.
@@ -272,15 +254,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
 
 
 def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow], definitions: Definitions) -> Iterator[Node]:
-    """Yield the questions with the largest difference between the best method and the reference, or the next best.
-
-    Args:
-        store: The store to read.
-        board: The board.
-        focus: Id of the metric that ranks it.
-        runs: Its runs, best first.
-        definitions: Definitions of metrics by id.
-    """
+    """Yield the questions with the largest difference between the best method and the reference, or the next best; `runs` are sorted."""
     scored = {row.run.run for row in board.rows if focus in row.cells and not row.cells[focus].apart and not row.control}
     able = [run for run in runs if run.run in scored]
     if len(able) < 2:
@@ -329,10 +303,7 @@ def sortable(tree: Node, keys: Callable[[Order], Sequence[str]], first: Order, c
     """Serialize a table with its other sort orders, so that readers can sort it without a server.
 
     Args:
-        tree: The table in its initial order.
         keys: Returns the keys of its methods and controls in an order.
-        first: The initial order.
-        columns: The columns to sort by.
 
     Returns:
         An object with `tree`, `rows` (the table's body) and `orders`, which has positions of the rows by `column|direction`. The

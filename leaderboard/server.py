@@ -85,9 +85,7 @@ def serve(
 
     Args:
         store_folder: Folder of the store; it may be written to or created meanwhile.
-        port: Port to listen on.
         host: The address to listen on; the default is reachable only from this machine.
-        open_browser: Whether to open a browser window.
         submit: Command that checks visitors' submissions (`leaderboard.intake`); None: accept no submissions.
         on_start: Called with the address; the server's own output then goes to standard error.
         experiment: Experiment that pages show first; None: the largest one.

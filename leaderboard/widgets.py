@@ -43,13 +43,7 @@ shows that it has the keyboard's focus. Selected values would otherwise be white
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
-    """Make a row of containers for widgets; on a phone they are folded.
-
-    Args:
-        key: Key that is unique within the page.
-        shares: Number of containers, or their relative widths.
-        align: Vertical alignment of widgets of different heights.
-    """
+    """Make a row of containers for widgets; on a phone they are folded; `shares`: number of containers, or their relative widths."""
     with st.container(key=f"{_PREFIX}{key}"):
         return st.columns(shares, vertical_alignment=align)
 
@@ -67,12 +61,7 @@ def style() -> None:
 
 
 def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Callable[[], None]]:
-    """Decorate a function that draws a page: it is called only if the store can be read, otherwise an explanation is shown.
-
-    Args:
-        name: The page's name in the URL.
-        title: Its heading.
-    """
+    """Decorate a function that draws a page: it is called only if the store can be read, otherwise an explanation is shown."""
 
     def decorate(draw: Callable[[Source], None]) -> Callable[[], None]:
         def render() -> None:
@@ -130,12 +119,8 @@ class Chosen:
     """The user's choices that most pages share: experiment, board and metrics.
 
     Attributes:
-        at: The store and its version.
         experiment: Name of the experiment; None for all runs.
         group: Position of the board in `read.run_groups`.
-        runs: The board's runs.
-        families: Metrics by family.
-        definitions: Metric definitions by id.
     """
 
     at: Source
@@ -172,11 +157,7 @@ def _experiments(at: Source) -> tuple[list[str], str]:
 
 
 def experiment_box(at: Source) -> str | None:
-    """Draw the selector of the experiment, and return its value; None for all runs.
-
-    Args:
-        at: The store, which is not empty.
-    """
+    """Draw the selector of the experiment, and return its value; None for all runs."""
     words = {ALL_RUNS: "All runs in the store"}
     name = state.select("Experiment", "experiment", *_experiments(at), resets=_OF_EXPERIMENT, show=lambda name: words.get(name, name))
     return None if name == ALL_RUNS else name
@@ -218,12 +199,7 @@ def choose(at: Source) -> Chosen | None:
 
 
 def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
-    """Draw the switch that adds metrics of other experiments and of submissions, if there are any; return the metrics to show.
-
-    Args:
-        own: Metrics of the experiment.
-        scored: All metrics that its runs were scored on.
-    """
+    """Draw the switch that adds metrics of other experiments and of submissions, if there are any; return the metrics to show."""
     others = [metric for metric in scored if metric not in own]
     if not others or not own:
         return list(own or scored)
@@ -273,12 +249,9 @@ def several(
     """Draw a multi-select box bound to a URL parameter, and return the selected values.
 
     Args:
-        label: Name of the choice.
-        name: Name of the URL parameter.
         options: The allowed values, without commas.
         default: Values if the URL names too few known ones.
         least: Minimum number of values in the URL; a smaller selection in the box is returned unchanged.
-        most: Maximum number of values.
         show: Converts a value to its display text.
         resets: Parameters to reset when this one changes.
     """
@@ -304,7 +277,6 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
 
     Args:
         label: Name of the choice for screen readers; not drawn.
-        name: Name of the URL parameter.
         options: Display texts (Markdown) by value.
         default: Value if the URL has none, or an unknown one.
         resets: Parameters to reset when this one changes.
@@ -326,13 +298,7 @@ def _sightings() -> Sightings:
 
 
 def show_running(folder: str, key: str, among: Collection[str] | None = None) -> int:
-    """Draw the table of running runs in its current state, and return their number.
-
-    Args:
-        folder: Folder of the store.
-        key: Key that is unique within the page.
-        among: Ids of the runs to show; None shows all.
-    """
+    """Draw the table of running runs in its current state, and return their number; `among`: ids of the runs to show; None shows all."""
     every = running(Store(Path(folder)))
     speeds = _sightings().look(every, now())
     shown = [run for run in every if among is None or run.run in among]
@@ -345,7 +311,6 @@ def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[Run
     """Draw the progress of these runs, and redraw the page when runs of the experiment have begun, progressed or ended.
 
     Args:
-        at: The store.
         experiment: Name of the experiment; None for all runs.
         runs: Runs on the page, of which those in progress are drawn.
     """

@@ -25,12 +25,7 @@ class Axis:
     high: float
 
     def whisker(self, value: float, low: float, high: float, *, best: bool = False) -> Node | None:
-        """Draw a small interval plot: a dot at the value on a line as long as its interval; None without an interval.
-
-        Args:
-            value, low, high: Mean and interval.
-            best: Whether it is highlighted as the best.
-        """
+        """Draw a small interval plot: a dot at the value on a line as long as its interval; None without an interval."""
         if formats.missing(value) or formats.missing(low) or formats.missing(high):
             return None
         positions = {"low": self.position(low), "high": self.position(high), "value": self.position(value)}
@@ -42,11 +37,7 @@ class Axis:
 
 
 def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
-    """Make an axis that fits all intervals of a column; None if all values are equal.
-
-    Args:
-        intervals: (Low, high) of each value; NaN without an interval.
-    """
+    """Make an axis that fits all (low, high) intervals of a column, NaN left out; None if all values are equal."""
     ends = [end for low, high in intervals if not (formats.missing(low) or formats.missing(high)) for end in (low, high)]
     return Axis(min(ends), max(ends)) if ends and min(ends) < max(ends) else None
 

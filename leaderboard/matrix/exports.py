@@ -45,11 +45,7 @@ class Export:
     """Overview matrix prepared for export to a file.
 
     Attributes:
-        shown: The matrix.
         visible: All rows, in display order.
-        order: The sort order.
-        title: Title of the matrix.
-        papers: Whether cells show published figures.
     """
 
     shown: Shown
@@ -171,11 +167,6 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     are averaged.
 
     Only the experiment's metrics are used, although other experiments may have scored the same runs on more.
-
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        title: Title of the matrix.
 
     Returns:
         The matrix; None if nothing is scored.

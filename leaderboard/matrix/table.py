@@ -49,9 +49,6 @@ class Shown:
     """Overview matrix with everything that is needed to draw it.
 
     Attributes:
-        board: The matrix.
-        names: Title and subtitle of each column, by key.
-        definitions: Definitions of metrics and costs by id.
         published: Published figure with the closest setting, by (column key, run id).
     """
 
@@ -184,7 +181,6 @@ class _Layout:
     """Columns of a table besides its benchmarks; those with the same value in every row are omitted.
 
     Attributes:
-        pins: Keys of pinned rows.
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
         sources: Whether the origin of results is shown next to names.
@@ -233,9 +229,6 @@ def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = T
     """Draw the overview matrix as a table.
 
     Args:
-        shown: The matrix.
-        rows: The visible rows.
-        order: The sort order, to mark in the heads.
         live: Whether the table is interactive (rows can be pinned and hidden, cells opened), which needs a server.
         papers: Whether cells show the closest published figure.
     """

@@ -97,10 +97,7 @@ def draw_board(
     """Draw the results table of one board.
 
     Args:
-        board: The board.
         focus: Id of the metric that ranks the rows and whose differences are shown in full.
-        order: The sort order.
-        definitions: Metric definitions by id.
         bands: Rank ranges by the focus metric (`results.boards.board.positions`).
         opens: Whether names and cells link to pages, which needs a server.
         papers: Whether cells show the closest published figure.
@@ -149,10 +146,8 @@ class _Table:
     """Table of one board while it is drawn.
 
     Attributes:
-        board, focus, definitions: As in `draw_board`.
         positions: Rank by the focus metric and the range of ranks that the tests leave open (None if unknown), by run.
         printed: Closest published figure, by run and metric.
-        opens: Whether names and cells link to pages.
     """
 
     board: Board
@@ -352,14 +347,7 @@ def _or_inf(value: float | None, sign: int) -> float:
 
 
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Definitions) -> Picture | None:
-    """Draw a forest plot of one metric: a dot with its 95 % interval per run, a dashed line at the reference; None without values.
-
-    Args:
-        board: The board, for its reference.
-        rows: The rows, from top to bottom.
-        metric: The metric to draw.
-        definitions: Metric definitions by id.
-    """
+    """Draw a forest plot of one metric: a dot with its 95 % interval per run, a dashed line at the reference; None without values."""
     scale, baseline, drawn = scale_of(metric, definitions), None, []
     for row in rows:
         cell = row.cells.get(metric)

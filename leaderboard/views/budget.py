@@ -153,14 +153,7 @@ def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list
 
 
 def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: str | None) -> Node:
-    """Build the table of compression curves.
-
-    Args:
-        curves: The curves, in the chart's order.
-        metric: Id of the metric.
-        scale: Number format of the metric.
-        full: Name of the uncompressed run that ratios are relative to.
-    """
+    """Build the table of compression curves; `full`: name of the uncompressed run that ratios are relative to."""
     relative = f"Relative to {full}, which is read in full" if full is not None else "No run is read in full"
     columns: list[Column[BudgetPoint]] = [
         Column("Method", lambda point: named(point.row.run.method)),

@@ -76,15 +76,7 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
 
 
 def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
-    """Build the table of values by kind of question, one column per run.
-
-    Args:
-        result: The comparison.
-        parts: Its slices by the chosen property.
-        what: Name of the property.
-        shown: The metric's scale.
-        zeros: Whether to show how many questions have a score of zero.
-    """
+    """Build the table of values by kind of question, one column per run; `zeros`: also show how many have a score of zero."""
 
     def value(run: int, part: Slice) -> Cell:
         small = f"{part.zeros[run]:,} of {part.questions:,} at zero" if zeros else ""
@@ -99,13 +91,7 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
 
 
 def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
-    """Build the list of questions with each run's score; a click opens the question's page.
-
-    Args:
-        result: The comparison.
-        positions: Positions of the questions to list.
-        shown: The metric's scale.
-    """
+    """Build the list of questions with each run's score; a click opens the question's page."""
 
     def question(position: int) -> Node:
         row = result.questions[position]
@@ -185,8 +171,6 @@ class Point:
     """Point of the scatter plot: a pair of scores that occurs on one or more questions.
 
     Attributes:
-        x, y: The scores of one run and of the other.
-        questions: Number of questions with these scores.
         example: Id of one of these questions.
         side: Position relative to the diagonal: `above`, `on` or `below`.
     """
@@ -229,9 +213,6 @@ def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Pi
 
     Args:
         drawn: The result of `points`; infinite values are not drawn.
-        first: The run along the x axis, by name.
-        second: The run along the y axis.
-        shown: The metric's scale.
     """
     heads = (first, second, "questions", "example")
     marks = [

@@ -74,9 +74,6 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
     """Build the table of a method's runs: dataset, setting and values with intervals.
 
     Args:
-        rows: The runs with their values.
-        metrics: Metric ids of the columns.
-        definitions: Definitions of metrics by id.
         contaminated: Training data that cover the test questions, by run (`systems.contaminated_by`).
     """
 
@@ -141,12 +138,7 @@ def _stages(row: Result, cost: Cost) -> str:
 
 
 def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
-    """Build the table of a method's checkpoints, one line each.
-
-    Args:
-        matches: The method's checkpoints, newest first.
-        runs: Runs that use a checkpoint, by its hash.
-    """
+    """Build the table of a method's checkpoints, one line each."""
     columns: list[Column[Checkpoint]] = [
         Column("Checkpoint", lambda item: named(item.sha256[:12]), "SHA-256"),
         WideColumn("Stage", lambda item: Cell(item.stage, item.name), "folder"),
@@ -163,12 +155,7 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
-    """Draw a training curve (one quantity over the steps), with one line per checkpoint; None without points.
-
-    Args:
-        curves: (Step, value) pairs by the checkpoint's label.
-        figure: Name of the quantity.
-    """
+    """Draw a training curve (one quantity over the steps), with one line per checkpoint; None without points."""
     points = [
         Point(name, step, value, math.nan, math.nan, name, f"{value:.4g} at step {step:,.0f}")
         for name, each in curves.items()

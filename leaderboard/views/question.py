@@ -53,12 +53,8 @@ def answer_table(
     """Build the table of the runs' answers, with scores, ranks of the gold passages, and cost.
 
     Args:
-        row: The question.
         passages: Its gold passages by id, as far as they are stored.
         answers: The runs' answers; a run without one gets the line "not answered yet".
-        runs: The runs, one line each.
-        metrics: Metric ids of the columns.
-        definitions: Metric definitions by id.
         depth: Number of ranks that were read.
     """
     by_run = {answer.run: answer for answer in answers}
@@ -165,8 +161,6 @@ def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage
     Gold passages are unfolded; without gold, the first passage that contains an answer is.
 
     Args:
-        row: The question.
-        answer: The run's answer.
         passages: Gold passages, as far as the store holds them.
         cutoffs: Labels of cutoffs by rank (`drill.cutoffs`).
         opened: Whether the list is unfolded initially.
@@ -237,12 +231,7 @@ def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
 
 
 def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
-    """Build one button per run that has stored model calls, to show them.
-
-    Args:
-        answers: Answers to one question.
-        opened: Id of the run whose calls are currently shown.
-    """
+    """Build one button per run that has stored model calls, to show them."""
     facts = [
         el("span", answer.method, reader("calls", answer.run, opened, f"calls-{answer.run}", f"read {answer.calls_kept:,}"), cls="fact")
         for answer in answers
@@ -309,12 +298,7 @@ def question_list(
     """Build the list of questions that pass the filter (one page of it), each a button that opens the question.
 
     Args:
-        rows: The questions.
-        current: Id of the open question.
         scores: Scores by run, in the order of `rows`.
-        names: Method names by run.
-        metric: Id of the metric.
-        definitions: Metric definitions by id.
         earlier, later: Positions of the previous and the next page, if any.
     """
     shown = scale_of(metric, definitions)

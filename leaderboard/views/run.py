@@ -128,12 +128,7 @@ class Sightings:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Speed]:
-        """Record the progress of runs and return their speed, by run id; other runs are forgotten.
-
-        Args:
-            runs: All running runs.
-            now: The current time, UTC without a zone.
-        """
+        """Record the progress of runs and return their speed, by run id; other runs are forgotten."""
         with self._lock:
             self._seen = {run.run: self._seen.get(run.run, _Seen()) for run in runs}
             return {run.run: _pace(run, self._seen[run.run], now) for run in runs}
@@ -206,12 +201,7 @@ def _speed(speed: Speed) -> Cell:
 
 
 def listing(runs: Sequence[RunRow], chosen: str) -> Node:
-    """Build the list of runs; a click on a name shows the run below.
-
-    Args:
-        runs: The runs to list.
-        chosen: Id of the run that is shown below.
-    """
+    """Build the list of runs; a click on a name shows the run below."""
 
     def name(run: RunRow) -> Node:
         return el("span", button(run.method, f"open-{run.run}", {"run": run.run}, pressed=run.run == chosen), aside(run.short))

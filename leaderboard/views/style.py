@@ -22,12 +22,7 @@ def scale_of(factor: float) -> Scale:
 
 
 def gaps(result: GapTable, *, higher_is_better: bool = True) -> Node:
-    """Build the table of style gaps (formal minus style): one row per method and style.
-
-    Args:
-        result: Style gaps on one metric.
-        higher_is_better: False if lower is better.
-    """
+    """Build the table of style gaps (formal minus style): one row per method and style; `higher_is_better`: false if lower is better."""
     scale, unit = scale_of(result.scale), f"{scale_of(result.scale).difference_unit} [95 %]"
 
     def gap_cell(row: tuple[MethodGaps, Gap]) -> Cell:

@@ -47,7 +47,6 @@ def cards(method: str, runs: Sequence[RunRow]) -> Node:
     """Build the cards submitted with a method's runs, newest first; equal cards are merged.
 
     Args:
-        method: Id of the method.
         runs: Runs of the method; runs without a card are left out.
     """
     groups: dict[str, list[RunRow]] = {}
@@ -232,11 +231,8 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
     """Build the board as it would look with the submission, sorted by the first metric; controls last.
 
     Args:
-        name: Name of the submission.
         worth: The submission's results by metric id: value, low, high, n, insufficient_data.
-        board: The stored runs on the board.
         metrics: Metric ids of the columns, at least one; the first one ranks.
-        definitions: Metric definitions by id.
         contaminated: Whether its training data cover the test questions; it is then not ranked.
     """
     first = metrics[0]

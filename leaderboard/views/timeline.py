@@ -21,14 +21,7 @@ Values = Mapping[str, Mapping[str, Estimate]]
 
 
 def timeline_table(points: Sequence[Point], values: Values, metric: str, definitions: Definitions) -> Node:
-    """Build the table of a timeline: one line per run, with value, tags and gate decisions.
-
-    Args:
-        points: Points of one timeline, oldest first.
-        values: Values of the runs.
-        metric: Id of the metric.
-        definitions: Definitions of metrics by id.
-    """
+    """Build the table of a timeline: one line per run, with value, tags and gate decisions."""
     scale = scale_of(metric, definitions)
 
     def change(point: Point) -> Cell | None:

@@ -88,12 +88,7 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
         "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
         "shown, 5 %). ? insufficient data, for the reason below the interval."
     )
-    parts = (
-        compare.pairs(result, shown, higher_is_better=better),
-        note(text if better else f"{text} For this metric, lower is better."),
-        compare.outcomes(),
-        compare.shares(result, higher_is_better=better),
-    )
+    parts = (compare.pairs(result, shown, higher_is_better=better), note(text if better else f"{text} For this metric, lower is better."))
     show(section("Paired differences", *parts), "pairs")
 
 
@@ -106,18 +101,17 @@ def _scatter(result: Comparison, shown: Scale) -> None:
     with right:
         y = state.select("Against", "y", {run: name for run, name in called.items() if run != x})
     positions = list(called)
-    drawn = compare.points(result, positions.index(x), positions.index(y), shown)
-    if not drawn:
+    picture, sides = compare.scatter(result, positions.index(x), positions.index(y), shown)
+    if not sides:
         show(note("These two have no scored question in common yet."), "scatter")
         return
-    sides = {side: sum(item.questions for item in drawn if item.side == side) for side in ("above", "on", "below")}
     parts = (
         f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
         f"● {sides['on']:,} on it",
         f"▼ {sides['below']:,} below it, where {called[x]} scores more",
         "area: number of questions",
     )
-    draw(compare.scatter(drawn, called[x], called[y], shown), "scatter", "ragmeter-scatter")
+    draw(picture, "scatter", "ragmeter-scatter")
     show(line_of_facts(parts, "facts note"), "scatter-note")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from leaderboard.elements import formats
@@ -15,6 +14,7 @@ from leaderboard.elements.nodes import Node, aside, button, el, named, note
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, value_cell
 from results.boards.compare import Comparison, Pair, Slice
+from results.errors import counted
 from results.statistics.core import Estimate
 from results.statistics.stages import StageLosses
 from results.store.provenance import Attribution
@@ -151,96 +151,47 @@ def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node 
     return el("section", el("ul", *lines), note(text) if any(item.missing for item in results) else None, cls="note")
 
 
-def outcomes() -> Node:
-    """Build the legend of the win/tie/loss bars."""
-    kinds = (("method", "left: the first is better"), ("unfinished", "middle: equal"), ("control", "right: the first is worse"))
-    parts = (el("span", el("span", "■", cls=f"key-{kind}"), f" {text}", cls="fact") for kind, text in kinds)
-    return el("p", *parts, cls="facts note")
-
-
-_STATED = {"won": "first better", "tied": "equal", "lost": "second better"}
-_ROOM = 0.04
-"""Minimum share of a bar with room for its count."""
-SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
-"""Color and shape of marks by their side of the diagonal."""
-_EXAMPLE = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Point of the scatter plot: a pair of scores that occurs on one or more questions.
-
-    Attributes:
-        example: Id of one of these questions.
-        side: Position relative to the diagonal: `above`, `on` or `below`.
-    """
-
-    x: float
-    y: float
-    questions: int
-    example: str
-    side: str
-
-
-def shares(result: Comparison, *, higher_is_better: bool) -> Node:
-    """Draw one bar per pair of runs: the shares of questions on which the first is better, equal, or worse."""
-    called, lines = names(result), []
-    for pair in result.pairs:
-        parts = []
-        for outcome, count in _outcomes(pair, higher_is_better=higher_is_better).items():
-            share = count / pair.difference.n
-            tip = f"{_STATED[outcome]}: {count:,} of {pair.difference.n:,} questions in common"
-            parts.append(el("span", f"{count:,}" if share > _ROOM else None, cls=f"{outcome} hover", numbers={"share": share}, tip=tip))
-        lines.append(_bar(f"{called[pair.first]} / {called[pair.second]}", parts, "bar"))
-    marks = [el("span", f"{percent}%", numbers={"at": percent / 100}) for percent in (0, 25, 50, 75, 100)]
-    alt = "Shares of questions on which the first run of each pair is better, equal or worse; the numbers are in the table above"
-    return el("div", *lines, _bar("share of questions", marks, "bar-axis"), cls="bars", role="img", label=alt)
-
-
-def _bar(name: str, parts: Sequence[Node], cls: str) -> Node:
-    return el("div", el("span", name, cls="bar-name"), el("span", *parts, cls=cls), cls="bar-line")
-
-
 def _outcomes(pair: Pair, *, higher_is_better: bool) -> dict[str, int]:
-    """Return on how many questions the first run is better, equal and worse, by the keys of `_STATED`."""
+    """Return on how many questions the first run is better, equal and worse."""
     item = pair.difference
     won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
     return {"won": won, "tied": item.ties, "lost": lost}
 
 
-def scatter(drawn: Sequence[Point], first: str, second: str, shown: Scale) -> Picture | None:
-    """Draw a scatter plot of two runs' scores per question; a mark's area is the number of questions. None without points.
+SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
+"""Color and shape of marks by their side of the diagonal."""
+_EXAMPLE = 200
+"""Maximum characters of a question in a mark's hover text."""
+
+
+def scatter(result: Comparison, first: int, second: int, shown: Scale) -> tuple[Picture | None, Counter[str]]:
+    """Draw a scatter plot of two runs' scores per question, and count the questions by side of the diagonal.
+
+    A mark's area is the number of questions with its pair of scores; infinite values are not drawn.
 
     Args:
-        drawn: The result of `points`; infinite values are not drawn.
+        result: The comparison.
+        first, second: Positions of the runs on the x and the y axis.
+        shown: The metric's scale.
     """
-    heads = (first, second, "questions", "example")
-    marks = [
-        Mark(point.x, point.y, point.questions, SIDES[point.side], _tip(point, first, second))
-        # Those of few questions last: they would vanish behind the others.
-        for point in sorted(drawn, key=lambda point: -point.questions)
-        if math.isfinite(point.x) and math.isfinite(point.y)
-    ]
-    label = "Scores of one run against the other's, one mark for each pair of scores that occurs"
-    table = heads, [(point.x, point.y, point.questions, point.example) for point in drawn]
-    return bubbles(marks, f"{first}, {shown.unit}", f"{second}, {shown.unit}", label, table)
-
-
-def _tip(point: Point, first: str, second: str) -> str:
-    text = point.example if len(point.example) <= _EXAMPLE else f"{point.example[:_EXAMPLE]}…"
-    questions = "1 question" if point.questions == 1 else f"{point.questions:,} questions"
-    return f"{questions}: {first} {point.x:.1f}, {second} {point.y:.1f}. For example: {text}"
-
-
-def points(result: Comparison, first: int, second: int, shown: Scale) -> list[Point]:
-    """Count the pairs of scores that occur, each with an example question and its side of the diagonal."""
+    x_name, y_name = (names(result)[at] for at in (first, second))
     scored = [
-        (float(x), float(y), row.text)
+        (float(x) * shown.factor, float(y) * shown.factor, row.text)
         for x, y, row in zip(result.values[first], result.values[second], result.questions, strict=True)
         if not formats.missing(x) and not formats.missing(y)
     ]
     examples = {(x, y): text for x, y, text in reversed(scored)}
-    return [
-        Point(x * shown.factor, y * shown.factor, count, examples[x, y], "above" if y > x else "below" if y < x else "on")
-        for (x, y), count in Counter((x, y) for x, y, _ in scored).items()
-    ]
+    sides: Counter[str] = Counter()
+    marks, rows = [], []
+    # Those of few questions last: they would vanish behind the others.
+    for (x, y), count in Counter((x, y) for x, y, _ in scored).most_common():
+        side, example = "above" if y > x else "below" if y < x else "on", examples[x, y]
+        sides[side] += count
+        rows.append((x, y, count, example))
+        if math.isfinite(x) and math.isfinite(y):
+            short = example if len(example) <= _EXAMPLE else f"{example[:_EXAMPLE]}…"
+            tip = f"{counted(count, 'question')}: {x_name} {x:.1f}, {y_name} {y:.1f}. For example: {short}"
+            marks.append(Mark(x, y, count, SIDES[side], tip))
+    label = "Scores of one run against the other's, one mark for each pair of scores that occurs"
+    table = (x_name, y_name, "questions", "example"), rows
+    return bubbles(marks, f"{x_name}, {shown.unit}", f"{y_name}, {shown.unit}", label, table), sides

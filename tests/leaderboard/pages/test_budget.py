@@ -208,7 +208,9 @@ def test_chart_shows_the_front_and_every_run_except_controls(made_up: Board) -> 
 
 @pytest.mark.parametrize(("slowest", "factor", "unit"), [(0.5, 1000, "ms / question"), (2.0, 1, "s / question")])
 def test_table_and_chart_show_times_in_one_unit(made_up: Board, slowest: float, factor: int, unit: str) -> None:
-    rows = [replace(row, x=slowest / (at + 1), low=math.nan, high=math.nan) for at, row in enumerate(quality_budget(made_up, F1, "seconds"))]
+    rows = [
+        replace(row, x=slowest / (at + 1), low=math.nan, high=math.nan) for at, row in enumerate(quality_budget(made_up, F1, "seconds"))
+    ]
     table, drawing = budget.pareto_table(rows, "seconds", F1, PERCENT), budget.pareto_chart(rows, "seconds", F1, PERCENT)
     assert drawing is not None
     units = ["".join(node.texts()) for node in table.find(cls="unit")]

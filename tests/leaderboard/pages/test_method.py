@@ -255,8 +255,8 @@ def test_submitted_card_is_shown_as_text(app: Start, sent: Path) -> None:
         "Paper": "arXiv:2004.04906",
         "Parameters": "25.4 M, open weights",
         "License": "MIT",
-        "Trained on": "nq:train  2 questions of it; dev left out",
-        "Found by the check": "no row has <b>evidence</b> warning  3 times; row 'x'; on madeup:test · distractor",
+        "Trained on": "nq:train",
+        "Found by the check": "no row has <b>evidence</b>",
     }
     assert [words(part) for part in older.find(tag="p")][1:] == ["First.", "Second <i>part</i>."]
     links = [a.attributes["href"] for a in older.find(tag="a")]
@@ -266,19 +266,14 @@ def test_submitted_card_is_shown_as_text(app: Start, sent: Path) -> None:
     assert [a.attributes["href"] for a in newest.find(tag="a")] == ["https://arxiv.org/abs/2004.04906"]
 
 
-def test_extra_card_fields_are_folded_without_loss_or_repetition(sent: Path) -> None:
+def test_whole_card_is_folded(sent: Path) -> None:
     runs = provenance.runs_of(Store(sent), "submitted:sent")
     newest, older = list(submission.cards("submitted:sent", runs).find(tag="section"))
     (fold,) = newest.find(tag="details")
     keys = {words(next(row.find(tag="th"))): words(next(row.find(tag="td"))) for row in fold.find(tag="tr")}
-    assert keys == {
-        "format": "1",
-        "benchmark": "madeup:test",
-        "hardware": "two cards",
-        "submission.card_digest": "ab" * 8,
-        "training_data[0].question_ids": '["q1", "q2"]',
-    }
-    assert "All else that was sent for madeup:test · corpus" in [words(next(node.find(cls="method"))) for node in older.find(tag="details")]
+    assert keys["hardware"] == "two cards"
+    assert keys["training_data[0].question_ids"] == '["q1", "q2"]'
+    assert keys["submission.findings[0].places[0].detail"] == "row 'x'"
     assert len(list(older.find(tag="details"))) == 2
 
 
@@ -294,7 +289,6 @@ def test_empty_card_shows_that_nothing_is_declared(sent: Path) -> None:
         "Trained on": "none declared",
         "Found by the check": "nothing",
     }
-    assert not list(item.find(tag="details"))
 
 
 def test_training_data_refers_to_the_checkpoints_if_there_are_any() -> None:

@@ -1,4 +1,4 @@
-"""Choices of the overview matrix: setting, metrics, correction, and the filters on rows and columns."""
+"""Choices of the overview matrix: setting, metrics, and the filters on rows and columns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from leaderboard.matrix.rows import (
     known_families,
     metrics_in,
 )
-from leaderboard.matrix.table import CORRECTIONS
 from leaderboard.widgets import choose_papers, several
-from results.boards.matrix import Correction
 
 _MOST = 50
 FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
@@ -51,13 +49,6 @@ def choose_measure(family: str, metrics: Sequence[str], definitions: Definitions
         return state.select("Metric", "measure", options, resets=_SORTED)
     labels = {OWN: "each dataset's own", **{item: formats.metric_label(item, options) for item in options}}
     return state.select("Metric", "measure", labels, resets=_SORTED)
-
-
-def choose_correction() -> Correction:
-    """Draw the selector of the family over which p-values are corrected, and return its value."""
-    words = {str(name): text for name, text in CORRECTIONS.items()}
-    chosen = state.select("Tests corrected by", "correction", words, "column")
-    return next(name for name in CORRECTIONS if name == chosen)
 
 
 def filters_of_url(result: Choices) -> Filters:

@@ -43,7 +43,7 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
 from results.boards.health import HealthLine, health
-from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.boards.matrix import Cell, Column, Key, Matrix, matrix, ranked_cells
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.systems import Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
@@ -271,14 +271,13 @@ def matrix_of(
     datasets: tuple[str, ...],
     filters: Filters,
     reference: str | None,
-    correction: Correction,
 ) -> tuple[Matrix, list[BoardVerdict]]:
     """Build the overview matrix of the selected systems, and the verdicts on it."""
-    request = experiment, setting, family, measure, datasets, filters, reference, correction
+    request = experiment, setting, family, measure, datasets, filters, reference
     renew_by(at, lambda latest: (matrix_of(latest, *request), published(latest, *request[:4])))
     left = _field(at, experiment, setting, family, measure, datasets, filters)
     figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
-    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)
+    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference)
     return board, matrix_verdicts(board, figures, definitions(at))
 
 
@@ -302,5 +301,5 @@ def prepare() -> None:
             return
         rows = entrants(at, experiment, setting, MAIN, OWN).rows
         reference = reference_of(at, experiment, [row.name for row in rows if not row.control])
-        matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference, "column")
+        matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference)
         published(at, experiment, setting, MAIN, OWN)

@@ -85,7 +85,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     compared: list[Any] = [None] * 8
     if paired is not None:
         tested = (paired.value, paired.low, paired.high, paired.n, paired.p, paired.corrected)
-        compared = [shown.board.reference, *tested, shown.board.correction]
+        compared = [shown.board.reference, *tested, "column"]
     known = shown.comparison(column, cell)
     published: list[Any] = [None] * 4
     if known is not None:
@@ -194,7 +194,6 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         ranked_cells(columns, rows, figures, cards=cards, known=known, violations=folded.violations),
         costs=folded.costs,
         reference=next((name for name in able if query and is_called(name, query)), None),
-        correction="column",
     )
     names = labels(folded.groups, ALL_SETTINGS if len({runs[0].setting for runs in folded.groups}) > 1 else "")
     shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))

@@ -12,23 +12,13 @@ from leaderboard.elements.marks import SOURCES, decided, is_better, row_marks, v
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, sorter, spent_cell
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
-from results.boards.matrix import Cell, Column, Correction, Matrix
+from results.boards.matrix import Cell, Column, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
 from results.statistics.places import SIGNS, Standing
 from results.store.cost_queries import AS_STATED
 from results.store.queries import OURS
 
-CORRECTIONS: dict[Correction, str] = {
-    "column": "Holm, within a benchmark",
-    "all": "Holm, over all cells",
-    "fdr": "False discovery rate, all cells",
-}
-CORRECTED: dict[Correction, str] = {
-    "column": "Holm-corrected within the benchmark, 5 %",
-    "all": "Holm-corrected over all cells of the matrix, 5 %",
-    "fdr": "false discovery rate of 5 % over all cells of the matrix, Benjamini–Hochberg",
-}
 _COST_SCALES = {
     "tokens": Scale(1.0, 1, "tokens / question", "tokens"),
     "seconds": Scale(1000.0, 1, "ms / question", "ms"),
@@ -260,7 +250,7 @@ def legend_lines(shown: Shown) -> list[str]:
     lines = [f"{interval}; rank (rank interval from tests of all pairs); {SIGNS}"]
     if board.reference is not None:
         reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
-        tested = f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})"
+        tested = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected within the benchmark, 5 %)"
         lines.append(f"{tested}; {reasons}" if reasons else tested)
     # Two columns may share a title, such as two versions of a dataset.
     counted = {", ".join(filter(None, shown.names[key])): sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}

@@ -21,7 +21,7 @@ from results.boards.matrix import Matrix
 from results.boards.systems import COSTS
 
 # What clicks in the table may change.
-BELOW = ("reference", "correction", "find", "sort", "order", "first", "pin", "hide", "papers", *filters.FILTERS)
+BELOW = ("reference", "find", "sort", "order", "first", "pin", "hide", "papers", *filters.FILTERS)
 """Parameters that change only what is below the first row of widgets."""
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *filters.FILTERS)
 METHODS_PAGE, QUESTIONS_PAGE = "method.py", "question.py"
@@ -73,21 +73,19 @@ def render(at: Source) -> None:
 
 def _below(query: Request) -> None:
     """Draw reference, search, filters, exports, and the table."""
-    compared = bar("compared", [3, 3, 3, 2, 2], align="bottom")
+    compared = bar("compared", [4, 4, 2, 2], align="bottom")
     able = [row.name for row in read_boards.entrants(*query.scope).rows if not row.control]
     with compared[0]:
         reference = widgets.choose_reference(able, read.reference_of(query.at, query.experiment, able) or NO_REFERENCE)
     with compared[1]:
-        correction = filters.choose_correction()
-    with compared[2]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
     result, names = read_boards.entrants(*query.scope), read_boards.setting_of(*query.scope[:3]).names
     passing = filters.filters_of_url(result.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
     datasets = filters.datasets_of_url(labels)
-    with compared[3]:
+    with compared[2]:
         papers = filters.draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
-    board, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference, correction)
+    board, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference)
     definitions = {**read.definitions(query.at), **COSTS}
     shown = Shown(board, names, definitions, read_boards.published(*query.scope))
     order = _order(board)
@@ -96,7 +94,7 @@ def _below(query: Request) -> None:
     part = visible_rows(board, order, pinned, hidden, words, state.number("first"))
     whole = visible_rows(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, whole, order, _title(query.experiment, shown), papers)
-    with compared[4]:
+    with compared[3]:
         offer(
             "ragmeter-board",
             {"csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export), "tex": lambda: exports.latex(export)},

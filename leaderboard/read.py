@@ -26,7 +26,6 @@ from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
 from results.boards.style import CurveTable, Over
 from results.errors import UserError
-from results.gate import history as gate_history
 from results.judging import battles as battle_board
 from results.judging import judge_card as judge_cards
 from results.judging import judgments
@@ -177,7 +176,6 @@ judge_card = _kept(judge_cards.judge_card, 16, wait=_JUDGED)
 style_gaps = _kept(style.style_gaps, 16, wait="Comparing …")
 method_ids = _kept(provenance.method_ids, 4)
 runs_of = _kept(provenance.runs_of, 32)
-decisions = _kept(gate_history.history, 4)
 has_submissions = _kept(review.has_submissions)
 submissions = _kept(review.submissions)
 _all_runs = _kept(queries.runs, shared=True)

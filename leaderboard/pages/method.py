@@ -60,7 +60,9 @@ def render(at: Source) -> None:
     _show_timeline(at, runs, used)
     with together("all-results"):
         _show_results(at, method, runs, tuple(groups[family]))
-    _show_checkpoints(at, runs, own, used)
+    if own:
+        show(section("Checkpoints", history_view.checkpoints(own, used)), "checkpoints")
+        _show_curves(own)
     permalink()
 
 
@@ -123,17 +125,6 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
     show(timeline.timeline_table(points, values, metric, definitions), "timeline")
 
 
-def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
-    if own:
-        show(section("Checkpoints", history_view.checkpoints(own, used)), "checkpoints")
-        _show_curves(own)
-    mine = {run.run for run in runs}
-    decided = [decision for decision in source.decisions(at) if mine & {decision.baseline, decision.candidate}]
-    if decided:
-        named = {run.run: run for group in source.run_groups(at, None) for run in group}
-        show(section("Decisions of the gate", history_view.decisions(decided, named, source.definitions(at))), "gate")
-
-
 def _show_curves(own: list[Checkpoint]) -> None:
     """Draw the training curves in the registered folders of the checkpoints; nothing if there are none."""
     read = {f"{item.stage} {item.sha256[:8]}": provenance.curve(item.path) for item in own[:_CURVES]}
@@ -146,7 +137,6 @@ def _show_curves(own: list[Checkpoint]) -> None:
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
     draw(history_view.curve_chart(curves, figure), "curve-chart", "ragmeter-training")
-    show(history_view.curve_ends(curves), "curves")
     if len(own) > _CURVES:
         show(note(f"Of the {_CURVES} newest of {len(own):,} checkpoints."), "curves-note")
 

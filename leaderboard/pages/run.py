@@ -8,8 +8,7 @@ import streamlit as st
 
 from leaderboard import read, state
 from leaderboard.drawing import permalink, show, tell, together
-from leaderboard.elements import formats
-from leaderboard.elements.formats import ALL_RUNS
+from leaderboard.elements.formats import ALL_RUNS, board_key
 from leaderboard.elements.nodes import el, note, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
@@ -29,8 +28,6 @@ PAGE = 25
 EVERY_S = 2.0
 # How often it is looked whether something has started.
 IDLE_S = 10.0
-# Questions shown on which two runs differ most.
-APART = 8
 # Other runs offered for a comparison; the browser is sent all of their names with every change.
 NEAREST = 300
 
@@ -44,7 +41,7 @@ def _runs(at: Source, experiment: str | None) -> list[RunRow]:
 @st.cache_data(show_spinner="Comparing …", max_entries=32)
 def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
     """Return the differences; `first` and `second` are the fingerprints of the pair, which is not hashed."""
-    return diff(store_of(at), *_pair, questions=APART)
+    return diff(store_of(at), *_pair, questions=0)
 
 
 @as_page("runs", "Runs")
@@ -155,11 +152,10 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
             show(note(line), f"read-{line}")
         if result.numbers:
             show(diff_view.numbers(result, definitions), "numbers")
-        if result.by is not None and result.questions:
-            more = f", {len(result.questions)} of {result.apart:,}" if result.apart > len(result.questions) else ""
-            title = f"Where they differ most on {formats.metric_label(result.by)}{more}"
-            show(section(title, diff_view.questions(result, definitions)), "apart")
         show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
+    if board_key(run) == board_key(others[second]):
+        shared = {"experiment": ALL_RUNS, "board": board_key(run), "runs": f"{run.run},{second}"}
+        st.page_link("compare.py", label="Compare them question by question", icon=":material/compare_arrows:", query_params=shared)
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:

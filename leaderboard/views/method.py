@@ -1,4 +1,4 @@
-"""Build the method page: card, options, results, cost, checkpoints, curves, and what the gate decided."""
+"""Build the method page: card, options, results, cost, checkpoints and curves."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
-from leaderboard.elements.marks import doubt_marks, outcome_badge, source_marks, status_badge
+from leaderboard.elements.marks import doubt_marks, source_marks, status_badge
 from leaderboard.elements.nodes import Node, aside, el, facts, flat, link, named, note, prose, show_value
 from leaderboard.elements.pictures import Picture, Point, plot
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table, value_cell
-from leaderboard.views.timeline import anchor_cell
-from results.gate.history import Decided
 from results.store.checkpoints import Checkpoint
 from results.store.cost_queries import Cost
 from results.store.provenance import Result, thinned
 from results.store.queries import RunRow
-from results.store.store import shortened
 
 _NUMBER = r"(?P<number>(?:[0-9]{4}\.[0-9]{4,5}|[a-z-]{2,20}(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,3})?)(?![\w-]|\.[0-9])"
 _ARXIV_NUMBER = re.compile(_NUMBER)
@@ -161,58 +158,5 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str
         for name, each in curves.items()
         for step, value in thinned(each)
     ]
-    label = "The value over the steps of each training; first, smallest, largest and last values are in the table"
+    label = "The value over the steps of each training; its values can be downloaded"
     return plot(points, "step", figure.replace("_", " "), label)
-
-
-def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
-    """Build the table of training curves: first, smallest, largest and last value."""
-    columns: list[Column[tuple[str, list[float]]]] = [
-        Column("Checkpoint", lambda row: row[0]),
-        NumberColumn("Points", lambda row: len(row[1])),
-        NumberColumn("First", lambda row: f"{row[1][0]:.4g}"),
-        NumberColumn("Least", lambda row: f"{min(row[1]):.4g}"),
-        NumberColumn("Largest", lambda row: f"{max(row[1]):.4g}"),
-        NumberColumn("Last", lambda row: f"{row[1][-1]:.4g}"),
-    ]
-    rows = [(name, [value for _, value in points]) for name, points in curves.items()]
-    return table("The curves in numbers", "curves", rows, columns)
-
-
-def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
-    """Build the table of gate decisions, newest first; decisions of older versions have no attempt and no anchor."""
-
-    def run(identifier: str) -> Cell:
-        row = runs.get(identifier)
-        return Cell(row.method, f"{row.dataset} · {row.short}") if row else Cell(shortened(identifier), "no longer in the store")
-
-    def scale(item: Decided) -> formats.Scale:
-        return scale_of(item.metric, definitions)
-
-    columns: list[Column[Decided]] = [
-        Column("Decided", lambda item: item.decided_at, "UTC"),
-        Column("Outcome", lambda item: outcome_badge(item.outcome)),
-        WideColumn("Candidate", lambda item: run(item.candidate)),
-        WideColumn("Baseline", lambda item: run(item.baseline)),
-        Column("Metric", lambda item: formats.metric_label(item.metric)),
-        NumberColumn(
-            "Change",
-            lambda item: Cell(scale(item).difference(item.value), scale(item).differences(item.low, item.high)),
-            "points, interval",
-            "Candidate minus baseline",
-        ),
-        NumberColumn("Margin", lambda item: scale(item).value(item.margin), "tolerated loss"),
-        NumberColumn("Questions", lambda item: item.n),
-        NumberColumn(
-            "Attempt",
-            lambda item: item.details.get("attempt"),
-            tip="How many times this candidate has answered these questions, this time included",
-        ),
-        NumberColumn(
-            "Since the anchor",
-            lambda item: anchor_cell(item.details, scale(item)),
-            "points, interval",
-            "Candidate minus the pinned run of the baseline",
-        ),
-    ]
-    return table("Decisions of the gate", "decisions", matches, columns)

@@ -14,14 +14,11 @@ from leaderboard.elements.formats import Scale, explanation, scale_of
 from leaderboard.elements.marks import SOURCES, is_better, significance, source_marks, status_badge, untested
 from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
-from results.boards.diff import Apart, Diff, Number, Setting
-from results.store.answer_queries import AnswerRow
+from results.boards.diff import Diff, Number, Setting
 from results.store.checkpoints import Checkpoint
 from results.store.cost_queries import IndexCost
 from results.store.doubts import not_rescored
 from results.store.queries import NO_EXPERIMENT, Running, RunRow
-
-_ANSWER = 300
 
 
 def settings(results: Sequence[Setting]) -> Node:
@@ -70,24 +67,6 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
         NumberColumn("Lower", lambda item: item.difference.losses if item.difference else None, "questions"),
     ]
     return table("Both runs on each metric", "numbers-scroll", result.numbers, columns)
-
-
-def questions(result: Diff, definitions: Definitions) -> Node:
-    """Build the list of questions on which two runs differ most, with both answers."""
-    scale = scale_of(result.by or "", definitions)
-    columns: list[Column[Apart]] = [
-        Column("Question", lambda item: el("span", item.question.text, aside(f"gold: {' · '.join(item.question.golds) or 'none'}"))),
-        NumberColumn("First", lambda item: scale.value(item.first_value), scale.unit),
-        WideColumn("said", lambda item: _said(item.first)),
-        NumberColumn("Second", lambda item: scale.value(item.second_value), scale.unit),
-        WideColumn("said", lambda item: _said(item.second)),
-    ]
-    return table("Where they differ most", "apart-scroll", result.questions, columns)
-
-
-def _said(item: AnswerRow) -> str:
-    text = f"failed: {item.failed}" if item.failed else item.answer or "(none)"
-    return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
 
 
 WINDOW = timedelta(minutes=2)

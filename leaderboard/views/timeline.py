@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import Scale, scale_of
+from leaderboard.elements.formats import scale_of
 from leaderboard.elements.marks import outcome_badge
 from leaderboard.elements.nodes import Node, aside, badge, el
 from leaderboard.elements.pictures import Point as ChartPoint
 from leaderboard.elements.pictures import point_of
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, value_cell
+from results.errors import counted
 from results.gate.timeline import Point, outcome_of
 from results.statistics.core import Estimate
+from results.store.store import shortened
 
 Values = Mapping[str, Mapping[str, Estimate]]
 """Values by run and metric."""
@@ -30,7 +31,11 @@ def timeline_table(points: Sequence[Point], values: Values, metric: str, definit
 
     def since_anchor(point: Point) -> Cell | None:
         decided = outcome_of(point.decided, metric)
-        return anchor_cell(decided.details, scale) if decided else None
+        anchor = decided.details.get("anchor") if decided else None
+        if anchor is None:
+            return None
+        item = anchor["difference"]
+        return Cell(scale.difference(item["value"]), scale.differences(item["low"], item["high"]))
 
     columns: list[Column[Point]] = [
         Column(
@@ -43,7 +48,7 @@ def timeline_table(points: Sequence[Point], values: Values, metric: str, definit
             lambda point: value_cell(values.get(point.run.run, {}).get(metric), scale),
             f"{scale.unit} [95 %]",
         ),
-        Column("Gate", lambda point: _gate(point, metric), tip="The newest decision about this run as candidate"),
+        Column("Gate", lambda point: _gate(point, metric, definitions), tip="The newest decision about this run as candidate"),
         NumberColumn("Change", change, "points, interval", "Candidate minus baseline on this metric, as the gate measured it"),
         NumberColumn("Since the anchor", since_anchor, "points, interval", "Candidate minus the pinned run of the baseline"),
     ]
@@ -60,20 +65,16 @@ def _run(point: Point) -> Node:
     return el("span", point.run.method, aside(f"{point.run.short} · seed {point.run.seed}"), *marks)
 
 
-def _gate(point: Point, metric: str) -> Node | None:
+def _gate(point: Point, metric: str, definitions: Definitions) -> Node | None:
     """Return the outcome on the metric; if the gate used only other metrics, their outcome with the metric's name."""
     decided = outcome_of(point.decided, metric)
     shown = [decided] if decided else [*{item.metric: item for item in reversed(point.decided)}.values()]
-    tips = (f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC" for item in shown)
+    tips = (
+        f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC: baseline {shortened(item.baseline)}, tolerated loss "
+        f"{scale_of(item.metric, definitions).value(item.margin)}, {counted(item.n, 'question')}"
+        for item in shown
+    )
     return el("span", *(outcome_badge(item.outcome, tip) for item, tip in zip(shown, tips, strict=True))) if shown else None
-
-
-def anchor_cell(details: Mapping[str, Any], scale: Scale) -> Cell | None:
-    """Make a cell with the difference from the anchor in a gate decision's details; None if there was no anchor."""
-    if details.get("anchor") is None:
-        return None
-    change = details["anchor"]["difference"]
-    return Cell(scale.difference(change["value"]), scale.differences(change["low"], change["high"]))
 
 
 def chart_points(points: Sequence[Point], values: Values, metric: str, definitions: Definitions, name: str) -> list[ChartPoint]:

@@ -124,12 +124,13 @@ def test_page_shows_card_results_checkpoints_curve_and_decisions(app: Start, tra
     (item,) = checkpoints.checkpoints(Store(trained))
     assert item.sha256[:12] in words(page.part("checkpoints"))
     assert "abababab" in words(page.part("checkpoints"))
-    assert "0.2" in words(page.part("curves"))
+    assert page.has("curve-chart")
     decided = gate_history.history(Store(trained))[0]
-    response = words(page.part("gate"))
+    response = words(page.part("timeline"))
     assert decided.outcome in response
     assert PERCENT.difference(decided.value) in response
-    assert "bm25" in response
+    tips = [node.tip for node in page.part("timeline").find(cls="badge")]
+    assert any(f"baseline {decided.baseline[:8]}, tolerated loss 5.0" in tip for tip in tips)
 
 
 def test_every_stored_method_can_be_chosen_and_shows_its_runs(app: Start, filled: Path) -> None:

@@ -34,7 +34,6 @@ from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
 from results.boards.compare import compare
-from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
 from results.boards.verdict import BoardVerdict
@@ -238,7 +237,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     focus = _focus(board, definitions, card)
     rows = board_table.ordered(board, focus, Order("rank", False), definitions)
     better = higher_is_better(focus, definitions)
-    yield _section_head(board)
+    yield el("div", el("h2", board_label([row.run for row in board.rows])), board_table.legend(board, ranked=True))
     yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
     if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
         yield el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals")
@@ -288,15 +287,6 @@ def _focus(board: Board, definitions: Definitions, card: Mapping[str, Any]) -> s
 def offered(drawing: Picture, name: str) -> dict[str, Any]:
     """Serialize a chart with its data, both of which readers can download."""
     return {"drawing": framed(drawing), "csv": drawing.csv(), "name": re.sub(r"[^\w.-]+", "-", name)}
-
-
-def _section_head(board: Board) -> Node:
-    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s."
-    if board.reference is not None:
-        text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
-    title = board_label([row.run for row in board.rows])
-    lines = (board_table.PLACES, text, *board_table.flag_notes(board), *health_text(board.health))
-    return el("div", el("h2", title), *map(note, lines))
 
 
 def sortable(tree: Node, keys: Callable[[Order], Sequence[str]], first: Order, columns: Sequence[str]) -> dict[str, Any]:

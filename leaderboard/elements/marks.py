@@ -116,12 +116,6 @@ def doubt_marks(run: RunRow, contaminated: Sequence[str], violations: Sequence[s
     return [badge(name, "failed", tip + "; ".join(why)) for name, tip, why in reasons if why]
 
 
-def source_marks(run: RunRow) -> list[Node]:
-    """Make the labels of a run whose answers or scores come from elsewhere."""
-    marks = [badge(run.origin, run.origin)] if run.origin != OURS else []
-    return [*marks, *([badge(NOT_RESCORED, "failed", why)] if (why := not_rescored(run)) else [])]
-
-
 def outcome_badge(outcome: str, tip: str = "") -> Node:
     """Make the label for a gate's outcome."""
     return badge(outcome, OUTCOMES.get(outcome, ""), tip)

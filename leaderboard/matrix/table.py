@@ -203,18 +203,6 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
     )
 
 
-def unstated(board: Matrix) -> list[str]:
-    """Return notes on cost columns that are left out because no run had such a cost, for example "no call cost money".
-
-    The list is empty if some rows are submissions, whose costs are only reported.
-    """
-    if not board.rows or any(_other_sources(row) for row in board.rows):
-        return []
-    words = {"tokens": "no tokens were used", "cost": "no call cost money"}
-    sentences = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
-    return [*sentences, "all measured here"]
-
-
 def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = True, papers: bool = False) -> Node:
     """Draw the overview matrix as a table.
 

@@ -9,8 +9,8 @@ import streamlit as st
 
 from leaderboard import read, read_boards, state
 from leaderboard.drawing import draw, offer, permalink, show, together
-from leaderboard.elements.formats import MAIN, higher_is_better, metric_label
-from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note, section
+from leaderboard.elements.formats import MAIN, higher_is_better
+from leaderboard.elements.nodes import Node, Order, line_of_facts, section
 from leaderboard.elements.pictures import Picture, svg_file
 from leaderboard.pages import draw_page, matrix
 from leaderboard.read import Source
@@ -29,8 +29,6 @@ from leaderboard.widgets import (
     segments,
 )
 from results.boards.board import Board
-from results.boards.health import health_text
-from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
 from results.boards.tables import render as render_boards
 from results.boards.verdict_text import Headline
 
@@ -97,7 +95,7 @@ def _below(chosen: Chosen) -> None:
         show(_summary(board), "summary")
         table = board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers)
         show(table, "board", state.act(("sort", "order"), matrix.PAGES))
-        show(_legend(board, ranked=bool(bands)), "legend")
+        show(board_table.legend(board, ranked=bool(bands)), "legend")
         show(section(f"{chosen.label(focus)} with 95 % intervals"), "chart-title")
         draw(drawing, "chart")
     _links(board, drawing)
@@ -114,17 +112,6 @@ def _summary(board: Board) -> Node:
         f"differences from {board.reference}" if board.reference is not None else "no reference chosen",
     ]
     return line_of_facts(parts)
-
-
-def _legend(board: Board, *, ranked: bool) -> Node:
-    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s. A column's head sorts by it."
-    names = {metric: metric_label(metric, board.metrics) for metric in board.metrics}
-    notes = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, names=names))
-    text += "".join(f" {line[0].upper()}{line[1:]}." for line in notes)
-    if board.reference is not None:
-        text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
-    lines = (*([board_table.PLACES] if ranked else []), text, *board_table.flag_notes(board), *health_text(board.health))
-    return el("div", *map(note, lines))
 
 
 def _links(board: Board, drawing: Picture | None) -> None:

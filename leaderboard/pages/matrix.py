@@ -13,7 +13,7 @@ from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import PAGE, VisibleRows, best_first, default_order, sort_columns, visible_rows
-from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
+from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager
 from leaderboard.read import Source
 from leaderboard.views import verdict
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, refresh_while_running
@@ -174,7 +174,6 @@ def _summary(board: Matrix, left_out: int) -> Node:
         f"{apart:,} result{'s' * (apart != 1)} not comparable" if apart else "",
         compared_with(board),
         *verdict.facts(board),
-        *unstated(board),
     ]
     return line_of_facts(parts)
 

@@ -14,7 +14,7 @@ from leaderboard.elements.pictures import plot
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
-from leaderboard.views import submission, timeline
+from leaderboard.views import submission
 from leaderboard.widgets import as_page, bar
 from results.boards.systems import contaminated_by
 from results.gate.timeline import Line, Point, timelines, worth_showing
@@ -117,12 +117,12 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
         metric = state.select("Measured by", "over", metrics, first, show=lambda item: formats.metric_label(item, metrics))
     results = provenance.results_of(store_of(at), [point.run for point in points], [metric])
     values = {result.run.run: result.values for result in results}
-    shown = timeline.chart_points(points, values, metric, definitions, name)
+    shown = history_view.chart_points(points, values, metric, definitions, name)
     if len(shown) > 1:
         axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
         label = "The metric over the method's runs and revisions; its values are in the table"
         draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
-    show(timeline.timeline_table(points, values, metric, definitions), "timeline")
+    show(history_view.timeline_table(points, values, metric, definitions), "timeline")
 
 
 def _show_curves(own: list[Checkpoint]) -> None:

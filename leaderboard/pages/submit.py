@@ -32,19 +32,11 @@ _OWNER, _REFUSED, _TURN = "submission-owner", "submission-refused", "submission-
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A submission that is checked but not stored: its uploads, files and findings."""
+    """Uploads that were checked and not stored: the files with what the check found, or why they were refused."""
 
     uploads: tuple[str, ...]
-    draft: Draft
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """Rejected files: the uploads, and the reasons."""
-
-    uploads: tuple[str, ...]
-    error: UserError
+    draft: Draft | None
+    verdict: Verdict | UserError
 
 
 @as_page("submit", "Submit")
@@ -80,10 +72,10 @@ def _send(at: Source) -> None:
     if st.button("Check and preview", key="check", type="primary", disabled=uploads[0] is None):
         _check(at, *uploads)
     checked = st.session_state.get(_CHECKED)
-    if isinstance(checked, _Refused):
-        explain(checked.error, "It cannot be read as a submission")
+    if checked is not None and isinstance(checked.verdict, UserError):
+        explain(checked.verdict, "It cannot be read as a submission")
     elif checked is not None:
-        _result(at, checked)
+        _result(at, checked, checked.draft, checked.verdict)
     elif _CHANGED in st.session_state and uploads[0] is not None:
         show(note("The files have changed since the check: check them again."), "changed")
 
@@ -186,7 +178,7 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
     except UserError as error:
         if draft is not None:
             draft.discard()
-        st.session_state[_CHECKED] = _Refused(ids, error.with_traceback(None))
+        st.session_state[_CHECKED] = _Checked(ids, None, error.with_traceback(None))
         return
     st.session_state[_CHECKED] = _Checked(ids, draft, verdict)
 
@@ -194,27 +186,27 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
 def _forget() -> None:
     """Discard the checked submission."""
     checked = st.session_state.pop(_CHECKED, None)
-    if isinstance(checked, _Checked):
+    if checked is not None and checked.draft is not None:
         checked.draft.discard()
 
 
-def _result(at: Source, checked: _Checked) -> None:
-    report = checked.verdict.report
+def _result(at: Source, checked: _Checked, draft: Draft, verdict: Verdict) -> None:
+    report = verdict.report
     show(submission.verdict(report), "verdict")
     result = submission.findings(report)
     if result is not None:
         show(result, "findings")
-    if checked.verdict.notes:
-        show(el("ul", *(el("li", *prose(note)) for note in checked.verdict.notes), cls="note"), "notes")
-    if not checked.verdict.ok:
+    if verdict.notes:
+        show(el("ul", *(el("li", *prose(note)) for note in verdict.notes), cls="note"), "notes")
+    if not verdict.ok:
         return
-    metric = _preview(at, checked.verdict)
+    metric = _preview(at, verdict)
     waits = intake.waits_for_approval()
     shown = "shown to everybody after the owner has accepted it" if waits else "shown to everybody, marked as submitted"
     unchanged = "It cannot be changed: for other predictions, use a new version in the card."
     show(note(f"The submission is {shown}, with its card. {unchanged}"), "store-note")
     if st.button("Send it for approval" if waits else "Store it on the board", key="store"):
-        _store(at, checked, metric)
+        _store(at, checked.uploads, draft, metric)
 
 
 def _preview(at: Source, verdict: Verdict) -> str | None:
@@ -243,17 +235,17 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     return metrics[0]
 
 
-def _store(at: Source, checked: _Checked, metric: str | None) -> None:
+def _store(at: Source, uploads: tuple[str, ...], draft: Draft, metric: str | None) -> None:
     try:
         with st.spinner("Checking once more, and storing …"):
-            kept = intake.hand_over(checked.draft, Path(at.folder), keep=True)
+            kept = intake.hand_over(draft, Path(at.folder), keep=True)
             read.look_again(at)
     except UserError as error:
         explain(error, "It was not stored")
         return
     if kept.run is None:
         # Between the two checks the data or the board have changed.
-        st.session_state[_CHECKED] = _Checked(checked.uploads, checked.draft, kept)
+        st.session_state[_CHECKED] = _Checked(uploads, draft, kept)
     else:
         _forget()
         st.session_state[_STORED] = (kept.run, metric)

@@ -12,12 +12,13 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, higher_is_better, scale_of
 from leaderboard.elements.marks import ALPHA, control_badge, doubt_marks, is_better, row_marks, significance, status_badge
-from leaderboard.elements.nodes import CONTROLS, Node, Order, aside, divider, el, grid, sorter, spent_cell, standing_sign
+from leaderboard.elements.nodes import CONTROLS, Node, Order, aside, divider, el, grid, note, sorter, spent_cell, standing_sign
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of
 from leaderboard.elements.tables import Definitions, metric_head
 from results.boards.board import Board, Cell, Row
+from results.boards.health import health_text
 from results.boards.published import Comparison, on_board
-from results.boards.tables import bracketed
+from results.boards.tables import bracketed, could_have_shown, family_of_marks, insufficient_data_notes
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
 from results.store.cost_queries import AS_STATED
@@ -134,6 +135,17 @@ def flag_notes(board: Board) -> list[str]:
     return (
         [*notes, "(In parentheses): not comparable, and neither ranked nor tested; point at the value for the reason."] if apart else notes
     )
+
+
+def legend(board: Board, *, ranked: bool) -> Node:
+    """Build the notes below a board; `ranked`: whether ranks have the range that tests leave open."""
+    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s. A column's head sorts by it."
+    names = {metric: formats.metric_label(metric, board.metrics) for metric in board.metrics}
+    notes = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, names=names))
+    text += "".join(f" {line[0].upper()}{line[1:]}." for line in notes)
+    if board.reference is not None:
+        text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
+    return el("div", *map(note, (*([PLACES] if ranked else []), text, *flag_notes(board), *health_text(board.health))))
 
 
 def indexes(board: Board) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, is_better, significance, source_marks, status_badge, untested
+from leaderboard.elements.marks import SOURCES, is_better, row_marks, significance, status_badge, untested
 from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
 from results.boards.diff import Diff, Number, Setting
@@ -189,7 +189,7 @@ def listing(runs: Sequence[RunRow], chosen: str) -> Node:
         Column("Run", name, "fingerprint"),
         Column("Experiment", lambda run: run.experiment),
         Column("Dataset", lambda run: Cell(run.dataset, f"{run.setting} · {run.seed}"), "setting · seed"),
-        Column("State", lambda run: el("span", status_badge(run) or "finished", *source_marks(run))),
+        Column("State", lambda run: el("span", status_badge(run) or "finished", *row_marks([run], reference=False))),
         NumberColumn("Answered", lambda run: f"{run.done:,} of {run.questions:,}", "questions"),
         NumberColumn("Failed", lambda run: run.failed or None, "questions"),
         Column("Started", lambda run: run.started_at, "UTC"),

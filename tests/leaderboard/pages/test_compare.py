@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from leaderboard.elements.formats import PERCENT, p_value
-from leaderboard.views import compare as compare_charts
+from leaderboard.pages import compare as compare_charts
 from leaderboard.widgets import STYLE
 from results.boards.compare import Comparison, compare
 from results.store import queries

@@ -2,13 +2,11 @@
 
 Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
 folder that is removed when the visitor leaves. The server's environment has the command to start; without it, the server is
-read-only. An owner decides about submissions with a token, of which the server only knows a hash.
+read-only.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 import re
@@ -18,10 +16,10 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from results.errors import UserError
 from results.offered import LIMITS, MIB
@@ -30,15 +28,10 @@ VARIABLE = "RAGMETER_SUBMIT"
 """Environment variable with the command that receives submissions, as a JSON list."""
 HOLD_VARIABLE = "RAGMETER_HOLD"
 """Environment variable that is set if submissions require approval."""
-OWNER_VARIABLE = "RAGMETER_OWNER"
-"""Environment variable with the hash of the owner's token; the server never has the token itself."""
-TOKEN_CHARS = 16
-"""Minimum length of an owner's token."""
 UPLOAD_MIB = 64
 """Maximum size of an uploaded file; the content of a bundle may be larger, up to `results.offered.LIMITS`."""
 TIME_S = 900.0
 """Maximum seconds for the check of a submission."""
-T = TypeVar("T")
 _PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"
 _ZIP = b"PK"
 _THEIR_MISTAKE = 2
@@ -59,33 +52,6 @@ def submit_command() -> list[str] | None:
 def waits_for_approval() -> bool:
     """Return whether submissions are held until the owner accepts them."""
     return bool(os.environ.get(HOLD_VARIABLE))
-
-
-def token_hash(token: str) -> str:
-    """Hash the owner's token for storage.
-
-    Raises:
-        UserError: The token is too short to be secret.
-    """
-    if len(token) < TOKEN_CHARS:
-        raise UserError(
-            f"the owner's token has {len(token)} characters, fewer than {TOKEN_CHARS}",
-            code="owner-token-short",
-            where="RAGMETER_OWNER_TOKEN",
-            try_this="python -c 'import secrets; print(secrets.token_urlsafe())'",
-        )
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def has_owner() -> bool:
-    """Return whether the server has an owner who can review submissions."""
-    return submit_command() is not None and bool(os.environ.get(OWNER_VARIABLE))
-
-
-def is_owner(token: str) -> bool:
-    """Return whether a text is the owner's token."""
-    known = os.environ.get(OWNER_VARIABLE, "")
-    return has_owner() and len(token) >= TOKEN_CHARS and hmac.compare_digest(token_hash(token), known)
 
 
 class Draft:
@@ -157,35 +123,14 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     start = submit_command()
     if start is None:
         raise UserError("this server is read-only", code="server-read-only", try_this="ragmeter leaderboard --allow-submissions")
-    what = ["add", *(["--hold"] if waits_for_approval() else [])] if keep else ["check"]
-    done = _run([*start, *what, *draft.arguments, "--known-boards"], draft.folder, store_folder)
-    return _answer(done, lambda output: Verdict(output["report"], tuple(output["notes"]), output.get("preview", {}), output["run"]))
-
-
-def decide(run: str, action: str, reason: str, store_folder: Path) -> str:
-    """Accept, hold, reject or withdraw a submission by running `ragmeter submit`; return its new status.
-
-    Args:
-        action: One of `results.submission.review.ACTIONS`.
-
-    Raises:
-        UserError: The server accepts no submissions or is busy, or the decision is refused.
-    """
-    start = submit_command()
-    if start is None:
-        raise UserError("this server is read-only", code="server-read-only", try_this="ragmeter leaderboard --allow-submissions")
-    # Of one word, so that no reason is read as an option.
-    done = _run([*start, action, run, f"--reason={reason}"], store_folder, store_folder)
-    return _answer(done, lambda output: str(output["status"]))
-
-
-def _run(command: list[str], folder: Path, store_folder: Path) -> subprocess.CompletedProcess[bytes]:
     if not _turn.acquire(blocking=False):
         raise UserError("another submission is being checked", code="submission-check-busy", try_this="try again in a moment")
+    what = ["add", *(["--hold"] if waits_for_approval() else [])] if keep else ["check"]
+    options = ["--known-boards", "--json", "--quiet", "--no-env", "--store", str(store_folder)]
     try:
-        return subprocess.run(
-            [*command, "--json", "--quiet", "--no-env", "--store", str(store_folder)],
-            cwd=folder,
+        done = subprocess.run(
+            [*start, *what, *draft.arguments, *options],
+            cwd=draft.folder,
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -196,6 +141,7 @@ def _run(command: list[str], folder: Path, store_folder: Path) -> subprocess.Com
         raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", code="check-timeout", try_this=_ELSEWHERE) from None
     finally:
         _turn.release()
+    return _answer(done)
 
 
 _PATH = re.compile(r"(?<![\w/:.])(?:/[^\s/:'\"]+){2,}")
@@ -206,10 +152,11 @@ def _public(text: str | None) -> str | None:
     return None if text is None else _PATH.sub(lambda match: match[0].rpartition("/")[2], text)
 
 
-def _answer(done: subprocess.CompletedProcess[bytes], read: Callable[[Any], T]) -> T:
+def _answer(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     try:
         if done.stdout.strip():
-            return read(json.loads(done.stdout))
+            output = json.loads(done.stdout)
+            return Verdict(output["report"], tuple(output["notes"]), output.get("preview", {}), output["run"])
         error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
     except (ValueError, LookupError, TypeError):
         error = None

@@ -20,14 +20,11 @@ from leaderboard.widgets import as_page
 from results.boards.board import board
 from results.errors import UserError
 from results.offered import LIMITS
-from results.submission import review
 from results.submission.from_store import Known, known_boards, template_of
-from results.submission.review import Submitted
 from results.submission.storing import board_runs
 
 BOARD_PAGE = "board.py"
 _CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
-_OWNER, _REFUSED, _TURN = "submission-owner", "submission-refused", "submission-turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class _Checked:
 
 @as_page("submit", "Submit")
 def render(at: Source) -> None:
-    """Draw the page `submit`: send a submission, see its checks, and review submissions as owner."""
+    """Draw the page `submit`: send a submission, see its checks, and the status of all submissions."""
     if intake.submit_command() is None:
         tell(
             "This server is read-only",
@@ -55,8 +52,6 @@ def render(at: Source) -> None:
     sent = read.submissions(at)
     if sent:
         show(section("Submissions", submission.submissions_table(sent)), "sent")
-    if intake.has_owner():
-        _owner(at, sent)
 
 
 def _send(at: Source) -> None:
@@ -110,46 +105,6 @@ def _template(at: Source) -> None:
             on_click="ignore",
             width="stretch",
         )
-
-
-def _owner(at: Source, sent: list[Submitted]) -> None:
-    """Draw the owner's decision about a submission, after the token was entered."""
-    with st.expander("For the owner of this board", icon=":material/key:", expanded=bool(st.session_state.get(_OWNER))):
-        if not st.session_state.get(_OWNER):
-            token = st.text_input("Owner's token", type="password", key="owner-token", max_chars=500)
-            if not token:
-                return
-            if not intake.is_owner(token):
-                st.error("The token is not the owner's.", icon=":material/block:")
-                return
-            st.session_state[_OWNER] = True
-            st.rerun()
-        if not sent:
-            st.caption("Nothing was submitted yet.")
-            return
-        runs = {item.run.run: item for item in sent}
-        run = st.selectbox(
-            "Submission", list(runs), format_func=lambda run: f"{runs[run].run.method} · {runs[run].run.dataset} · {runs[run].status}"
-        )
-        # After a decision the box is a new one, which is empty.
-        reason = st.text_input("Reason (shown to visitors)", key=f"owner-reason-{st.session_state.get(_TURN, 0)}", max_chars=500)
-        buttons = st.columns(len(review.ACTIONS))
-        for column, action in zip(buttons, review.ACTIONS, strict=True):
-            with column:
-                if st.button(action.capitalize(), key=f"owner-{action}", width="stretch"):
-                    _decide(at, run, action, reason)
-        if (error := st.session_state.pop(_REFUSED, None)) is not None:
-            explain(error, "Nothing was changed")
-
-
-def _decide(at: Source, run: str, action: str, reason: str) -> None:
-    try:
-        intake.decide(run, action, reason, Path(at.folder))
-        read.look_again(at)
-        st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
-    except UserError as error:
-        st.session_state[_REFUSED] = error.with_traceback(None)
-    st.rerun()
 
 
 def _uploads() -> tuple[Any, Any]:

@@ -39,8 +39,6 @@ def render(at: Source) -> None:
     _gaps([table for table in tables if table.metric == metric], higher_is_better(metric, read.definitions(at)))
     for over in OVER:
         _curves(read.style_curves(at, experiment, over), metric, over)
-    if tables:
-        show(section("Sensitivity", style.sensitivity_note([table.base for table in tables], experiment)), "sensitivity")
     permalink()
 
 

@@ -155,8 +155,6 @@ def test_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store: Pat
     assert page.has("curve-formal-0")
     assert page.has("curve-k-0")
     assert {node.tag for node in page.part("gaps-0").find()} <= TAGS
-    assert page.part("sensitivity").find(cls="command")
-    assert "worlds/multihop:test --experiment restyled" in words(page.part("sensitivity"))
 
 
 def test_store_without_styles_shows_the_command_to_run(app: Start, filled: Path) -> None:

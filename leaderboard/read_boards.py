@@ -130,7 +130,6 @@ class Setting:
         own: The metrics among them that the experiment shows.
     """
 
-    options: list[str]
     groups: list[list[RunRow]]
     metrics: list[str]
     own: list[str]
@@ -203,7 +202,7 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
     own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
-    return Setting(settings(at, experiment), groups, list(metrics), list(own), labels(groups, setting), running)
+    return Setting(groups, list(metrics), list(own), labels(groups, setting), running)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)

@@ -24,7 +24,7 @@ from leaderboard.elements.formats import MAIN, board_label, higher_is_better, sc
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note
 from leaderboard.elements.pictures import STYLE, Picture, framed
 from leaderboard.elements.tables import Definitions
-from leaderboard.matrix.exports import Export, lines, still_matrix
+from leaderboard.matrix.exports import CSV_COLUMNS, Export, still_matrix, tidy
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import legend
@@ -92,7 +92,7 @@ def _document(results: _Results, now: datetime) -> dict[str, Any]:
         "metrics": {metric: known for metric, known in results.definitions.items() if metric in shown},
         "verdicts": [verdict.to_json() for verdict in results.verdicts],
         "boards": [board.to_json() for board in results.boards],
-        "matrix": lines(whole) if whole is not None else [],
+        "matrix": [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(whole)] if whole is not None else [],
         "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
     }
     return dict(plain(document))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +46,6 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
     """Make a row of containers for widgets; on a phone they are folded; `shares`: number of containers, or their relative widths."""
     with st.container(key=f"{_PREFIX}{key}"):
         return st.columns(shares, vertical_alignment=align)
-
-
-def split(key: str, shares: Sequence[float]) -> list[Any]:
-    """Make two containers side by side; on a phone the second one, with the main content, comes first."""
-    with st.container(key=f"split-{key}"):
-        return st.columns(shares, gap="medium")
 
 
 def style() -> None:
@@ -214,14 +208,6 @@ def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
     return {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in runs}
 
 
-def default_reference(chosen: Chosen) -> str:
-    """Return the experiment's reference method if it has a run on this board, else the choice "no reference"."""
-    for row in read.experiments(chosen.at):
-        if row.name == chosen.experiment and row.reference in chosen.methods:
-            return row.reference
-    return NO_REFERENCE
-
-
 def choose_reference(methods: Sequence[str], default: str) -> str | None:
     """Draw the selector of the reference method, and return its value."""
     name = state.select(
@@ -270,23 +256,6 @@ def several(
 
     st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, write_chosen))
     return list(value)
-
-
-def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:
-    """Draw a segmented control bound to a URL parameter, and return the selected value.
-
-    Args:
-        label: Name of the choice for screen readers; not drawn.
-        options: Display texts (Markdown) by value.
-        default: Value if the URL has none, or an unknown one.
-        resets: Parameters to reset when this one changes.
-    """
-    value = state.pick(name, list(options), default, lambda item: options[item])
-    # A second click on what is chosen asks for nothing; it stays chosen.
-    bound = state.bound(name, value, resets, lambda chosen: chosen or value)
-    with bar(name, 1)[0]:
-        st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
-    return value
 
 
 _REFRESH_S = 15.0

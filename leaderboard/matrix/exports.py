@@ -219,8 +219,3 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
             if known and ours.n:
                 results[column.key, run.run] = known[0]
     return results
-
-
-def lines(export: Export) -> list[dict[str, Any]]:
-    """Render the matrix as JSON: one object per cell, with the CSV columns as keys; None means no value."""
-    return [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(export)]

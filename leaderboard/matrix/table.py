@@ -90,11 +90,6 @@ def rank(cell: Cell) -> str:
     return f"rank {cell.band.rank}" + ("" if low == high == cell.band.rank else f" ({low}–{high})")
 
 
-def why_apart(cell: Cell) -> str:
-    """Return a short reason why a cell is not ranked; empty if it is."""
-    return cell.apart.partition(":")[0]
-
-
 def gaps(cell: Cell) -> str:
     """Format the share of a cell's questions that the judge gave no value, e.g. `2 % unscored`; empty if there is none."""
     return formats.unscored(cell.unscored, cell.n + cell.unscorable + cell.unscored)
@@ -362,7 +357,7 @@ def _reason(cell: Cell) -> Node:
     """Return a short reason why a cell is gray; its hover text has all reasons."""
     if cell.contaminated and cell.apart.startswith("contaminated"):
         return el("span", badge("contaminated", "failed"), cls="interval")
-    return el("span", why_apart(cell), cls="interval")
+    return el("span", cell.apart.partition(":")[0], cls="interval")
 
 
 def _mean(shown: Shown, row: System, layout: _Layout) -> Node:

@@ -17,16 +17,15 @@ from leaderboard.read import Source
 from leaderboard.views import board as board_table
 from leaderboard.views import verdict
 from leaderboard.widgets import (
+    NO_REFERENCE,
     Chosen,
     as_page,
     bar,
     choose,
     choose_papers,
     choose_reference,
-    default_reference,
     experiment_of,
     refresh_while_running,
-    segments,
 )
 from results.boards.board import Board
 from results.boards.tables import render as render_boards
@@ -54,7 +53,12 @@ def _view(at: Source) -> str:
     if not groups:
         return BENCHMARK
     usual = BENCHMARK if len(groups) == 1 or state.read("board") else MATRIX
-    return segments("View", "view", VIEWS, usual, resets=("board", "sort", "order"))
+    value = state.pick("view", list(VIEWS), usual, VIEWS.__getitem__)
+    # A second click on what is chosen asks for nothing; it stays chosen.
+    bound = state.bound("view", value, ("board", "sort", "order"), lambda chosen: chosen or value)
+    with bar("view", 1)[0]:
+        st.segmented_control("View", list(VIEWS), format_func=VIEWS.__getitem__, label_visibility="collapsed", **bound)
+    return value
 
 
 def _benchmark(at: Source) -> None:
@@ -74,7 +78,8 @@ def _below(chosen: Chosen) -> None:
     with focus_column:
         focus = state.select("Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("sort", "order"))
     with reference_column:
-        base = choose_reference(chosen.methods, default_reference(chosen))
+        usual = read.reference_of(chosen.at, chosen.experiment, chosen.methods)
+        base = choose_reference(chosen.methods, usual or NO_REFERENCE)
         papers = choose_papers()
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))

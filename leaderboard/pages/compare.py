@@ -103,7 +103,7 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
 
 def _scatter(result: Comparison, shown: Scale) -> None:
     show(section("Question by question"), "scatter-title")
-    called = dict(zip((run.run for run in result.runs), names(result), strict=True))
+    called = run_labels(result.runs)
     left, right = st.columns(2)
     with left:
         x = state.select("Along", "x", called)
@@ -175,9 +175,8 @@ _STAGES = {
 
 
 def names(result: Comparison) -> list[str]:
-    """Return a name per run; a fingerprint is added to runs of the same name."""
-    methods = [run.method for run in result.runs]
-    return [f"{run.method} ({run.short})" if methods.count(run.method) > 1 else run.method for run in result.runs]
+    """Return the names of the runs, which are distinct."""
+    return list(run_labels(result.runs).values())
 
 
 def values(result: Comparison, shown: Scale) -> Node:

@@ -16,7 +16,7 @@ from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, show_running
 from results.boards.diff import Diff, diff
 from results.errors import UserError
-from results.store import checkpoints
+from results.store import checkpoints, cost_queries
 from results.store.queries import RunRow, running
 from results.store.store import shortened
 
@@ -60,7 +60,7 @@ def render(at: Source) -> None:
     if run is None:
         return
     used = [checkpoint for checkpoint in read.known_checkpoints(at) if checkpoints.made_with(run, checkpoint.sha256)]
-    made = diff_view.made(run, read.index_cost(at, run.run))
+    made = diff_view.made(run, cost_queries.index_costs(store_of(at), [run.run]).get(run.run))
     title = f"Where the numbers of {run.method} come from"
     show(section(title, made, diff_view.weights(used), *diff_view.folds(run)), "made")
     _differences(at, run, every)

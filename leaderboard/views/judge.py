@@ -270,16 +270,6 @@ def reader(parameter: str, call: str | None, opened: str, key: str, text: str = 
     return button("close" if shown else text, key, {parameter: None if shown else call}, pressed=shown)
 
 
-def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
-    """Build one button per run whose reader called a model, to show that call."""
-    buttons = [
-        el("span", answer.method, reader(CALL, here[answer.run], opened, f"reader-{answer.run}-{question}"), cls="fact")
-        for answer in answers
-        if answer.run in here
-    ]
-    return el("p", aside("Prompts and replies of readers:"), *buttons, cls="facts") if buttons else None
-
-
 def conversation(result: Conversation | None, whose: str) -> Node:
     """Build the view of a stored model call, or a note that it is no longer stored."""
     title = el("h3", whose, cls="section")

@@ -11,7 +11,7 @@ from leaderboard.elements.marks import control_badge
 from leaderboard.elements.nodes import Node, aside, badge, el, fold, named
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
-from leaderboard.views.judge import dialog, reader
+from leaderboard.views.judge import CALL, dialog, reader
 from results.boards.tables import minus
 from results.store import records
 from results.store.answer_queries import AnswerRow, Call, EvidenceRow, Passage, QuestionRow, gold_sentences
@@ -230,14 +230,16 @@ def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
     return el("li", el("details", el("summary", *head), url, text, key=f"shown-{at}"), cls="passage")
 
 
-def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
-    """Build one button per run that has stored model calls, to show them."""
-    facts = [
-        el("span", answer.method, reader("calls", answer.run, opened, f"calls-{answer.run}", f"read {answer.calls_kept:,}"), cls="fact")
-        for answer in answers
-        if answer.calls_kept
-    ]
-    return el("p", aside("Calls of models:"), *facts, cls="facts") if facts else None
+def prompts(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: Mapping[str, str], question: str) -> Node | None:
+    """Build one button per run that shows its stored model calls, else its reader's; `opened`: what is shown, by URL parameter."""
+
+    def opener(answer: AnswerRow) -> Node:
+        if answer.calls_kept:
+            return reader("calls", answer.run, opened["calls"], f"calls-{answer.run}", f"read {answer.calls_kept:,}")
+        return reader(CALL, here[answer.run], opened[CALL], f"reader-{answer.run}-{question}")
+
+    buttons = [el("span", item.method, opener(item), cls="fact") for item in answers if item.calls_kept or item.run in here]
+    return el("p", aside("Prompts and replies:"), *buttons, cls="facts") if buttons else None
 
 
 def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:

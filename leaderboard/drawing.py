@@ -30,7 +30,6 @@ def show(node: Node, key: str, act: Act | None = None) -> None:
     """Render a tree of elements on the Streamlit page.
 
     Args:
-        node: The root element of the tree.
         key: Key that is unique within the page.
         act: Called before the next rerun with the `action` of the clicked element.
     """
@@ -58,8 +57,6 @@ def draw(drawing: Picture | None, key: str, name: str = "") -> None:
     """Render a chart at full width with download buttons; nothing without a chart.
 
     Args:
-        drawing: The chart; None draws nothing.
-        key: Key that is unique within the page.
         name: Base name of its download files; empty if they are offered elsewhere.
     """
     if drawing is None:
@@ -109,7 +106,6 @@ def offer(name: str, texts: dict[str, Callable[[], str]], key: str = "export") -
     Args:
         name: Base name of the files.
         texts: Functions that write the files, by extension (csv, md, tex, svg).
-        key: Key that is unique within the page.
     """
     whole = key == "export"
     with st.popover("Export" if whole else "Save picture", icon=":material/download:", width="stretch" if whole else "content"):

@@ -2,13 +2,11 @@
 
 Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
 folder that is removed when the visitor leaves. The server's environment has the command to start; without it, the server is
-read-only. An owner decides about submissions with a token, of which the server only knows a hash.
+read-only.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 import re
@@ -18,10 +16,10 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from results.errors import UserError
 from results.offered import LIMITS, MIB
@@ -30,15 +28,10 @@ VARIABLE = "RAGMETER_SUBMIT"
 """Environment variable with the command that receives submissions, as a JSON list."""
 HOLD_VARIABLE = "RAGMETER_HOLD"
 """Environment variable that is set if submissions require approval."""
-OWNER_VARIABLE = "RAGMETER_OWNER"
-"""Environment variable with the hash of the owner's token; the server never has the token itself."""
-TOKEN_CHARS = 16
-"""Minimum length of an owner's token."""
 UPLOAD_MIB = 64
 """Maximum size of an uploaded file; the content of a bundle may be larger, up to `results.offered.LIMITS`."""
 TIME_S = 900.0
 """Maximum seconds for the check of a submission."""
-T = TypeVar("T")
 _PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"
 _ZIP = b"PK"
 _THEIR_MISTAKE = 2
@@ -61,38 +54,10 @@ def waits_for_approval() -> bool:
     return bool(os.environ.get(HOLD_VARIABLE))
 
 
-def token_hash(token: str) -> str:
-    """Hash the owner's token for storage.
-
-    Raises:
-        UserError: The token is too short to be secret.
-    """
-    if len(token) < TOKEN_CHARS:
-        raise UserError(
-            f"the owner's token has {len(token)} characters, fewer than {TOKEN_CHARS}",
-            code="owner-token-short",
-            where="RAGMETER_OWNER_TOKEN",
-            try_this="python -c 'import secrets; print(secrets.token_urlsafe())'",
-        )
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def has_owner() -> bool:
-    """Return whether the server has an owner who can review submissions."""
-    return submit_command() is not None and bool(os.environ.get(OWNER_VARIABLE))
-
-
-def is_owner(token: str) -> bool:
-    """Return whether a text is the owner's token."""
-    known = os.environ.get(OWNER_VARIABLE, "")
-    return has_owner() and len(token) >= TOKEN_CHARS and hmac.compare_digest(token_hash(token), known)
-
-
 class Draft:
     """Uploaded files of a submission, in a private temporary folder that is deleted with this object at the latest.
 
     Args:
-        predictions: The predictions file, or a bundle.
         card: The card; None with a bundle.
 
     Raises:
@@ -134,8 +99,6 @@ class Verdict:
     """Result of checking an uploaded submission: the parsed output of `ragmeter submit add --json` or `check --json`.
 
     Attributes:
-        report: The validation report: findings with lines, contamination, means.
-        notes: Further remarks.
         preview: By metric: value, low, high, n, unscorable, insufficient_data; only if nothing was to be stored.
         run: Fingerprint of the stored run; None if nothing was stored.
     """
@@ -154,49 +117,20 @@ class Verdict:
 def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     """Check an uploaded submission in a subprocess, and store it if requested and valid.
 
-    Args:
-        draft: The uploaded files.
-        store_folder: Folder of the store.
-        keep: Whether to store the submission.
-
     Raises:
         UserError: The server accepts no submissions, is busy with another one, or the submission cannot be read.
     """
     start = submit_command()
     if start is None:
         raise UserError("this server is read-only", code="server-read-only", try_this="ragmeter leaderboard --allow-submissions")
-    what = ["add", *(["--hold"] if waits_for_approval() else [])] if keep else ["check"]
-    done = _run([*start, *what, *draft.arguments, "--known-boards"], draft.folder, store_folder)
-    return _answer(done, lambda output: Verdict(output["report"], tuple(output["notes"]), output.get("preview", {}), output["run"]))
-
-
-def decide(run: str, action: str, reason: str, store_folder: Path) -> str:
-    """Accept, hold, reject or withdraw a submission by running `ragmeter submit`; return its new status.
-
-    Args:
-        run: Fingerprint of the submission's run.
-        action: One of `results.submission.review.ACTIONS`.
-        reason: Reason shown to visitors.
-        store_folder: Folder of the store.
-
-    Raises:
-        UserError: The server accepts no submissions or is busy, or the decision is refused.
-    """
-    start = submit_command()
-    if start is None:
-        raise UserError("this server is read-only", code="server-read-only", try_this="ragmeter leaderboard --allow-submissions")
-    # Of one word, so that no reason is read as an option.
-    done = _run([*start, action, run, f"--reason={reason}"], store_folder, store_folder)
-    return _answer(done, lambda output: str(output["status"]))
-
-
-def _run(command: list[str], folder: Path, store_folder: Path) -> subprocess.CompletedProcess[bytes]:
     if not _turn.acquire(blocking=False):
         raise UserError("another submission is being checked", code="submission-check-busy", try_this="try again in a moment")
+    what = ["add", *(["--hold"] if waits_for_approval() else [])] if keep else ["check"]
+    options = ["--known-boards", "--json", "--quiet", "--no-env", "--store", str(store_folder)]
     try:
-        return subprocess.run(
-            [*command, "--json", "--quiet", "--no-env", "--store", str(store_folder)],
-            cwd=folder,
+        done = subprocess.run(
+            [*start, *what, *draft.arguments, *options],
+            cwd=draft.folder,
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -207,6 +141,7 @@ def _run(command: list[str], folder: Path, store_folder: Path) -> subprocess.Com
         raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", code="check-timeout", try_this=_ELSEWHERE) from None
     finally:
         _turn.release()
+    return _answer(done)
 
 
 _PATH = re.compile(r"(?<![\w/:.])(?:/[^\s/:'\"]+){2,}")
@@ -217,10 +152,11 @@ def _public(text: str | None) -> str | None:
     return None if text is None else _PATH.sub(lambda match: match[0].rpartition("/")[2], text)
 
 
-def _answer(done: subprocess.CompletedProcess[bytes], read: Callable[[Any], T]) -> T:
+def _answer(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     try:
         if done.stdout.strip():
-            return read(json.loads(done.stdout))
+            output = json.loads(done.stdout)
+            return Verdict(output["report"], tuple(output["notes"]), output.get("preview", {}), output["run"])
         error = json.loads(done.stderr.splitlines()[-1])["error"] if done.returncode == _THEIR_MISTAKE else None
     except (ValueError, LookupError, TypeError):
         error = None

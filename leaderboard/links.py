@@ -13,9 +13,6 @@ def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: s
 
     Args:
         prefix: Address of the leaderboard, without a slash at its end.
-        baseline, candidate: Runs on one benchmark.
-        metric: Id of the metric to select.
-        question: Id of the question.
     """
     experiment = candidate.experiment if candidate.experiment == baseline.experiment != NO_EXPERIMENT else ALL_RUNS
     pair = ",".join(dict.fromkeys((baseline.run, candidate.run)))

@@ -26,15 +26,13 @@ from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
 from results.boards.style import CurveTable, Over
 from results.errors import UserError
-from results.gate import history as gate_history
 from results.judging import battles as battle_board
 from results.judging import judge_card as judge_cards
 from results.judging import judgments
 from results.judging.battles import BattleBoard
-from results.judging.judgments import Conversation, Verdict
-from results.store import answer_queries, checkpoints, cost_queries, provenance, queries, score_queries
+from results.judging.judgments import Verdict
+from results.store import answer_queries, checkpoints, provenance, queries, score_queries
 from results.store.answer_queries import AnswerRow, QuestionRow
-from results.store.cost_queries import IndexCost
 from results.store.provenance import Attribution
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -146,10 +144,7 @@ def _kept(
     """Return a query of the store whose results are cached.
 
     Args:
-        query: The query.
-        most: Maximum number of cached results.
         shared: Whether readers share one answer, which must not be changed, rather than have a copy each.
-        wait: Text of the page during the query.
     """
 
     @wraps(query)
@@ -180,7 +175,6 @@ judge_card = _kept(judge_cards.judge_card, 16, wait=_JUDGED)
 style_gaps = _kept(style.style_gaps, 16, wait="Comparing …")
 method_ids = _kept(provenance.method_ids, 4)
 runs_of = _kept(provenance.runs_of, 32)
-decisions = _kept(gate_history.history, 4)
 has_submissions = _kept(review.has_submissions)
 submissions = _kept(review.submissions)
 _all_runs = _kept(queries.runs, shared=True)
@@ -224,11 +218,6 @@ def executions(at: Source, experiment: str | None) -> list[RunRow]:
     return list({run.run: run for run in reversed(queries.runs(store_of(at), experiment))}.values())
 
 
-def index_cost(at: Source, run: str) -> IndexCost | None:
-    """Return the cost of indexing a run's corpus; None if unknown."""
-    return cost_queries.index_costs(store_of(at), [run]).get(run)
-
-
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
     """Return each run's scores on one metric, shape (questions,), NaN without a score; the cached result must not be changed."""
@@ -246,11 +235,6 @@ def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[An
 def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) -> list[Verdict]:
     """Return the judges' calls about one question of the board that the run `first` is on."""
     return judgments.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
-
-
-def conversation(at: Source, call: str) -> Conversation | None:
-    """Return a stored model call by its key; None if it is no longer stored."""
-    return judgments.conversations(store_of(at), [call]).get(call)
 
 
 @st.cache_data(show_spinner=_JUDGED, max_entries=16)

@@ -43,7 +43,7 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
 from results.boards.health import HealthLine, health
-from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.boards.matrix import Cell, Column, Key, Matrix, matrix, ranked_cells
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.systems import Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
@@ -85,10 +85,8 @@ def board_of(
     """Build the board of one group of runs; the cached result must not be changed.
 
     Args:
-        at: The store and its version.
         experiment: Name of the experiment; None for all runs.
         group: Position in `run_groups`.
-        reference: Name of the method to compare with.
         metrics: Metric ids, at least one; the board is computed once for any order of them.
         checked: Whether to look for unusual facts about the runs, which takes a third of the time.
     """
@@ -129,15 +127,9 @@ class Setting:
     """Boards of an experiment in one retrieval setting, for the matrix page.
 
     Attributes:
-        options: All settings that can be selected.
-        groups: Runs, grouped by board.
-        metrics: Metrics that any of the runs was scored on.
         own: The metrics among them that the experiment shows.
-        names: Title and subtitle of each column, by key.
-        running: Whether a run is in progress.
     """
 
-    options: list[str]
     groups: list[list[RunRow]]
     metrics: list[str]
     own: list[str]
@@ -210,7 +202,7 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
     own = dict.fromkeys(item for runs in groups for item in own_metrics(runs, metrics_of(runs, scored)))
     running = tuple(run for runs in groups for run in runs if run.status == "running")
-    return Setting(settings(at, experiment), groups, list(metrics), list(own), labels(groups, setting), running)
+    return Setting(groups, list(metrics), list(own), labels(groups, setting), running)
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -278,23 +270,13 @@ def matrix_of(
     datasets: tuple[str, ...],
     filters: Filters,
     reference: str | None,
-    correction: Correction,
 ) -> tuple[Matrix, list[BoardVerdict]]:
-    """Build the overview matrix of the selected systems, and the verdicts on it.
-
-    Args:
-        at: The store and its version.
-        experiment, setting, family, measure: The user's choices.
-        datasets: Keys of the columns.
-        filters: Conditions on the systems.
-        reference: Name of the method to compare with.
-        correction: The family over which p-values are corrected.
-    """
-    request = experiment, setting, family, measure, datasets, filters, reference, correction
+    """Build the overview matrix of the selected systems, and the verdicts on it."""
+    request = experiment, setting, family, measure, datasets, filters, reference
     renew_by(at, lambda latest: (matrix_of(latest, *request), published(latest, *request[:4])))
     left = _field(at, experiment, setting, family, measure, datasets, filters)
     figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
-    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference, correction=correction)
+    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference)
     return board, matrix_verdicts(board, figures, definitions(at))
 
 
@@ -318,5 +300,5 @@ def prepare() -> None:
             return
         rows = entrants(at, experiment, setting, MAIN, OWN).rows
         reference = reference_of(at, experiment, [row.name for row in rows if not row.control])
-        matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference, "column")
+        matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference)
         published(at, experiment, setting, MAIN, OWN)

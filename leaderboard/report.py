@@ -24,7 +24,7 @@ from leaderboard.elements.formats import MAIN, board_label, higher_is_better, sc
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note
 from leaderboard.elements.pictures import STYLE, Picture, framed
 from leaderboard.elements.tables import Definitions
-from leaderboard.matrix.exports import Export, lines, still_matrix
+from leaderboard.matrix.exports import CSV_COLUMNS, Export, still_matrix, tidy
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import legend
@@ -34,7 +34,6 @@ from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
 from results.boards.compare import compare
-from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
 from results.boards.verdict import BoardVerdict
@@ -54,11 +53,6 @@ MOST_APART, DEPTH = 5, 20
 
 def board_document(store: Store, experiment: str, now: datetime) -> dict[str, Any]:
     """Build the JSON document of an experiment's results, for other programs.
-
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        now: Time to write into the document.
 
     Returns:
         An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `verdicts`, those by the
@@ -98,7 +92,7 @@ def _document(results: _Results, now: datetime) -> dict[str, Any]:
         "metrics": {metric: known for metric, known in results.definitions.items() if metric in shown},
         "verdicts": [verdict.to_json() for verdict in results.verdicts],
         "boards": [board.to_json() for board in results.boards],
-        "matrix": lines(whole) if whole is not None else [],
+        "matrix": [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(whole)] if whole is not None else [],
         "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
     }
     return dict(plain(document))
@@ -113,15 +107,7 @@ def as_json(document: Any, *, indent: int | None = None) -> str:
 
 
 def behind(store: Store, experiment: str, results: Sequence[Board], definitions: Definitions, cards: Mapping[str, Any]) -> Iterator[Node]:
-    """Yield the report's sections behind the tables (style gaps, compression, win rates, provenance), each a heading and a table.
-
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        results: Boards of the experiment.
-        definitions: Definitions of metrics by id.
-        cards: Cards of datasets by fingerprint.
-    """
+    """Yield the report's sections behind the tables (style gaps, compression, win rates, provenance), each a heading and a table."""
     yield from _styles(store, experiment, definitions)
     for board in results:
         yield from _compression(board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
@@ -184,11 +170,6 @@ def report(store: Store, experiment: str, now: datetime) -> str:
 
     It shows methods against benchmarks; for each board the table, the intervals, and quality against cost; then style gaps,
     compression curves and win rates.
-
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        now: Time to write into the report.
 
     Returns:
         The HTML text, to be written as UTF-8.
@@ -256,7 +237,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
     focus = _focus(board, definitions, card)
     rows = board_table.ordered(board, focus, Order("rank", False), definitions)
     better = higher_is_better(focus, definitions)
-    yield _section_head(board)
+    yield el("div", el("h2", board_label([row.run for row in board.rows])), board_table.legend(board, ranked=True))
     yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
     if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
         yield el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals")
@@ -272,15 +253,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
 
 
 def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow], definitions: Definitions) -> Iterator[Node]:
-    """Yield the questions with the largest difference between the best method and the reference, or the next best.
-
-    Args:
-        store: The store to read.
-        board: The board.
-        focus: Id of the metric that ranks it.
-        runs: Its runs, best first.
-        definitions: Definitions of metrics by id.
-    """
+    """Yield the questions with the largest difference between the best method and the reference, or the next best; `runs` are sorted."""
     scored = {row.run.run for row in board.rows if focus in row.cells and not row.cells[focus].apart and not row.control}
     able = [run for run in runs if run.run in scored]
     if len(able) < 2:
@@ -316,23 +289,11 @@ def offered(drawing: Picture, name: str) -> dict[str, Any]:
     return {"drawing": framed(drawing), "csv": drawing.csv(), "name": re.sub(r"[^\w.-]+", "-", name)}
 
 
-def _section_head(board: Board) -> Node:
-    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s."
-    if board.reference is not None:
-        text += f" ▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %)."
-    title = board_label([row.run for row in board.rows])
-    lines = (board_table.PLACES, text, *board_table.flag_notes(board), *health_text(board.health))
-    return el("div", el("h2", title), *map(note, lines))
-
-
 def sortable(tree: Node, keys: Callable[[Order], Sequence[str]], first: Order, columns: Sequence[str]) -> dict[str, Any]:
     """Serialize a table with its other sort orders, so that readers can sort it without a server.
 
     Args:
-        tree: The table in its initial order.
         keys: Returns the keys of its methods and controls in an order.
-        first: The initial order.
-        columns: The columns to sort by.
 
     Returns:
         An object with `tree`, `rows` (the table's body) and `orders`, which has positions of the rows by `column|direction`. The

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from leaderboard.intake import HOLD_VARIABLE, OWNER_VARIABLE, UPLOAD_MIB, VARIABLE
+from leaderboard.intake import HOLD_VARIABLE, UPLOAD_MIB, VARIABLE
 from results.errors import MissingPackage, UserError
 from results.store.redaction import variable_is_secret
 
@@ -79,20 +79,16 @@ def serve(
     experiment: str | None = None,
     *,
     hold: bool = False,
-    owner: str | None = None,
 ) -> int:
     """Serve the leaderboard of a store as a web page until it is interrupted.
 
     Args:
         store_folder: Folder of the store; it may be written to or created meanwhile.
-        port: Port to listen on.
         host: The address to listen on; the default is reachable only from this machine.
-        open_browser: Whether to open a browser window.
         submit: Command that checks visitors' submissions (`leaderboard.intake`); None: accept no submissions.
         on_start: Called with the address; the server's own output then goes to standard error.
         experiment: Experiment that pages show first; None: the largest one.
         hold: Whether submissions need the owner's approval.
-        owner: Hash of the owner's token for reviewing submissions (`intake.token_hash`); None: review only on the command line.
 
     Returns:
         The server's exit code; 0 if it was interrupted.
@@ -105,7 +101,7 @@ def serve(
     require_free(host, port)
     child = subprocess.Popen(
         command(port, host, open_browser, uploads=submit is not None),
-        env=_environment(store_folder, submit, experiment, hold=hold, owner=owner),
+        env=_environment(store_folder, submit, experiment, hold=hold),
         stdout=None if on_start is None else _STDERR,
     )
     with _ended_with_us(child):
@@ -179,18 +175,18 @@ def require_free(host: str, port: int) -> None:
 
 
 def _environment(
-    store_folder: Path, submit: Sequence[str] | None = None, experiment: str | None = None, *, hold: bool = False, owner: str | None = None
+    store_folder: Path, submit: Sequence[str] | None = None, experiment: str | None = None, *, hold: bool = False
 ) -> dict[str, str]:
     """Return the environment without keys, with the store's folder, and with the packages importable from any working directory."""
     ours = str(Path(__file__).resolve().parent.parent)
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     # Pages ask no model: what the server does not have it cannot give away.
-    set_here = (VARIABLE, HOLD_VARIABLE, OWNER_VARIABLE)
+    set_here = (VARIABLE, HOLD_VARIABLE)
     kept = {name: value for name, value in os.environ.items() if name not in set_here and not variable_is_secret(name, value)}
     # Visitors share the cores; threads that wait for each other within one visitor's sums only cost.
     kept = {"OPENBLAS_NUM_THREADS": "1", **kept}
     taking = {VARIABLE: json.dumps(list(submit))} if submit is not None else {}
-    taking |= ({HOLD_VARIABLE: "1"} if hold else {}) | ({OWNER_VARIABLE: owner} if owner else {})
+    taking |= {HOLD_VARIABLE: "1"} if hold else {}
     opening = {"RAGMETER_EXPERIMENT": experiment} if experiment else {}
     return {**kept, **taking, **opening, "RAGMETER_STORE": str(store_folder.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
 

@@ -36,7 +36,6 @@ class Miss:
     """Value in the URL that is not available on this page.
 
     Attributes:
-        requested: The value in the URL.
         shown: The value chosen instead; empty if there is none.
     """
 
@@ -69,7 +68,6 @@ def fragment(own: Collection[str], stale: Callable[[], bool]) -> Callable[[Calla
     """Decorate a function that draws the changing part of a page: changes of its own parameters redraw only this part.
 
     Args:
-        own: The part's parameters.
         stale: Returns whether the rest of the page must be drawn again for another reason.
     """
 
@@ -174,12 +172,7 @@ def write(**changes: str | None) -> None:
 
 
 def act(allowed: Sequence[str], pages: Mapping[str, str] = _NO_PAGES) -> Callable[[Mapping[str, str | None]], None]:
-    """Make a click handler that may change only these URL parameters.
-
-    Args:
-        allowed: Parameters of this page.
-        pages: Scripts of other pages, by the parameter whose change opens them.
-    """
+    """Make a click handler that may change only these URL parameters; `pages`: scripts that a change of a parameter opens."""
 
     def clicked(action: Mapping[str, str | None]) -> None:
         for name, script in pages.items():
@@ -204,8 +197,6 @@ def select(
     """Draw a select box bound to a URL parameter, and return the selected value.
 
     Args:
-        label: Name of the choice.
-        name: Name of the URL parameter.
         options: The allowed values; a mapping has their display texts.
         default: Value if the URL has none, or an unknown one; None: the first one.
         show: Converts a value to its display text, if it is in no mapping.
@@ -225,8 +216,6 @@ def bound(
     """Return the options that bind a Streamlit widget to a URL parameter: its key, and a callback that writes changes.
 
     Args:
-        name: Name of the URL parameter.
-        value: The widget's value.
         resets: Parameters to reset when this one changes.
         write_as: Converts the widget's value to the parameter's text.
     """

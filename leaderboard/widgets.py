@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,21 +43,9 @@ shows that it has the keyboard's focus. Selected values would otherwise be white
 
 
 def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "center", "bottom"] = "top") -> list[Any]:
-    """Make a row of containers for widgets; on a phone they are folded.
-
-    Args:
-        key: Key that is unique within the page.
-        shares: Number of containers, or their relative widths.
-        align: Vertical alignment of widgets of different heights.
-    """
+    """Make a row of containers for widgets; on a phone they are folded; `shares`: number of containers, or their relative widths."""
     with st.container(key=f"{_PREFIX}{key}"):
         return st.columns(shares, vertical_alignment=align)
-
-
-def split(key: str, shares: Sequence[float]) -> list[Any]:
-    """Make two containers side by side; on a phone the second one, with the main content, comes first."""
-    with st.container(key=f"split-{key}"):
-        return st.columns(shares, gap="medium")
 
 
 def style() -> None:
@@ -66,12 +55,7 @@ def style() -> None:
 
 
 def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Callable[[], None]]:
-    """Decorate a function that draws a page: it is called only if the store can be read, otherwise an explanation is shown.
-
-    Args:
-        name: The page's name in the URL.
-        title: Its heading.
-    """
+    """Decorate a function that draws a page: it is called only if the store can be read, otherwise an explanation is shown."""
 
     def decorate(draw: Callable[[Source], None]) -> Callable[[], None]:
         def render() -> None:
@@ -129,12 +113,8 @@ class Chosen:
     """The user's choices that most pages share: experiment, board and metrics.
 
     Attributes:
-        at: The store and its version.
         experiment: Name of the experiment; None for all runs.
         group: Position of the board in `read.run_groups`.
-        runs: The board's runs.
-        families: Metrics by family.
-        definitions: Metric definitions by id.
     """
 
     at: Source
@@ -171,11 +151,7 @@ def _experiments(at: Source) -> tuple[list[str], str]:
 
 
 def experiment_box(at: Source) -> str | None:
-    """Draw the selector of the experiment, and return its value; None for all runs.
-
-    Args:
-        at: The store, which is not empty.
-    """
+    """Draw the selector of the experiment, and return its value; None for all runs."""
     words = {ALL_RUNS: "All runs in the store"}
     name = state.select("Experiment", "experiment", *_experiments(at), resets=_OF_EXPERIMENT, show=lambda name: words.get(name, name))
     return None if name == ALL_RUNS else name
@@ -217,12 +193,7 @@ def choose(at: Source) -> Chosen | None:
 
 
 def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
-    """Draw the switch that adds metrics of other experiments and of submissions, if there are any; return the metrics to show.
-
-    Args:
-        own: Metrics of the experiment.
-        scored: All metrics that its runs were scored on.
-    """
+    """Draw the switch that adds metrics of other experiments and of submissions, if there are any; return the metrics to show."""
     others = [metric for metric in scored if metric not in own]
     if not others or not own:
         return list(own or scored)
@@ -235,14 +206,6 @@ def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
     """Return method names by run id; a fingerprint is added to runs of the same name."""
     called = [run.method for run in runs]
     return {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in runs}
-
-
-def default_reference(chosen: Chosen) -> str:
-    """Return the experiment's reference method if it has a run on this board, else the choice "no reference"."""
-    for row in read.experiments(chosen.at):
-        if row.name == chosen.experiment and row.reference in chosen.methods:
-            return row.reference
-    return NO_REFERENCE
 
 
 def choose_reference(methods: Sequence[str], default: str) -> str | None:
@@ -272,12 +235,9 @@ def several(
     """Draw a multi-select box bound to a URL parameter, and return the selected values.
 
     Args:
-        label: Name of the choice.
-        name: Name of the URL parameter.
         options: The allowed values, without commas.
         default: Values if the URL names too few known ones.
         least: Minimum number of values in the URL; a smaller selection in the box is returned unchanged.
-        most: Maximum number of values.
         show: Converts a value to its display text.
         resets: Parameters to reset when this one changes.
     """
@@ -298,24 +258,6 @@ def several(
     return list(value)
 
 
-def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:
-    """Draw a segmented control bound to a URL parameter, and return the selected value.
-
-    Args:
-        label: Name of the choice for screen readers; not drawn.
-        name: Name of the URL parameter.
-        options: Display texts (Markdown) by value.
-        default: Value if the URL has none, or an unknown one.
-        resets: Parameters to reset when this one changes.
-    """
-    value = state.pick(name, list(options), default, lambda item: options[item])
-    # A second click on what is chosen asks for nothing; it stays chosen.
-    bound = state.bound(name, value, resets, lambda chosen: chosen or value)
-    with bar(name, 1)[0]:
-        st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
-    return value
-
-
 _REFRESH_S = 15.0
 
 
@@ -325,13 +267,7 @@ def _sightings() -> Sightings:
 
 
 def show_running(folder: str, key: str, among: Collection[str] | None = None) -> int:
-    """Draw the table of running runs in its current state, and return their number.
-
-    Args:
-        folder: Folder of the store.
-        key: Key that is unique within the page.
-        among: Ids of the runs to show; None shows all.
-    """
+    """Draw the table of running runs in its current state, and return their number; `among`: ids of the runs to show; None shows all."""
     every = running(Store(Path(folder)))
     speeds = _sightings().look(every, now())
     shown = [run for run in every if among is None or run.run in among]
@@ -341,30 +277,23 @@ def show_running(folder: str, key: str, among: Collection[str] | None = None) ->
 
 
 def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[RunRow]) -> None:
-    """Draw the progress of these runs, and redraw the page when the store changes while they or others of the experiment run.
+    """Draw the progress of these runs, and redraw the page when runs of the experiment have begun, progressed or ended.
 
     Args:
-        at: The store.
         experiment: Name of the experiment; None for all runs.
         runs: Runs on the page, of which those in progress are drawn.
     """
-    active = {run.run for run in runs if run.status == "running"}
+    active, known = {run.run for run in runs if run.status == "running"}, read.run_groups(at, experiment)
     if active:
         show(el("h2", "Running now", cls="section"), "live-title")
 
     @st.fragment(run_every=_REFRESH_S)
     def watch() -> None:
-        if read.source() != at and (active or _runs_now(at, experiment)):
-            st.rerun()
+        # A page that updates by itself reports errors of the store when it is drawn again.
+        with suppress(UserError):
+            if (latest := read.source()) != at and read.run_groups(latest, experiment) != known:
+                st.rerun()
         if active:
             show_running(at.folder, "live", active)
 
     watch()
-
-
-def _runs_now(at: Source, experiment: str | None) -> bool:
-    try:
-        return any(experiment in (None, run.experiment) for run in running(Store(Path(at.folder))))
-    except UserError:
-        # A page that updates by itself reports errors of the store when it is drawn again.
-        return False

@@ -63,6 +63,15 @@ function picture(parent, { drawing, csv, name }) {
   file(files, "Data (CSV)", `${name}.csv`, "text/csv", () => csv);
 }
 
+// Paper cannot be scrolled: a table that is wider is printed smaller.
+const PAPER = 960;
+addEventListener("beforeprint", () => document.querySelectorAll(".scroll").forEach((one) => {
+  one.style.width = `${PAPER}px`;
+  const fit = Math.min(1, PAPER / one.firstChild.offsetWidth);
+  one.style.width = "";
+  one.style.setProperty("--fit", fit);
+}));
+
 const report = JSON.parse(document.getElementById("report").textContent);
 const main = document.getElementById("page");
 document.title = report.title;

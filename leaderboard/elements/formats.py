@@ -27,7 +27,6 @@ class Scale:
     Attributes:
         factor: Factor from a stored value to the displayed one, for example 100.
         decimals: Number of digits after the decimal point.
-        unit: Unit of a value.
         difference_unit: Unit of a difference of two values, for example "pp".
     """
 
@@ -52,7 +51,6 @@ class Scale:
         """Format the interval around a value, e.g. `±4.1`, or `[94.6, 100.0]` if it is asymmetric; empty without an interval.
 
         Args:
-            value, low, high: The value and the ends of its interval.
             signed: Whether the value is a difference, so that both ends have a sign.
         """
         if value is None or low is None or high is None or missing(value) or missing(low) or missing(high):
@@ -106,7 +104,6 @@ def metric_name(identifier: str, among: Collection[str] = ()) -> tuple[str, str]
     """Split a metric id into display name and parameters: `f1(rules=hotpotqa)#v1` becomes `F1` and `rules=hotpotqa`.
 
     Args:
-        identifier: The metric's id.
         among: Ids of the metrics shown; version and hash of options are left out if they distinguish none of them. Empty: they are
             never left out.
     """
@@ -246,8 +243,6 @@ def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]
     """Group metrics by family for a selector: the main metrics first, then each registered group, then all.
 
     Args:
-        metrics: Ids of the board's metrics, in the experiment's order.
-        definitions: Definitions of metrics by id.
         official: The dataset's official metrics, the main one first. If the board lacks the main one, the experiment's order is
             used.
     """

@@ -52,10 +52,7 @@ def value_line(text: str, half: str, better: bool | None, band: Band | None = No
     A matrix has hundreds of cells, so signs are text and have no elements; the cell's hover text says them in words.
 
     Args:
-        text: The formatted value.
-        half: Its formatted interval.
         better: The decision (`is_better`), which is also the cell's class (`decided`).
-        band: The value's place among all.
     """
     best = band is not None and band.standing is Standing.BEST
     small = " ".join(filter(None, (half, "" if band is None or best else band.standing.sign)))
@@ -76,7 +73,6 @@ def row_marks(runs: Collection[RunRow], *, reference: bool, metrics: Sequence[st
     """Make the labels of a row: the reference, the gate's outcome, a positive control, and results that were not computed here.
 
     Args:
-        runs: The row's runs.
         reference: Whether all differences are from this row.
         metrics: Ids of the shown metrics; None: all.
     """
@@ -109,7 +105,6 @@ def doubt_marks(run: RunRow, contaminated: Sequence[str], violations: Sequence[s
     """Make the labels that say why a run's values may be wrong.
 
     Args:
-        run: The run.
         contaminated: Training data that cover the test questions.
         violations: Why its scores are inconsistent.
     """
@@ -119,12 +114,6 @@ def doubt_marks(run: RunRow, contaminated: Sequence[str], violations: Sequence[s
         ("inconsistent", "These scores cannot be right: ", violations),
     )
     return [badge(name, "failed", tip + "; ".join(why)) for name, tip, why in reasons if why]
-
-
-def source_marks(run: RunRow) -> list[Node]:
-    """Make the labels of a run whose answers or scores come from elsewhere."""
-    marks = [badge(run.origin, run.origin)] if run.origin != OURS else []
-    return [*marks, *([badge(NOT_RESCORED, "failed", why)] if (why := not_rescored(run)) else [])]
 
 
 def outcome_badge(outcome: str, tip: str = "") -> Node:

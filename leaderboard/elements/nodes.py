@@ -183,9 +183,6 @@ def button(text: str, key: str, action: Mapping[str, str | None], *, pressed: bo
     """Make a button that looks like a link.
 
     Args:
-        text: Its text.
-        key: Key that is unique within the page.
-        action: Changes of URL parameters.
         pressed: Whether its choice is the current one; None if it is not a choice.
         label: Its name for screen readers, if the text does not suffice.
     """
@@ -193,16 +190,7 @@ def button(text: str, key: str, action: Mapping[str, str | None], *, pressed: bo
 
 
 def fold(title: str, small: str, *content: Node | None, key: str, marks: Sequence[Node] = (), opened: bool = False) -> Node:
-    """Make a frame whose content is hidden until a click on its title.
-
-    Args:
-        title: The title.
-        small: Small text next to it; may be empty.
-        content: The content.
-        key: Key that is unique within the page.
-        marks: Labels behind the title.
-        opened: Whether the content is shown at first.
-    """
+    """Make a frame whose content is hidden until a click on its title; `opened`: whether the content is shown at first."""
     head = el("summary", el("span", title, cls="method"), aside(small) if small else None, *marks)
     return el("details", head, *content, cls="evidence", key=key, open=opened or None)
 
@@ -284,12 +272,7 @@ def sorter(
     """Make a column head with a button that sorts by the column, or reverses the order if it is sorted by it already.
 
     Args:
-        column: The column to sort by.
-        name, unit, tip: Title, unit and explanation of the column.
-        order: The current sort order.
-        cls: Style classes.
         descending: Whether the first click sorts in descending order.
-        more: Nodes below the title.
         resets: URL parameters to reset when the order changes.
     """
     active = order.column == column
@@ -316,7 +299,6 @@ def facts(rows: Sequence[tuple[str, Node | str]], label: str = "Facts") -> Node:
     """Build a two-column table of names and values, without a head; empty values are left out.
 
     Args:
-        rows: The names and values.
         label: Accessible name of the table's region, unique within the page.
     """
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
@@ -332,14 +314,7 @@ def standing_sign(band: Band | None) -> Node | None:
 
 
 def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:
-    """Make a table cell for a cost.
-
-    Args:
-        shown: The formatted cost, or `formats.NOTHING`.
-        source: Who reported it; empty if it was measured here.
-        parts: Its components, as text.
-        below: Small text beneath it.
-    """
+    """Make a table cell for a cost; `source`: who reported it; empty if it was measured here."""
     if shown == formats.NOTHING:
         return el("td", shown, cls="number", tip=NOT_STATED if source else "")
     small = el("span", below, cls="interval") if below else None

@@ -124,13 +124,7 @@ def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], go
 
 
 def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator[Node | str]:
-    """Yield a section of a text with the answers in it marked.
-
-    Args:
-        text: The whole text.
-        answers: Start and end of each answer, sorted and not overlapping.
-        start, end: The section.
-    """
+    """Yield a section of a text with the answers in it marked; `answers`: start and end of each answer, sorted and not overlapping."""
     for first, last in answers:
         first, last = max(first, start), min(last, end)
         if first >= last:

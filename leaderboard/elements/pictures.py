@@ -95,8 +95,6 @@ class Picture(list[Any]):
     """Chart (an SVG tree) with its data points, which users can download.
 
     Args:
-        draw: Returns the SVG tree of a width.
-        points: The data points, in displayed units.
         table: Headers and rows of the data; None: those of the points.
 
     Attributes:
@@ -136,12 +134,7 @@ def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Draw
 
 
 def ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Choose round axis ticks from low to high, with a step of 1, 2 or 5 times a power of ten.
-
-    Args:
-        low, high: The range; they may be equal.
-        most: Maximum number of ticks.
-    """
+    """Choose round axis ticks from low to high, with a step of 1, 2 or 5 times a power of ten."""
     width = (high - low) or abs(high) or 1.0
     power = 10.0 ** math.floor(math.log10(width / most))
     step = next(power * by for by in (1, 2, 5, 10, 20) if width / (power * by) <= most - 1)
@@ -205,8 +198,6 @@ def forest(
 
     Args:
         lines: (Name, points) pairs, from top to bottom.
-        title: Title of the x axis, with its unit.
-        label: Description for screen readers.
         reference: Position of a dashed line.
         looks: Style of each series; None numbers the series.
     """
@@ -252,9 +243,6 @@ def plot(
     """Draw a scatter or line chart of points with intervals; None if no point has both coordinates.
 
     Args:
-        points: The points, in the order of the legend.
-        x_title, y_title: Axis titles, with units.
-        label: Description for screen readers.
         logarithmic: Whether the x axis is logarithmic; points at 0 are then left out.
         lines: Whether to connect the points of a series, in the order given.
         named: Whether to label points on the Pareto front, as far as there is room.
@@ -316,8 +304,6 @@ def bubbles(
 
     Args:
         marks: In drawing order; the result is None if there are none.
-        x_title, y_title: Titles of the axes.
-        label: Description for screen readers.
         table: Headers and rows of the data, as in `Picture`.
     """
     if not marks:

@@ -20,16 +20,7 @@ Definitions = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Table cell with more than a text.
-
-    Attributes:
-        text: The text.
-        below: Small text beneath it.
-        tip: Hover text.
-        cls: Style classes.
-        note: Second line of small text.
-        mark: Symbol before the text.
-    """
+    """Table cell: a text after a `mark`, with `below` and `note` as lines of small text beneath it."""
 
     text: str
     below: str = ""
@@ -45,15 +36,7 @@ Value = Node | Cell | str | int | datetime | None
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """Column of a table.
-
-    Attributes:
-        name: Its title.
-        of: Returns a row's cell.
-        unit: Unit of its values.
-        tip: Explanation, shown on hover.
-        cls: Style class of its cells.
-    """
+    """Column of a table."""
 
     name: str
     of: Callable[[Row], Value]
@@ -107,9 +90,7 @@ def table(
     Args:
         caption: Description for screen readers; not drawn.
         key: Key that is unique within the page and preserves the scroll position.
-        rows: The rows.
         columns: The columns; the first one names the rows.
-        cls: Returns a row's style class.
         label: Accessible name of the table's region; empty uses the caption.
     """
     first, *others = columns
@@ -129,14 +110,7 @@ def _name(value: Value) -> Node:
 def metric_columns(
     metrics: Sequence[str], definitions: Definitions, of: Callable[[str, Row], Value], among: Collection[str] = ()
 ) -> list[Column[Row]]:
-    """Make a column per metric.
-
-    Args:
-        metrics: Ids of the metrics.
-        definitions: Definitions of metrics by id.
-        of: Returns the cell of a metric and a row.
-        among: Ids that the names must distinguish; empty: the names contain versions.
-    """
+    """Make a column per metric; `among`: ids that the names must distinguish; empty: the names contain versions."""
     heads = [metric_head(metric, definitions, among) for metric in metrics]
     return [Column(name, partial(of, metric), unit, tip, "number") for metric, (name, unit, tip) in zip(metrics, heads, strict=True)]
 
@@ -154,8 +128,6 @@ def value_cell(item: Estimate | None, scale: Scale, *, note: str = "", tip: str 
 
     Args:
         item: The value; None or NaN if there is none.
-        scale: Number format of the metric.
-        note: Second line of small text.
         tip: Hover text, before the reason for a missing interval.
     """
     if item is None or formats.missing(item.value):

@@ -17,46 +17,29 @@ _DIGITS = 3
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Horizontal axis of the small interval plots in a table column, from the lowest to the highest end of any interval (it
-    need not include 0).
-    """
+    """Axis of the small interval plots in a table column, from the lowest to the highest end of any interval (not always from 0)."""
 
     low: float
     high: float
 
     def whisker(self, value: float, low: float, high: float, *, best: bool = False) -> Node | None:
-        """Draw a small interval plot: a dot at the value on a line as long as its interval; None without an interval.
-
-        Args:
-            value, low, high: Mean and interval.
-            best: Whether it is highlighted as the best.
-        """
-        if formats.missing(value) or formats.missing(low) or formats.missing(high):
+        """Draw a small interval plot: a dot at the value on a line as long as its interval; None without an interval."""
+        numbers = {"low": low, "high": high, "value": value}
+        if any(map(formats.missing, numbers.values())):
             return None
-        positions = {"low": self.position(low), "high": self.position(high), "value": self.position(value)}
-        return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
-
-    def position(self, value: float) -> float:
-        """Convert a value to a position on the axis, from 0 to 1."""
-        return round(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), _DIGITS)
+        shares = {name: min(max((number - self.low) / (self.high - self.low), 0.0), 1.0) for name, number in numbers.items()}
+        rounded = {name: round(share, _DIGITS) for name, share in shares.items()}
+        return el("span", cls="whisker leading" if best else "whisker", numbers=rounded)
 
 
 def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
-    """Make an axis that fits all intervals of a column; None if all values are equal.
-
-    Args:
-        intervals: (Low, high) of each value; NaN without an interval.
-    """
+    """Make an axis that fits all (low, high) intervals of a column, NaN left out; None if all values are equal."""
     ends = [end for low, high in intervals if not (formats.missing(low) or formats.missing(high)) for end in (low, high)]
     return Axis(min(ends), max(ends)) if ends and min(ends) < max(ends) else None
 
 
 def axes(board: Matrix) -> dict[str, Axis]:
-    """Make the axes of all columns with comparable values, by column key, and of the means (`MEAN`); the same on every page of
-    the table.
-
-    Controls are left out, because their extreme values would compress the others.
-    """
+    """Make the axes of all ranked columns, by key, and of the means (`MEAN`); without controls, which would compress the others."""
     rows = [row for row in board.rows if not row.control]
     results: dict[str, Axis | None] = {}
     for column in board.columns:

@@ -45,11 +45,7 @@ class Export:
     """Overview matrix prepared for export to a file.
 
     Attributes:
-        shown: The matrix.
         visible: All rows, in display order.
-        order: The sort order.
-        title: Title of the matrix.
-        papers: Whether cells show published figures.
     """
 
     shown: Shown
@@ -89,7 +85,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     compared: list[Any] = [None] * 8
     if paired is not None:
         tested = (paired.value, paired.low, paired.high, paired.n, paired.p, paired.corrected)
-        compared = [shown.board.reference, *tested, shown.board.correction]
+        compared = [shown.board.reference, *tested, "column"]
     known = shown.comparison(column, cell)
     published: list[Any] = [None] * 4
     if known is not None:
@@ -172,11 +168,6 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
 
     Only the experiment's metrics are used, although other experiments may have scored the same runs on more.
 
-    Args:
-        store: The store to read.
-        experiment: Name of the experiment.
-        title: Title of the matrix.
-
     Returns:
         The matrix; None if nothing is scored.
     """
@@ -203,7 +194,6 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         ranked_cells(columns, rows, figures, cards=cards, known=known, violations=folded.violations),
         costs=folded.costs,
         reference=next((name for name in able if query and is_called(name, query)), None),
-        correction="column",
     )
     names = labels(folded.groups, ALL_SETTINGS if len({runs[0].setting for runs in folded.groups}) > 1 else "")
     shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
@@ -229,8 +219,3 @@ def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> di
             if known and ours.n:
                 results[column.key, run.run] = known[0]
     return results
-
-
-def lines(export: Export) -> list[dict[str, Any]]:
-    """Render the matrix as JSON: one object per cell, with the CSV columns as keys; None means no value."""
-    return [dict(zip(CSV_COLUMNS, row, strict=True)) for row in tidy(export)]

@@ -64,12 +64,7 @@ def metrics_of(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]]) -> l
 
 
 def own_metrics(runs: Sequence[RunRow], scored: Collection[str]) -> list[str]:
-    """List the metrics that the experiment of these runs shows, in its order; all if a run belongs to no experiment.
-
-    Args:
-        runs: Runs of one board.
-        scored: Metrics that any of them was scored on.
-    """
+    """List the metrics that the experiment of these runs shows, in its order; all if a run belongs to no experiment."""
     if any(run.metrics is None for run in runs):
         return list(scored)
     return [metric for metric in dict.fromkeys(metric for run in runs for metric in run.metrics or ()) if metric in scored]
@@ -82,13 +77,6 @@ def ranked_families(
 
     The declared primary metric comes first, then the experiment's metrics in its order. Without an experiment, the dataset's
     official metrics come first.
-
-    Args:
-        runs: Runs of one board.
-        metrics: Metric ids to choose from.
-        definitions: Definitions of metrics by id.
-        card: Card of the dataset.
-        primary: The experiment's declared primary metric, if any.
     """
     official = card.get("metrics", ())
     if all(run.metrics is not None for run in runs):
@@ -121,17 +109,7 @@ def columns_of(
     measure: str,
     primary: Primary | None = None,
 ) -> list[Column]:
-    """Make one matrix column per board.
-
-    Args:
-        groups: Runs, grouped by board.
-        scored: Ids of scored metrics by run.
-        definitions: Definitions of metrics by id.
-        cards: Cards of datasets by fingerprint.
-        family: One of `known_families`.
-        measure: A metric id, or `OWN` for each dataset's own metric.
-        primary: The experiment's declared primary metric, if any.
-    """
+    """Make one matrix column per board; `measure`: a metric id, or `OWN` for each dataset's own metric."""
     results = []
     for runs in groups:
         every = metrics_of(runs, scored)
@@ -366,17 +344,7 @@ def cost_of(board: Matrix, row: System, column: str) -> float | None:
 def visible_rows(
     board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE
 ) -> VisibleRows:
-    """Select the visible rows of a matrix; values and ranks do not change.
-
-    Args:
-        board: The whole matrix.
-        order: The sort order.
-        pinned: Keys of pinned rows, which are always shown first.
-        hidden: Keys of hidden rows.
-        words: The search text.
-        first: Position of the first row; rounded to a page.
-        page: Number of rows per page.
-    """
+    """Select the visible rows of a matrix; values and ranks do not change; `first`: position of the first row; rounded to a page."""
     rows = ordered(board, order)
     known = {row.key: row for row in rows}
     top = [known[key] for key in dict.fromkeys(pinned) if key in known]

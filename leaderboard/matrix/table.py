@@ -12,23 +12,13 @@ from leaderboard.elements.marks import SOURCES, decided, is_better, row_marks, v
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, sorter, spent_cell
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
-from results.boards.matrix import Cell, Column, Correction, Matrix
+from results.boards.matrix import Cell, Column, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
 from results.statistics.places import SIGNS, Standing
 from results.store.cost_queries import AS_STATED
 from results.store.queries import OURS
 
-CORRECTIONS: dict[Correction, str] = {
-    "column": "Holm, within a benchmark",
-    "all": "Holm, over all cells",
-    "fdr": "False discovery rate, all cells",
-}
-CORRECTED: dict[Correction, str] = {
-    "column": "Holm-corrected within the benchmark, 5 %",
-    "all": "Holm-corrected over all cells of the matrix, 5 %",
-    "fdr": "false discovery rate of 5 % over all cells of the matrix, Benjamini–Hochberg",
-}
 _COST_SCALES = {
     "tokens": Scale(1.0, 1, "tokens / question", "tokens"),
     "seconds": Scale(1000.0, 1, "ms / question", "ms"),
@@ -49,9 +39,6 @@ class Shown:
     """Overview matrix with everything that is needed to draw it.
 
     Attributes:
-        board: The matrix.
-        names: Title and subtitle of each column, by key.
-        definitions: Definitions of metrics and costs by id.
         published: Published figure with the closest setting, by (column key, run id).
     """
 
@@ -101,11 +88,6 @@ def rank(cell: Cell) -> str:
         return ""
     low, high = cell.band.low, cell.band.high
     return f"rank {cell.band.rank}" + ("" if low == high == cell.band.rank else f" ({low}–{high})")
-
-
-def why_apart(cell: Cell) -> str:
-    """Return a short reason why a cell is not ranked; empty if it is."""
-    return cell.apart.partition(":")[0]
 
 
 def gaps(cell: Cell) -> str:
@@ -184,7 +166,6 @@ class _Layout:
     """Columns of a table besides its benchmarks; those with the same value in every row are omitted.
 
     Attributes:
-        pins: Keys of pinned rows.
         milliseconds: Whether times are all so short that seconds would be mostly zeros.
         costs: Names of `_COSTS`.
         sources: Whether the origin of results is shown next to names.
@@ -217,25 +198,10 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
     )
 
 
-def unstated(board: Matrix) -> list[str]:
-    """Return notes on cost columns that are left out because no run had such a cost, for example "no call cost money".
-
-    The list is empty if some rows are submissions, whose costs are only reported.
-    """
-    if not board.rows or any(_other_sources(row) for row in board.rows):
-        return []
-    words = {"tokens": "no tokens were used", "cost": "no call cost money"}
-    sentences = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
-    return [*sentences, "all measured here"]
-
-
 def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = True, papers: bool = False) -> Node:
     """Draw the overview matrix as a table.
 
     Args:
-        shown: The matrix.
-        rows: The visible rows.
-        order: The sort order, to mark in the heads.
         live: Whether the table is interactive (rows can be pinned and hidden, cells opened), which needs a server.
         papers: Whether cells show the closest published figure.
     """
@@ -267,7 +233,7 @@ def legend_lines(shown: Shown) -> list[str]:
     lines = [f"{interval}; rank (rank interval from tests of all pairs); {SIGNS}"]
     if board.reference is not None:
         reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
-        tested = f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})"
+        tested = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected within the benchmark, 5 %)"
         lines.append(f"{tested}; {reasons}" if reasons else tested)
     # Two columns may share a title, such as two versions of a dataset.
     counted = {", ".join(filter(None, shown.names[key])): sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
@@ -391,7 +357,7 @@ def _reason(cell: Cell) -> Node:
     """Return a short reason why a cell is gray; its hover text has all reasons."""
     if cell.contaminated and cell.apart.startswith("contaminated"):
         return el("span", badge("contaminated", "failed"), cls="interval")
-    return el("span", why_apart(cell), cls="interval")
+    return el("span", cell.apart.partition(":")[0], cls="interval")
 
 
 def _mean(shown: Shown, row: System, layout: _Layout) -> Node:

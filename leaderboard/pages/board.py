@@ -10,27 +10,24 @@ import streamlit as st
 from leaderboard import read, read_boards, state
 from leaderboard.drawing import draw, offer, permalink, show, together
 from leaderboard.elements.formats import MAIN, higher_is_better
-from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note, section
+from leaderboard.elements.nodes import Node, Order, line_of_facts, section
 from leaderboard.elements.pictures import Picture, svg_file
 from leaderboard.pages import draw_page, matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
 from leaderboard.views import verdict
 from leaderboard.widgets import (
+    NO_REFERENCE,
     Chosen,
     as_page,
     bar,
     choose,
     choose_papers,
     choose_reference,
-    default_reference,
     experiment_of,
     refresh_while_running,
-    segments,
 )
 from results.boards.board import Board
-from results.boards.health import health_text
-from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
 from results.boards.tables import render as render_boards
 from results.boards.verdict_text import Headline
 
@@ -56,7 +53,12 @@ def _view(at: Source) -> str:
     if not groups:
         return BENCHMARK
     usual = BENCHMARK if len(groups) == 1 or state.read("board") else MATRIX
-    return segments("View", "view", VIEWS, usual, resets=("board", "sort", "order"))
+    value = state.pick("view", list(VIEWS), usual, VIEWS.__getitem__)
+    # A second click on what is chosen asks for nothing; it stays chosen.
+    bound = state.bound("view", value, ("board", "sort", "order"), lambda chosen: chosen or value)
+    with bar("view", 1)[0]:
+        st.segmented_control("View", list(VIEWS), format_func=VIEWS.__getitem__, label_visibility="collapsed", **bound)
+    return value
 
 
 def _benchmark(at: Source) -> None:
@@ -76,7 +78,8 @@ def _below(chosen: Chosen) -> None:
     with focus_column:
         focus = state.select("Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("sort", "order"))
     with reference_column:
-        base = choose_reference(chosen.methods, default_reference(chosen))
+        usual = read.reference_of(chosen.at, chosen.experiment, chosen.methods)
+        base = choose_reference(chosen.methods, usual or NO_REFERENCE)
         papers = choose_papers()
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
@@ -97,7 +100,7 @@ def _below(chosen: Chosen) -> None:
         show(_summary(board), "summary")
         table = board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers)
         show(table, "board", state.act(("sort", "order"), matrix.PAGES))
-        show(_legend(board, ranked=bool(bands)), "legend")
+        show(board_table.legend(board, ranked=bool(bands)), "legend")
         show(section(f"{chosen.label(focus)} with 95 % intervals"), "chart-title")
         draw(drawing, "chart")
     _links(board, drawing)
@@ -114,17 +117,6 @@ def _summary(board: Board) -> Node:
         f"differences from {board.reference}" if board.reference is not None else "no reference chosen",
     ]
     return line_of_facts(parts)
-
-
-def _legend(board: Board, *, ranked: bool) -> Node:
-    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s. A column's head sorts by it."
-    text += "".join(
-        f" {line[0].upper()}{line[1:]}." for line in (*family_of_marks(board), *insufficient_data_notes(board), *could_have_shown(board))
-    )
-    if board.reference is not None:
-        text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
-    lines = (*([board_table.PLACES] if ranked else []), text, *board_table.flag_notes(board), *health_text(board.health))
-    return el("div", *map(note, lines))
 
 
 def _links(board: Board, drawing: Picture | None) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -10,12 +13,18 @@ from leaderboard import read, state
 from leaderboard.drawing import draw, permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
-from leaderboard.elements.nodes import line_of_facts, note, section
+from leaderboard.elements.marks import is_better, significance, status_badge, untested
+from leaderboard.elements.nodes import Node, aside, button, el, line_of_facts, named, note, section
+from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
+from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, value_cell
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
-from leaderboard.views import compare
 from leaderboard.widgets import Chosen, as_page, bar, choose, run_labels, several
-from results.boards.compare import Comparison
+from results.boards.compare import Comparison, Pair, Slice
+from results.errors import counted
+from results.statistics.core import Estimate
+from results.statistics.stages import StageLosses
+from results.store.provenance import Attribution
 from results.store.queries import RunRow
 
 QUESTIONS_PAGE = "question.py"
@@ -80,7 +89,7 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
 
 
 def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
-    show(compare.values(result, shown), "values")
+    show(values(result, shown), "values")
     if not result.pairs:
         return
     text = (
@@ -88,42 +97,36 @@ def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
         "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
         "shown, 5 %). ? insufficient data, for the reason below the interval."
     )
-    parts = (
-        compare.pairs(result, shown, higher_is_better=better),
-        note(text if better else f"{text} For this metric, lower is better."),
-        compare.outcomes(),
-        compare.shares(result, higher_is_better=better),
-    )
+    parts = (pairs(result, shown, higher_is_better=better), note(text if better else f"{text} For this metric, lower is better."))
     show(section("Paired differences", *parts), "pairs")
 
 
 def _scatter(result: Comparison, shown: Scale) -> None:
     show(section("Question by question"), "scatter-title")
-    called = dict(zip((run.run for run in result.runs), compare.names(result), strict=True))
+    called = run_labels(result.runs)
     left, right = st.columns(2)
     with left:
         x = state.select("Along", "x", called)
     with right:
         y = state.select("Against", "y", {run: name for run, name in called.items() if run != x})
     positions = list(called)
-    drawn = compare.points(result, positions.index(x), positions.index(y), shown)
-    if not drawn:
+    picture, sides = scatter(result, positions.index(x), positions.index(y), shown)
+    if not sides:
         show(note("These two have no scored question in common yet."), "scatter")
         return
-    sides = {side: sum(item.questions for item in drawn if item.side == side) for side in ("above", "on", "below")}
     parts = (
         f"▲ {sides['above']:,} questions above the line, where {called[y]} scores more",
         f"● {sides['on']:,} on it",
         f"▼ {sides['below']:,} below it, where {called[x]} scores more",
         "area: number of questions",
     )
-    draw(compare.scatter(drawn, called[x], called[y], shown), "scatter", "ragmeter-scatter")
+    draw(picture, "scatter", "ragmeter-scatter")
     show(line_of_facts(parts, "facts note"), "scatter-note")
 
 
 def _kinds(result: Comparison, shown: Scale, *, zeros: bool) -> None:
     parts = [(result.by_type, "Question type"), (result.by_evidence, "Gold passages")]
-    tables = [compare.slices(result, slices, what, shown, zeros=zeros) for slices, what in parts if slices]
+    tables = [slices(result, part, what, shown, zeros=zeros) for part, what in parts if part]
     if tables:
         show(section("Where each fails", *tables), "kinds")
 
@@ -144,7 +147,7 @@ def _show_differences(result: Comparison, shown: Scale) -> None:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric", "runs")}
             state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
 
-    show(section(title, position, compare.draw_differences(result, listed, shown)), "apart", opened)
+    show(section(title, position, draw_differences(result, listed, shown)), "apart", opened)
     with st.container(horizontal=True):
         st.button("Earlier", key="earlier", disabled=not start, on_click=_turn, args=(start - PAGE,))
         st.button("Later", key="later", disabled=start + PAGE >= len(positions), on_click=_turn, args=(start + PAGE,))
@@ -159,8 +162,184 @@ def _stages(chosen: Chosen, result: Comparison, metric: str, shown: Scale) -> No
     if ceiling is None:
         return
     parts = [read.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in result.runs]
-    called = compare.names(result)
-    show(section("Which stage loses it", compare.stages(parts, called, shown), compare.unattributed(parts, called)), "stages")
+    called = names(result)
+    show(section("Which stage loses it", stages(parts, called, shown), unattributed(parts, called)), "stages")
+
+
+_STAGES = {
+    "retrieval": "Gained by adding the evidence that retrieval missed to the candidates",
+    "reranking": "Gained further by removing everything except the evidence: the cost of distractors and low ranks",
+    "compression": "Gained further by reading the evidence in full instead of compressed",
+    "reading": "What is missing even if the reader gets only the evidence",
+}
+
+
+def names(result: Comparison) -> list[str]:
+    """Return the names of the runs, which are distinct."""
+    return list(run_labels(result.runs).values())
+
+
+def values(result: Comparison, shown: Scale) -> Node:
+    """Build the table of each run's value with its interval."""
+    columns: list[Column[tuple[RunRow, str, Estimate]]] = [
+        Column("Run", lambda row: named(row[1], status_badge(row[0], progress=True))),
+        NumberColumn("Value", lambda row: value_cell(row[2], shown), f"{shown.unit}, 95 % interval"),
+        NumberColumn(
+            "Questions", lambda row: Cell(f"{row[2].n:,}", f"{row[2].unscorable:,} unscorable" if row[2].unscorable else ""), "scored"
+        ),
+    ]
+    return table("Values of the runs compared", "values-scroll", zip(result.runs, names(result), result.estimates, strict=True), columns)
+
+
+def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
+    """Build the table of all pairs: difference, interval, corrected p-value, and questions won, tied and lost."""
+    called = names(result)
+
+    def difference(pair: Pair) -> Cell:
+        mark = significance(is_better(pair.difference.value, pair.p_holm, higher_is_better=higher_is_better))
+        doubt = pair.difference.doubt(pair.p_holm)
+        mark = untested(doubt) if doubt else mark
+        return difference_cell(pair.difference, shown, mark=mark, note=doubt)
+
+    def count(outcome: str, pair: Pair) -> Cell:
+        number = _outcomes(pair, higher_is_better=higher_is_better)[outcome]
+        return Cell(f"{number:,}", f"{number / pair.difference.n:.0%}")
+
+    what = "First minus second on the questions that both have a value on, with its 95 % interval"
+    test = "Sign-flip permutation test, corrected over all pairs shown"
+    columns: list[Column[Pair]] = [
+        Column("Pair", lambda pair: named(called[pair.first], aside(f"against {called[pair.second]}"))),
+        NumberColumn("Difference", difference, shown.difference_unit, what),
+        NumberColumn(
+            "p", lambda pair: Cell(formats.p_value(pair.p_holm), f"{formats.p_value(pair.difference.p)} alone"), "Holm-corrected", test
+        ),
+        NumberColumn("Better", partial(count, "won"), "questions", "The first scores better"),
+        NumberColumn("Equal", partial(count, "tied"), "questions"),
+        NumberColumn("Worse", partial(count, "lost"), "questions", "The first scores worse"),
+    ]
+    return table("Paired differences", "pairs-scroll", result.pairs, columns)
+
+
+def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
+    """Build the table of values by kind of question, one column per run; `zeros`: also show how many have a score of zero."""
+
+    def value(run: int, part: Slice) -> Cell:
+        small = f"{part.zeros[run]:,} of {part.questions:,} at zero" if zeros else ""
+        return value_cell(part.estimates[run], shown, note=small)
+
+    columns: list[Column[Slice]] = [
+        Column(what, lambda part: named(part.name or "no type given")),
+        NumberColumn("Questions", lambda part: part.questions),
+        *(NumberColumn(name, partial(value, run), shown.unit) for run, name in enumerate(names(result))),
+    ]
+    return table(f"Values by {what.lower()}", f"by-{what.lower().replace(' ', '-')}-scroll", parts, columns)
+
+
+def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
+    """Build the list of questions with each run's score; a click opens the question's page."""
+
+    def question(position: int) -> Node:
+        row = result.questions[position]
+        gold = " · ".join(dict.fromkeys(row.answers)) or "none"
+        return el("span", button(row.text, f"open-{position}", {"open": row.question}), aside(f"gold: {gold}"))
+
+    def value(run: int, position: int) -> str:
+        return shown.value(float(result.values[run, position]))
+
+    columns: list[Column[int]] = [
+        WideColumn("Question", question, "opens its page"),
+        *(NumberColumn(name, partial(value, run), shown.unit) for run, name in enumerate(names(result))),
+    ]
+    return table("Questions on which the runs differ", "apart-scroll", positions, columns)
+
+
+def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
+    """Build the table of losses by pipeline stage, one line per run; None if no run has all needed runs."""
+    known = [(name, item.questions, item.losses) for name, item in zip(called, results, strict=True) if item.losses is not None]
+    if not known:
+        return None
+
+    def lost(stage: str, row: tuple[str, int, StageLosses]) -> Cell:
+        share = row[2].shares.get(stage)
+        small = "" if formats.missing(share) else f"{share:.0%} of the loss"
+        return difference_cell(getattr(row[2], stage), shown, note=small)
+
+    unit = shown.difference_unit
+    columns: list[Column[tuple[str, int, StageLosses]]] = [
+        Column("Run", lambda row: named(row[0])),
+        NumberColumn("As it is", lambda row: value_cell(row[2].normal, shown), shown.unit),
+        *(
+            NumberColumn(f"Lost in {stage}", partial(lost, stage), unit, tip)
+            for stage, tip in _STAGES.items()
+            if stage != "compression" or any(losses.compression for _, _, losses in known)
+        ),
+        NumberColumn(
+            "Gained by evidence", lambda row: difference_cell(row[2].evidence_gain, shown), unit, "The run as it is minus closed book"
+        ),
+        NumberColumn("Questions", lambda row: row[1], tip="Scored in all of the settings"),
+    ]
+    return table("Losses by stage", "stages-scroll", known, columns)
+
+
+def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node | None:
+    """Explain which runs' losses cannot be split, and why; None if all can."""
+    lines = []
+    for name, item in zip(called, results, strict=True):
+        if item.obstacle:
+            lines.append(el("li", el("span", f"{name}: ", cls="method"), item.obstacle))
+        elif item.missing:
+            needed = [el("span", setting, cls="command") for setting in item.missing]
+            lines.append(el("li", el("span", f"{name} ", cls="method"), "still needs a run of the same pipeline in ", *needed))
+    if not lines:
+        return None
+    text = "Add these settings to those of the experiment and run it again; finished runs are not repeated."
+    return el("section", el("ul", *lines), note(text) if any(item.missing for item in results) else None, cls="note")
+
+
+def _outcomes(pair: Pair, *, higher_is_better: bool) -> dict[str, int]:
+    """Return on how many questions the first run is better, equal and worse."""
+    item = pair.difference
+    won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
+    return {"won": won, "tied": item.ties, "lost": lost}
+
+
+SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
+"""Color and shape of marks by their side of the diagonal."""
+_EXAMPLE = 200
+"""Maximum characters of a question in a mark's hover text."""
+
+
+def scatter(result: Comparison, first: int, second: int, shown: Scale) -> tuple[Picture | None, Counter[str]]:
+    """Draw a scatter plot of two runs' scores per question, and count the questions by side of the diagonal.
+
+    A mark's area is the number of questions with its pair of scores; infinite values are not drawn.
+
+    Args:
+        result: The comparison.
+        first, second: Positions of the runs on the x and the y axis.
+        shown: The metric's scale.
+    """
+    x_name, y_name = (names(result)[at] for at in (first, second))
+    scored = [
+        (float(x) * shown.factor, float(y) * shown.factor, row.text)
+        for x, y, row in zip(result.values[first], result.values[second], result.questions, strict=True)
+        if not formats.missing(x) and not formats.missing(y)
+    ]
+    examples = {(x, y): text for x, y, text in reversed(scored)}
+    sides: Counter[str] = Counter()
+    marks, rows = [], []
+    # Those of few questions last: they would vanish behind the others.
+    for (x, y), count in Counter((x, y) for x, y, _ in scored).most_common():
+        side, example = "above" if y > x else "below" if y < x else "on", examples[x, y]
+        sides[side] += count
+        rows.append((x, y, count, example))
+        if math.isfinite(x) and math.isfinite(y):
+            short = example if len(example) <= _EXAMPLE else f"{example[:_EXAMPLE]}…"
+            tip = f"{counted(count, 'question')}: {x_name} {x:.1f}, {y_name} {y:.1f}. For example: {short}"
+            marks.append(Mark(x, y, count, SIDES[side], tip))
+    label = "Scores of one run against the other's, one mark for each pair of scores that occurs"
+    table = (x_name, y_name, "questions", "example"), rows
+    return bubbles(marks, f"{x_name}, {shown.unit}", f"{y_name}, {shown.unit}", label, table), sides
 
 
 if __name__ == "__main__":

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping, Sequence
+from shlex import quote
+from typing import Any
+
 import streamlit as st
 
 from leaderboard import read, state
 from leaderboard.drawing import permalink, show, tell, together
-from leaderboard.elements.nodes import section
+from leaderboard.elements import formats
+from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, link, named, note, prose, section
+from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
-from leaderboard.views import dataset as dataset_view
 from leaderboard.widgets import as_page
-from results.store.provenance import DatasetFacts
+from results.store.provenance import Contaminated, DatasetFacts, Sample
 
 # Questions shown at a time.
 SAMPLES = 5
@@ -24,15 +31,15 @@ def render(at: Source) -> None:
     if not results:
         tell("The store has no dataset yet", "A dataset is stored with the first run over it.", ("ragmeter demo", "ragmeter list datasets"))
         return
-    keys = [dataset_view.dataset_key(dataset) for dataset in results]
+    keys = [dataset_key(dataset) for dataset in results]
     names = {key: dataset.name for key, dataset in zip(keys, results, strict=True)}
     chosen = state.pick("dataset", keys, keys[0], lambda key: names[key])
-    show(dataset_view.overview(results, chosen), "datasets", state.act(("dataset", "start")))
+    show(overview(results, chosen), "datasets", state.act(("dataset", "start")))
     dataset = results[keys.index(chosen)]
     left, right = st.columns([1, 1], gap="medium")
     with left, together("about"):
-        show(dataset_view.card(dataset), "card")
-        show(dataset_view.contamination(dataset), "contamination")
+        show(card(dataset), "card")
+        show(contamination(dataset), "contamination")
     with right:
         _samples(at, dataset)
     permalink()
@@ -42,10 +49,145 @@ def _samples(at: Source, dataset: DatasetFacts) -> None:
     start = state.number("start") % max(1, dataset.questions)
     state.settle("start", str(start) if start else "")
     rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
-    show(section("Some of its questions", dataset_view.sampled(rows)), "samples")
+    show(section("Some of its questions", sampled(rows)), "samples")
     if dataset.questions > SAMPLES:
         text = "Show other questions from all parts of the dataset"
         st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)), help=text)
+
+
+_HUB = "https://huggingface.co/datasets/"
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+_REVISION = re.compile(r"[\w.-]+", re.ASCII)
+_LONGEST = 700
+"""Maximum characters of a displayed passage."""
+
+
+def dataset_key(dataset: DatasetFacts) -> str:
+    """Return a dataset's key in URLs: readable, and unique by the fingerprint."""
+    return f"{dataset.name}~{dataset.fingerprint}"
+
+
+def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
+    """Build the list of all datasets; a click on a name selects the one shown below."""
+
+    def name(dataset: DatasetFacts) -> Node:
+        key = dataset_key(dataset)
+        return button(dataset.name, f"pick-{dataset.fingerprint}", {"dataset": key, "start": None}, pressed=key == chosen)
+
+    def runs(dataset: DatasetFacts) -> Cell:
+        return Cell(f"{dataset.runs:,}", f"{dataset.methods:,} methods", cls="contaminated" if dataset.contaminated else "")
+
+    stored = "Questions stored; fewer than the dataset has if runs were limited"
+    columns: list[Column[DatasetFacts]] = [
+        Column("Dataset", name, tip="Choose one to see its card, its findings and some of its questions"),
+        WideColumn("Task", lambda dataset: str(dataset.card.get("task", ""))),
+        NumberColumn("Questions", lambda dataset: dataset.questions, "asked", stored),
+        NumberColumn("Passages", lambda dataset: dataset.passages, "stored", "Passages in the corpus"),
+        Column("License", lambda dataset: str(dataset.card.get("license", ""))),
+        NumberColumn("Runs", runs, "of methods"),
+    ]
+    return table("Datasets in this store", "datasets-scroll", datasets, columns)
+
+
+def card(dataset: DatasetFacts) -> Node:
+    """Build the card of a dataset."""
+    card = dataset.card
+    rows: list[tuple[str, Node | str]] = [
+        ("License", str(card.get("license", ""))),
+        ("Source", _origin(card)),
+        ("Revision", str(card.get("revision") or "not pinned" if card.get("hub_id") else "")),
+        ("Languages", _joined(card.get("languages"))),
+        ("Metrics", _joined(formats.metric_label(str(metric)) for metric in card.get("metrics") or ())),
+        ("Settings", _joined(card.get("settings"))),
+        ("Splits", _splits(card.get("splits") or {})),
+        ("Questions here", _questions(dataset)),
+        ("Types", _joined(f"{kind or 'no type'} {number:,}" for kind, number in dataset.types.items())),
+        ("Fingerprint", dataset.fingerprint),
+        ("About it", el("span", *prose(str(card["notes"]))) if card.get("notes") else ""),
+        ("When it was read", el("ul", *(el("li", *prose(note)) for note in dataset.notes)) if dataset.notes else ""),
+    ]
+    cited = el("p", str(card.get("citation", "")), cls="text")
+    return el(
+        "section",
+        el("h2", str(card.get("title") or dataset.name)),
+        el("p", *prose(str(card.get("description", "")))),
+        facts(rows),
+        el("details", el("summary", "How to cite it"), cited, key=f"cite-{dataset.fingerprint}"),
+        cls="stack",
+    )
+
+
+def _origin(responses: Mapping[str, Any]) -> Node | str:
+    hub, revision = responses.get("hub_id"), responses.get("revision")
+    if not hub:
+        return "made or read here; no repository"
+    if not _HUB_ID.fullmatch(str(hub)):
+        return str(hub)
+    tree = f"/tree/{revision}" if revision and _REVISION.fullmatch(str(revision)) else ""
+    return link(str(hub), f"{_HUB}{hub}{tree}")
+
+
+def _splits(splits: Mapping[str, int | None]) -> str:
+    return _joined(f"{name} {number:,}" if number is not None else name for name, number in splits.items())
+
+
+def _questions(dataset: DatasetFacts) -> str:
+    parts = [
+        f"{dataset.questions:,}" + ("" if math.isnan(dataset.words) else f" of {dataset.words:.1f} words on average"),
+        f"{dataset.with_evidence:,} with gold evidence",
+        f"{dataset.without_gold:,} without a gold answer" if dataset.without_gold else "",
+        f"over {dataset.documents:,} documents" if dataset.documents else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _joined(parts: Any) -> str:
+    return ", ".join(str(part) for part in parts or ())
+
+
+def contamination(dataset: DatasetFacts) -> Node:
+    """Build the list of methods that declare the dataset as training data, and the command that searches training files."""
+    result = el("p", "No stored submission declares training data that cover these questions.")
+    text = "This check does not cover methods run here, or training data that was not declared."
+    if dataset.contaminated:
+        result = el("ul", *map(_contaminated, dataset.contaminated))
+        text = "These submissions declare training data that cover these questions; their scores carry a badge."
+    command = el("span", f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}", cls="command")
+    return section("Contamination", result, note(text), el("p", aside("To look for the questions in training files: "), command))
+
+
+def _contaminated(result: Contaminated) -> Node:
+    reasons = el("ul", *(el("li", reason) for reason in result.reasons))
+    return el("li", named(result.method, badge("contaminated", "failed")), reasons)
+
+
+def sampled(samples: Sequence[Sample]) -> Node:
+    """Build the list of sample questions with their gold."""
+    return el("section", *map(_sample, samples), cls="stack")
+
+
+def _sample(sample: Sample) -> Node:
+    row = sample.question
+    about = [row.type, f"document {row.document_id}" if row.document_id else "", row.question]
+    golds = [el("span", gold, cls="gold-answer") for gold in dict.fromkeys(row.answers) if gold]
+    evidence = el("div", *(_passage(identifier, sample) for identifier in row.evidence), cls="stack")
+    title = el("summary", f"{len(row.evidence)} gold passage{'s' * (len(row.evidence) != 1)}")
+    return el(
+        "div",
+        el("p", " · ".join(part for part in about if part), cls="kicker"),
+        el("p", el("strong", row.text)),
+        el("div", el("span", "Gold", cls="kicker"), *golds, cls="gold") if golds else note("no gold answer"),
+        el("details", title, evidence, key=f"gold-{row.question}") if row.evidence else None,
+        cls="sample",
+    )
+
+
+def _passage(identifier: str, sample: Sample) -> Node:
+    passage = sample.passages.get(identifier)
+    if passage is None:
+        return note(f"{identifier}: not among the stored passages")
+    text = passage.text if len(passage.text) <= _LONGEST else passage.text[:_LONGEST] + " …"
+    return el("div", el("strong", passage.title) if passage.title else None, el("p", text))
 
 
 if __name__ == "__main__":

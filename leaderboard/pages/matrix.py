@@ -4,26 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 
-from leaderboard import filters, read, read_boards, state, widgets
+import streamlit as st
+
+from leaderboard import read, read_boards, state, widgets
 from leaderboard.drawing import offer, show, tell, together
+from leaderboard.elements import formats
 from leaderboard.elements.formats import board_key
 from leaderboard.elements.nodes import Node, Order, button, el, line_of_facts, note
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export
 from leaderboard.matrix.overall import overall
-from leaderboard.matrix.rows import PAGE, VisibleRows, best_first, default_order, sort_columns, visible_rows
-from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
+from leaderboard.matrix.rows import (
+    ALL_SETTINGS,
+    ANY,
+    OWN,
+    PAGE,
+    SIZE_NAMES,
+    WEIGHT_NAMES,
+    Choices,
+    Filters,
+    VisibleRows,
+    best_first,
+    default_order,
+    known_families,
+    metrics_in,
+    sort_columns,
+    visible_rows,
+)
+from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager
 from leaderboard.read import Source
 from leaderboard.views import verdict
-from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, refresh_while_running
+from leaderboard.widgets import NO_REFERENCE, bar, choose_papers, experiment_box, refresh_while_running, several
 from results.boards.matrix import Matrix
-from results.boards.systems import COSTS
+from results.boards.systems import COST, COSTS
 
+FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
+"""Parameters of filters."""
+_ROWS, _SORTED = ("first",), ("first", "sort", "order")
+_MOST = 50
 # What clicks in the table may change.
-BELOW = ("reference", "correction", "find", "sort", "order", "first", "pin", "hide", "papers", *filters.FILTERS)
+BELOW = ("reference", "find", "sort", "order", "first", "pin", "hide", "papers", *FILTERS)
 """Parameters that change only what is below the first row of widgets."""
-ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *filters.FILTERS)
+ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *FILTERS)
 METHODS_PAGE, QUESTIONS_PAGE = "method.py", "question.py"
 PAGES = {"method": METHODS_PAGE, "runs": QUESTIONS_PAGE}
 """Page that a click opens, by the parameter that it sets."""
@@ -51,7 +75,8 @@ def render(at: Source) -> None:
     with first[0]:
         experiment = experiment_box(at)
     with first[1]:
-        setting = filters.choose_setting(read_boards.settings(at, experiment))
+        settings = {name: "All settings" if name == ALL_SETTINGS else name for name in read_boards.settings(at, experiment)}
+        setting = state.select("Setting", "setting", settings, resets=("datasets", *_SORTED))
     known, definitions = read_boards.setting_of(at, experiment, setting), read.definitions(at)
     if not known.metrics:
         tell(
@@ -63,9 +88,13 @@ def render(at: Source) -> None:
     with first[3]:
         metrics = widgets.shown_metrics(known.own, known.metrics)
     with first[2]:
-        family = filters.choose_family(metrics, definitions)
+        families = {name: f"{name} metrics" if name != COST else "cost per question" for name in known_families(metrics, definitions)}
+        family = state.select("Metrics", "family", families, resets=("measure", *_SORTED))
     with first[3]:
-        measure = filters.choose_measure(family, metrics, definitions)
+        options = metrics_in(family, metrics, definitions)
+        own = {} if family == COST else {OWN: "each dataset's own"}
+        labels = {item: item if family == COST else formats.metric_label(item, options) for item in options}
+        measure = state.select("Metric", "measure", own | labels, resets=_SORTED)
     query = Request(at, experiment, setting, family, measure)
     state.fragment(BELOW, lambda: read.source() != at)(lambda: _below(query))
     refresh_while_running(at, experiment, known.running)
@@ -73,21 +102,19 @@ def render(at: Source) -> None:
 
 def _below(query: Request) -> None:
     """Draw reference, search, filters, exports, and the table."""
-    compared = bar("compared", [3, 3, 3, 2, 2], align="bottom")
+    compared = bar("compared", [4, 4, 2, 2], align="bottom")
     able = [row.name for row in read_boards.entrants(*query.scope).rows if not row.control]
     with compared[0]:
         reference = widgets.choose_reference(able, read.reference_of(query.at, query.experiment, able) or NO_REFERENCE)
     with compared[1]:
-        correction = filters.choose_correction()
-    with compared[2]:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
     result, names = read_boards.entrants(*query.scope), read_boards.setting_of(*query.scope[:3]).names
-    passing = filters.filters_of_url(result.choices)
+    passing = filters_of_url(result.choices)
     labels = {key: " · ".join(filter(None, name)) for key, name in names.items()}
-    datasets = filters.datasets_of_url(labels)
-    with compared[3]:
-        papers = filters.draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
-    board, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference, correction)
+    datasets = [key for key in labels if key in _known("datasets", labels)] or list(labels)
+    with compared[2]:
+        papers = draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
+    board, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference)
     definitions = {**read.definitions(query.at), **COSTS}
     shown = Shown(board, names, definitions, read_boards.published(*query.scope))
     order = _order(board)
@@ -96,7 +123,7 @@ def _below(query: Request) -> None:
     part = visible_rows(board, order, pinned, hidden, words, state.number("first"))
     whole = visible_rows(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, whole, order, _title(query.experiment, shown), papers)
-    with compared[4]:
+    with compared[3]:
         offer(
             "ragmeter-board",
             {"csv": lambda: exports.csv(export), "md": lambda: exports.markdown(export), "tex": lambda: exports.latex(export)},
@@ -176,7 +203,6 @@ def _summary(board: Matrix, left_out: int) -> Node:
         f"{apart:,} result{'s' * (apart != 1)} not comparable" if apart else "",
         compared_with(board),
         *verdict.facts(board),
-        *unstated(board),
     ]
     return line_of_facts(parts)
 
@@ -184,5 +210,72 @@ def _summary(board: Matrix, left_out: int) -> Node:
 def _explain_empty() -> None:
     """Explain that the filters exclude all methods, and offer to clear them."""
     text = "No method meets all filters. A method of unknown size or weights passes only if you choose *not stated*."
-    clear = button("clear the filters", "clear", dict.fromkeys(filters.FILTERS))
+    clear = button("clear the filters", "clear", dict.fromkeys(FILTERS))
     show(el("section", el("h2", "No method competes"), el("p", text), el("p", clear), cls="message"), "message", state.act(ACTS))
+
+
+def filters_of_url(result: Choices) -> Filters:
+    """Read the filters from the URL, without drawing; unknown values are ignored."""
+    return Filters(
+        _known("kinds", result.kinds),
+        _known("readers", result.readers),
+        state.pick("size", list(SIZE_NAMES), ANY),
+        state.pick("weights", list(WEIGHT_NAMES), ANY),
+        frozenset(result.training[key] for key in _known("untrained", result.training)),
+        _day("since"),
+        _day("until"),
+    )
+
+
+def _known(name: str, known: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(state.read(name).split(",")) & frozenset(known)
+
+
+def _day(name: str) -> date | None:
+    try:
+        return date.fromisoformat(state.settle(name, state.read(name)))
+    except ValueError:
+        state.settle(name, "")
+        return None
+
+
+def draw_filters(labels: Mapping[str, str], result: Choices, active: int) -> bool:
+    """Draw the filters of the matrix; return whether cells show published figures."""
+    with st.popover(f"Filters ({active})" if active else "Filters", icon=":material/filter_list:", width="stretch"):
+        several("Datasets", "datasets", list(labels), (), least=0, most=_MOST, show=lambda key: labels[key], resets=_SORTED)
+        _several("Kind of method", "kinds", result.kinds)
+        _several("Reader", "readers", result.readers)
+        state.select("Size", "size", SIZE_NAMES, ANY, resets=_ROWS)
+        state.select("Weights", "weights", WEIGHT_NAMES, ANY, resets=_ROWS)
+        if not (result.sizes_known and result.weights_known):
+            st.caption(
+                "Sizes and weights are counted for models that ran here and taken from the card for submissions. They are unknown "
+                "for models behind an endpoint."
+            )
+        if result.training:
+            _several("Not trained on", "untrained", result.training)
+        else:
+            st.caption("No method here declares training data.")
+        left, right = st.columns(2)
+        with left:
+            _date("Run on or after", "since")
+        with right:
+            _date("Run on or before", "until")
+        papers = choose_papers()
+        st.button(
+            "Clear filters",
+            key="clear-filters",
+            disabled=not active,
+            width="stretch",
+            on_click=lambda: state.write(**dict.fromkeys((*FILTERS, "first"))),
+        )
+    return papers
+
+
+def _several(label: str, name: str, known: Mapping[str, str]) -> None:
+    several(label, name, list(known), (), least=0, most=_MOST, show=lambda key: known[key], resets=_ROWS)
+
+
+def _date(label: str, name: str) -> None:
+    bound = state.bound(name, _day(name), _ROWS, lambda day: day.isoformat() if day else None)
+    st.date_input(label, value=None, format="YYYY-MM-DD", **bound)

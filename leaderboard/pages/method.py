@@ -14,7 +14,7 @@ from leaderboard.elements.pictures import plot
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
-from leaderboard.views import submission, timeline
+from leaderboard.views import submission
 from leaderboard.widgets import as_page, bar
 from results.boards.systems import contaminated_by
 from results.gate.timeline import Line, Point, timelines, worth_showing
@@ -60,7 +60,9 @@ def render(at: Source) -> None:
     _show_timeline(at, runs, used)
     with together("all-results"):
         _show_results(at, method, runs, tuple(groups[family]))
-    _show_checkpoints(at, runs, own, used)
+    if own:
+        show(section("Checkpoints", history_view.checkpoints(own, used)), "checkpoints")
+        _show_curves(own)
     permalink()
 
 
@@ -115,23 +117,12 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
         metric = state.select("Measured by", "over", metrics, first, show=lambda item: formats.metric_label(item, metrics))
     results = provenance.results_of(store_of(at), [point.run for point in points], [metric])
     values = {result.run.run: result.values for result in results}
-    shown = timeline.chart_points(points, values, metric, definitions, name)
+    shown = history_view.chart_points(points, values, metric, definitions, name)
     if len(shown) > 1:
         axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
         label = "The metric over the method's runs and revisions; its values are in the table"
         draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
-    show(timeline.timeline_table(points, values, metric, definitions), "timeline")
-
-
-def _show_checkpoints(at: Source, runs: list[RunRow], own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
-    if own:
-        show(section("Checkpoints", history_view.checkpoints(own, used)), "checkpoints")
-        _show_curves(own)
-    mine = {run.run for run in runs}
-    decided = [decision for decision in source.decisions(at) if mine & {decision.baseline, decision.candidate}]
-    if decided:
-        named = {run.run: run for group in source.run_groups(at, None) for run in group}
-        show(section("Decisions of the gate", history_view.decisions(decided, named, source.definitions(at))), "gate")
+    show(history_view.timeline_table(points, values, metric, definitions), "timeline")
 
 
 def _show_curves(own: list[Checkpoint]) -> None:
@@ -146,7 +137,6 @@ def _show_curves(own: list[Checkpoint]) -> None:
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
     draw(history_view.curve_chart(curves, figure), "curve-chart", "ragmeter-training")
-    show(history_view.curve_ends(curves), "curves")
     if len(own) > _CURVES:
         show(note(f"Of the {_CURVES} newest of {len(own):,} checkpoints."), "curves-note")
 

@@ -15,9 +15,10 @@ from leaderboard.drawing import permalink, show, tell
 from leaderboard.elements.formats import MAIN, board_key
 from leaderboard.elements.nodes import aside, el
 from leaderboard.pages import draw_page
-from leaderboard.read import Source
+from leaderboard.read import Source, store_of
 from leaderboard.views import drill, judge, question
-from leaderboard.widgets import Chosen, as_page, bar, choose, run_labels, several, split
+from leaderboard.widgets import Chosen, as_page, bar, choose, run_labels, several
+from results.judging import judgments
 from results.store.answer_queries import QuestionRow
 from results.store.queries import RunRow
 
@@ -45,7 +46,9 @@ def render(at: Source) -> None:
         state.settle("question", "")
         return
     position = _position(rows, result)
-    left, right = split("questions", [1, 2.6])
+    # On a phone the second column, with the main content, comes first.
+    with st.container(key="split-questions"):
+        left, right = st.columns([1, 2.6], gap="medium")
     with left:
         _list(chosen, rows, result, position, metric, runs)
     with right:
@@ -181,10 +184,9 @@ def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metr
         *([el("h3", "Contexts, statements and searches", cls="section")] if any(answer.record for answer in answers) else []),
         *(question.returned(answer, row.question) for answer in answers if answer.record),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
-        question.callers(answers, opened),
+        question.prompts(answers, here, {"calls": opened, judge.CALL: call}, row.question),
         *(question.calls(answer, read.calls(chosen.at, opened, row.question), row.question) for answer in answers if answer.run == opened),
-        judge.readers([answer for answer in answers if not answer.calls_kept], here, call, row.question),
-        judge.conversation(read.conversation(chosen.at, call), whose[call]) if call else None,
+        judge.conversation(judgments.conversations(store_of(chosen.at), [call]).get(call), whose[call]) if call else None,
     ]
     show(el("div", *shown, cls="stack"), "detail", state.act((judge.CALL, "calls")))
 

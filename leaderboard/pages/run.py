@@ -8,8 +8,7 @@ import streamlit as st
 
 from leaderboard import read, state
 from leaderboard.drawing import permalink, show, tell, together
-from leaderboard.elements import formats
-from leaderboard.elements.formats import ALL_RUNS
+from leaderboard.elements.formats import ALL_RUNS, board_key
 from leaderboard.elements.nodes import el, note, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
@@ -17,7 +16,7 @@ from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, show_running
 from results.boards.diff import Diff, diff
 from results.errors import UserError
-from results.store import checkpoints
+from results.store import checkpoints, cost_queries
 from results.store.queries import RunRow, running
 from results.store.store import shortened
 
@@ -29,8 +28,6 @@ PAGE = 25
 EVERY_S = 2.0
 # How often it is looked whether something has started.
 IDLE_S = 10.0
-# Questions shown on which two runs differ most.
-APART = 8
 # Other runs offered for a comparison; the browser is sent all of their names with every change.
 NEAREST = 300
 
@@ -44,7 +41,7 @@ def _runs(at: Source, experiment: str | None) -> list[RunRow]:
 @st.cache_data(show_spinner="Comparing …", max_entries=32)
 def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
     """Return the differences; `first` and `second` are the fingerprints of the pair, which is not hashed."""
-    return diff(store_of(at), *_pair, questions=APART)
+    return diff(store_of(at), *_pair, questions=0)
 
 
 @as_page("runs", "Runs")
@@ -63,7 +60,7 @@ def render(at: Source) -> None:
     if run is None:
         return
     used = [checkpoint for checkpoint in read.known_checkpoints(at) if checkpoints.made_with(run, checkpoint.sha256)]
-    made = diff_view.made(run, read.index_cost(at, run.run))
+    made = diff_view.made(run, cost_queries.index_costs(store_of(at), [run.run]).get(run.run))
     title = f"Where the numbers of {run.method} come from"
     show(section(title, made, diff_view.weights(used), *diff_view.folds(run)), "made")
     _differences(at, run, every)
@@ -84,7 +81,7 @@ def _look(at: Source, active: bool) -> None:
         # A page that updates by itself needs no text that says it.
         show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
         return
-    if bool(count) != active or (active and read.source() != at):
+    if bool(count) != active or read.source() != at:
         # The list below has changed, and it may be time to look more often, or seldom.
         st.rerun(scope="app")
     if not count:
@@ -155,11 +152,10 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
             show(note(line), f"read-{line}")
         if result.numbers:
             show(diff_view.numbers(result, definitions), "numbers")
-        if result.by is not None and result.questions:
-            more = f", {len(result.questions)} of {result.apart:,}" if result.apart > len(result.questions) else ""
-            title = f"Where they differ most on {formats.metric_label(result.by)}{more}"
-            show(section(title, diff_view.questions(result, definitions)), "apart")
         show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
+    if board_key(run) == board_key(others[second]):
+        shared = {"experiment": ALL_RUNS, "board": board_key(run), "runs": f"{run.run},{second}"}
+        st.page_link("compare.py", label="Compare them question by question", icon=":material/compare_arrows:", query_params=shared)
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:

@@ -8,7 +8,7 @@ from leaderboard import read, state
 from leaderboard.drawing import draw, explain, permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better
-from leaderboard.elements.nodes import button, el, note, section
+from leaderboard.elements.nodes import note, section
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import style
@@ -24,7 +24,7 @@ def render(at: Source) -> None:
     """Draw the page `style`: style gaps and curves of an experiment."""
     names = read.styled_experiments(at)
     if not names:
-        _explain_empty(at)
+        _explain_empty()
         return
     left, right = bar("shown", 2)
     with left:
@@ -39,25 +39,16 @@ def render(at: Source) -> None:
     _gaps([table for table in tables if table.metric == metric], higher_is_better(metric, read.definitions(at)))
     for over in OVER:
         _curves(read.style_curves(at, experiment, over), metric, over)
-    if tables:
-        show(section("Sensitivity", style.sensitivity_note([table.base for table in tables], experiment)), "sensitivity")
     permalink()
 
 
-def _explain_empty(at: Source) -> None:
-    """Explain how to compare styles, and link to the boards of experiments that have only restyled candidates."""
+def _explain_empty() -> None:
     tell(
         "No experiment compares styles",
         "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
         "over one base, with mix {informal: 0} and {informal: 1}.",
         ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
     )
-    for row in read.experiments(at):
-        runs = (run for group in read.run_groups(at, row.name) for run in group)
-        if styles := dict.fromkeys(run.styled.name for run in runs if run.styled.shares):
-            text = f"{row.name} has runs on {' and on '.join(styles)}, but none on the same candidates in formal style. "
-            opened = button("Compare the methods on its board", f"open-{row.name}", {"experiment": row.name})
-            show(el("p", text, opened, cls="facts"), f"restyled-{row.name}", state.act((), {"experiment": "board.py"}))
 
 
 def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:

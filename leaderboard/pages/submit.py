@@ -20,36 +20,25 @@ from leaderboard.widgets import as_page
 from results.boards.board import board
 from results.errors import UserError
 from results.offered import LIMITS
-from results.submission import review
 from results.submission.from_store import Known, known_boards, template_of
-from results.submission.review import Submitted
 from results.submission.storing import board_runs
 
 BOARD_PAGE = "board.py"
 _CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
-_OWNER, _REFUSED, _TURN = "submission-owner", "submission-refused", "submission-turn"
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A submission that is checked but not stored: its uploads, files and findings."""
+    """Uploads that were checked and not stored: the files with what the check found, or why they were refused."""
 
     uploads: tuple[str, ...]
-    draft: Draft
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """Rejected files: the uploads, and the reasons."""
-
-    uploads: tuple[str, ...]
-    error: UserError
+    draft: Draft | None
+    verdict: Verdict | UserError
 
 
 @as_page("submit", "Submit")
 def render(at: Source) -> None:
-    """Draw the page `submit`: send a submission, see its checks, and review submissions as owner."""
+    """Draw the page `submit`: send a submission, see its checks, and the status of all submissions."""
     if intake.submit_command() is None:
         tell(
             "This server is read-only",
@@ -63,8 +52,6 @@ def render(at: Source) -> None:
     sent = read.submissions(at)
     if sent:
         show(section("Submissions", submission.submissions_table(sent)), "sent")
-    if intake.has_owner():
-        _owner(at, sent)
 
 
 def _send(at: Source) -> None:
@@ -80,10 +67,10 @@ def _send(at: Source) -> None:
     if st.button("Check and preview", key="check", type="primary", disabled=uploads[0] is None):
         _check(at, *uploads)
     checked = st.session_state.get(_CHECKED)
-    if isinstance(checked, _Refused):
-        explain(checked.error, "It cannot be read as a submission")
+    if checked is not None and isinstance(checked.verdict, UserError):
+        explain(checked.verdict, "It cannot be read as a submission")
     elif checked is not None:
-        _result(at, checked)
+        _result(at, checked, checked.draft, checked.verdict)
     elif _CHANGED in st.session_state and uploads[0] is not None:
         show(note("The files have changed since the check: check them again."), "changed")
 
@@ -120,46 +107,6 @@ def _template(at: Source) -> None:
         )
 
 
-def _owner(at: Source, sent: list[Submitted]) -> None:
-    """Draw the owner's decision about a submission, after the token was entered."""
-    with st.expander("For the owner of this board", icon=":material/key:", expanded=bool(st.session_state.get(_OWNER))):
-        if not st.session_state.get(_OWNER):
-            token = st.text_input("Owner's token", type="password", key="owner-token", max_chars=500)
-            if not token:
-                return
-            if not intake.is_owner(token):
-                st.error("The token is not the owner's.", icon=":material/block:")
-                return
-            st.session_state[_OWNER] = True
-            st.rerun()
-        if not sent:
-            st.caption("Nothing was submitted yet.")
-            return
-        runs = {item.run.run: item for item in sent}
-        run = st.selectbox(
-            "Submission", list(runs), format_func=lambda run: f"{runs[run].run.method} · {runs[run].run.dataset} · {runs[run].status}"
-        )
-        # After a decision the box is a new one, which is empty.
-        reason = st.text_input("Reason (shown to visitors)", key=f"owner-reason-{st.session_state.get(_TURN, 0)}", max_chars=500)
-        buttons = st.columns(len(review.ACTIONS))
-        for column, action in zip(buttons, review.ACTIONS, strict=True):
-            with column:
-                if st.button(action.capitalize(), key=f"owner-{action}", width="stretch"):
-                    _decide(at, run, action, reason)
-        if (error := st.session_state.pop(_REFUSED, None)) is not None:
-            explain(error, "Nothing was changed")
-
-
-def _decide(at: Source, run: str, action: str, reason: str) -> None:
-    try:
-        intake.decide(run, action, reason, Path(at.folder))
-        read.look_again(at)
-        st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
-    except UserError as error:
-        st.session_state[_REFUSED] = error.with_traceback(None)
-    st.rerun()
-
-
 def _uploads() -> tuple[Any, Any]:
     """Draw the upload boxes; return the uploads, None if there are none."""
     left, right = st.columns(2)
@@ -186,7 +133,7 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
     except UserError as error:
         if draft is not None:
             draft.discard()
-        st.session_state[_CHECKED] = _Refused(ids, error.with_traceback(None))
+        st.session_state[_CHECKED] = _Checked(ids, None, error.with_traceback(None))
         return
     st.session_state[_CHECKED] = _Checked(ids, draft, verdict)
 
@@ -194,27 +141,27 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
 def _forget() -> None:
     """Discard the checked submission."""
     checked = st.session_state.pop(_CHECKED, None)
-    if isinstance(checked, _Checked):
+    if checked is not None and checked.draft is not None:
         checked.draft.discard()
 
 
-def _result(at: Source, checked: _Checked) -> None:
-    report = checked.verdict.report
+def _result(at: Source, checked: _Checked, draft: Draft, verdict: Verdict) -> None:
+    report = verdict.report
     show(submission.verdict(report), "verdict")
     result = submission.findings(report)
     if result is not None:
         show(result, "findings")
-    if checked.verdict.notes:
-        show(el("ul", *(el("li", *prose(note)) for note in checked.verdict.notes), cls="note"), "notes")
-    if not checked.verdict.ok:
+    if verdict.notes:
+        show(el("ul", *(el("li", *prose(note)) for note in verdict.notes), cls="note"), "notes")
+    if not verdict.ok:
         return
-    metric = _preview(at, checked.verdict)
+    metric = _preview(at, verdict)
     waits = intake.waits_for_approval()
     shown = "shown to everybody after the owner has accepted it" if waits else "shown to everybody, marked as submitted"
     unchanged = "It cannot be changed: for other predictions, use a new version in the card."
     show(note(f"The submission is {shown}, with its card. {unchanged}"), "store-note")
     if st.button("Send it for approval" if waits else "Store it on the board", key="store"):
-        _store(at, checked, metric)
+        _store(at, checked.uploads, draft, metric)
 
 
 def _preview(at: Source, verdict: Verdict) -> str | None:
@@ -243,17 +190,17 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     return metrics[0]
 
 
-def _store(at: Source, checked: _Checked, metric: str | None) -> None:
+def _store(at: Source, uploads: tuple[str, ...], draft: Draft, metric: str | None) -> None:
     try:
         with st.spinner("Checking once more, and storing …"):
-            kept = intake.hand_over(checked.draft, Path(at.folder), keep=True)
+            kept = intake.hand_over(draft, Path(at.folder), keep=True)
             read.look_again(at)
     except UserError as error:
         explain(error, "It was not stored")
         return
     if kept.run is None:
         # Between the two checks the data or the board have changed.
-        st.session_state[_CHECKED] = _Checked(checked.uploads, checked.draft, kept)
+        st.session_state[_CHECKED] = _Checked(uploads, draft, kept)
     else:
         _forget()
         st.session_state[_STORED] = (kept.run, metric)

@@ -161,12 +161,7 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
 
 
 def controls_on_other_boards(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node | None:
-    """Build the folded control checks of the judge's other boards; None if no control was judged there.
-
-    Args:
-        boards: (Name, board) pairs.
-        criterion: The criterion of the comparison.
-    """
+    """Build the folded control checks of the judge's other boards; None if no control was judged there."""
     results = [(name, board, item) for name, board in boards for item in battles.placed(board, criterion)]
     if not results:
         return None
@@ -223,12 +218,7 @@ def _called(name: str, board: BattleBoard) -> str:
 
 
 def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = ()) -> Node:
-    """Build the table of Bradley–Terry strengths, strongest first, with the range of ranks that the tests leave open.
-
-    Args:
-        rows: (Method, strength) pairs.
-        controls: Names of controls, which are marked.
-    """
+    """Build the table of Bradley–Terry strengths, strongest first, with the range of ranks that the tests leave open."""
     points = "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met"
     ranks = (
         "From one more than the number of significantly stronger methods to the number of methods that are not significantly "

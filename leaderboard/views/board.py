@@ -12,12 +12,13 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, higher_is_better, scale_of
 from leaderboard.elements.marks import ALPHA, control_badge, doubt_marks, is_better, row_marks, significance, status_badge
-from leaderboard.elements.nodes import CONTROLS, Node, Order, aside, divider, el, grid, sorter, spent_cell, standing_sign
+from leaderboard.elements.nodes import CONTROLS, Node, Order, aside, divider, el, grid, note, sorter, spent_cell, standing_sign
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Picture, forest, point_of
 from leaderboard.elements.tables import Definitions, metric_head
 from results.boards.board import Board, Cell, Row
+from results.boards.health import health_text
 from results.boards.published import Comparison, on_board
-from results.boards.tables import bracketed
+from results.boards.tables import bracketed, could_have_shown, family_of_marks, insufficient_data_notes
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
 from results.store.cost_queries import AS_STATED
@@ -97,10 +98,7 @@ def draw_board(
     """Draw the results table of one board.
 
     Args:
-        board: The board.
         focus: Id of the metric that ranks the rows and whose differences are shown in full.
-        order: The sort order.
-        definitions: Metric definitions by id.
         bands: Rank ranges by the focus metric (`results.boards.board.positions`).
         opens: Whether names and cells link to pages, which needs a server.
         papers: Whether cells show the closest published figure.
@@ -128,11 +126,26 @@ def _is_quick(board: Board) -> bool:
 
 
 def flag_notes(board: Board) -> list[str]:
-    """Explain the metrics that are marked as unreliable on this board."""
-    return [
+    """Explain values in parentheses and the metrics that are marked as unreliable, if this board has any."""
+    notes = [
         f"⚑ {formats.metric_label(metric, board.metrics)} {'; '.join(wrong)}: it does not measure whether answers are correct."
         for metric, wrong in board.flags.items()
     ]
+    apart = any(cell.apart for row in board.rows if not row.control for cell in row.cells.values())
+    return (
+        [*notes, "(In parentheses): not comparable, and neither ranked nor tested; point at the value for the reason."] if apart else notes
+    )
+
+
+def legend(board: Board, *, ranked: bool) -> Node:
+    """Build the notes below a board; `ranked`: whether ranks have the range that tests leave open."""
+    text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s. A column's head sorts by it."
+    names = {metric: formats.metric_label(metric, board.metrics) for metric in board.metrics}
+    notes = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, names=names))
+    text += "".join(f" {line[0].upper()}{line[1:]}." for line in notes)
+    if board.reference is not None:
+        text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
+    return el("div", *map(note, (*([PLACES] if ranked else []), text, *flag_notes(board), *health_text(board.health))))
 
 
 def indexes(board: Board) -> bool:
@@ -145,10 +158,8 @@ class _Table:
     """Table of one board while it is drawn.
 
     Attributes:
-        board, focus, definitions: As in `draw_board`.
         positions: Rank by the focus metric and the range of ranks that the tests leave open (None if unknown), by run.
         printed: Closest published figure, by run and metric.
-        opens: Whether names and cells link to pages.
     """
 
     board: Board
@@ -348,14 +359,7 @@ def _or_inf(value: float | None, sign: int) -> float:
 
 
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Definitions) -> Picture | None:
-    """Draw a forest plot of one metric: a dot with its 95 % interval per run, a dashed line at the reference; None without values.
-
-    Args:
-        board: The board, for its reference.
-        rows: The rows, from top to bottom.
-        metric: The metric to draw.
-        definitions: Metric definitions by id.
-    """
+    """Draw a forest plot of one metric: a dot with its 95 % interval per run, a dashed line at the reference; None without values."""
     scale, baseline, drawn = scale_of(metric, definitions), None, []
     for row in rows:
         cell = row.cells.get(metric)

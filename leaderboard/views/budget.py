@@ -70,7 +70,7 @@ def write_cost(x: float, axis: str, *, milliseconds: bool = False) -> str:
 
 def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:
     """Build the table of quality and cost, cheapest first, with the Pareto front marked."""
-    milliseconds = axis == "seconds" and not any(row.x >= 1 for row in rows)
+    milliseconds = _quick(rows, axis)
     unit = "ms / question" if milliseconds else _UNITS.get(axis, _TOKENS)
     columns: list[Column[UsageCost]] = [
         Column("Method", _name_method),
@@ -78,6 +78,11 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
         _quality(metric, scale),
     ]
     return table("Quality and cost", "pareto-scroll", rows, columns, lambda row: "control" if row.row.control else "")
+
+
+def _quick(rows: Sequence[UsageCost], axis: Axis) -> bool:
+    """Return whether table and chart show milliseconds, because all times are under a second."""
+    return axis == "seconds" and not any(row.x >= 1 for row in rows)
 
 
 def _quality(metric: str, scale: Scale) -> Column[UsageCost | BudgetPoint]:
@@ -108,19 +113,21 @@ def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
     Controls are left out: the cost of the gold answer is meaningless, and would stretch the axis.
     """
+    quick = _quick(rows, axis)
     rows = [row for row in rows if not (row.row.control or math.isnan(row.x))]
-    points = [_point(row, axis, scale) for row in rows]
+    points = [_point(row, axis, scale, 1000.0 if quick else 1.0) for row in rows]
     front = [point for point, row in zip(points, rows, strict=True) if row.front]
     title = f"{formats.metric_name(metric)[0]}, {scale.unit}"
-    label = f"{title} of each run against {AXES[axis]}, with the Pareto front; the numbers are in the table"
+    cost = "Milliseconds per question" if quick else AXES[axis]
+    label = f"{title} of each run against {cost}, with the Pareto front; the numbers are in the table"
     log = logarithmic([row.x for row in rows])
-    return plot(points, AXES[axis], title, label, logarithmic=log, lines=False, named=True, front=front, looks=KINDS)
+    return plot(points, cost, title, label, logarithmic=log, lines=False, named=True, front=front, looks=KINDS)
 
 
-def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
-    point = point_of(kind(item), item.x, item.value, scale, item.row.run.method)
+def _point(item: UsageCost, axis: Axis, scale: Scale, factor: float) -> Point:
+    point = point_of(kind(item), factor * item.x, item.value, scale, item.row.run.method)
     cost = formats.duration(item.x) if axis == "seconds" else write_cost(item.x, axis)
-    return replace(point, shown=f"{point.shown} at {cost}", x_low=item.low, x_high=item.high)
+    return replace(point, shown=f"{point.shown} at {cost}", x_low=factor * item.low, x_high=factor * item.high)
 
 
 def curve_chart(curves: Sequence[BudgetCurve], axis: str, metric: str, scale: Scale) -> Picture | None:
@@ -146,14 +153,7 @@ def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list
 
 
 def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: str | None) -> Node:
-    """Build the table of compression curves.
-
-    Args:
-        curves: The curves, in the chart's order.
-        metric: Id of the metric.
-        scale: Number format of the metric.
-        full: Name of the uncompressed run that ratios are relative to.
-    """
+    """Build the table of compression curves; `full`: name of the uncompressed run that ratios are relative to."""
     relative = f"Relative to {full}, which is read in full" if full is not None else "No run is read in full"
     columns: list[Column[BudgetPoint]] = [
         Column("Method", lambda point: named(point.row.run.method)),

@@ -26,8 +26,6 @@ class Wanted:
     """Filter on questions; the default values do not filter.
 
     Attributes:
-        words: Words that must all occur in the question or a gold answer.
-        kind: Question type of the dataset.
         hops: Number of gold passages, as text.
         length: One of `LENGTHS`.
         failures: Only questions on which a method has the worst score.
@@ -51,8 +49,6 @@ def passing(rows: Sequence[QuestionRow], wanted: Wanted, scores: NDArray[np.floa
     """Return the positions of the questions that pass a filter.
 
     Args:
-        rows: All questions.
-        wanted: The filter.
         scores: Shape (methods, questions), NaN without a score.
         worst: Worst value of the metric; None if it is unbounded, so that no score is a failure.
     """

@@ -106,12 +106,7 @@ def agreement(result: JudgeCard) -> Node:
 
 
 def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
-    """Build the table of means corrected with human labels; None without labels.
-
-    Args:
-        rows: Corrected means, from the judge's card.
-        names: Names of runs by id.
-    """
+    """Build the table of means corrected with human labels; None without labels."""
     valid = "Prediction-powered mean: valid only if the labeled items are a random sample, as `ragmeter judge labels export` makes it"
     worth = "Number of labels that would give an equally narrow interval without the judge"
     columns: list[Column[Corrected]] = [
@@ -131,7 +126,6 @@ def controls(board: Board, definitions: Definitions, measures: Mapping[str, str]
 
     Args:
         board: A board with the judge's measures as columns.
-        definitions: Metric definitions by id.
         measures: Title of each column, by metric id.
     """
     judged = [row for row in board.rows if row.control and row.cells]
@@ -195,23 +189,14 @@ def calls(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequen
     """Map the keys of all stored model calls behind answers and verdicts to the name of the method or judge that made them.
 
     Args:
-        answers: Answers to one question.
         here: Result of `answered_here`.
-        results: Judges' calls about these answers.
     """
     keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
     return keys | {item.call: f"Judge {item.judge}" for item in results if item.call is not None}
 
 
 def verdicts(results: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> list[Node]:
-    """Build one fold per judge with a line for each of its calls about a question.
-
-    Args:
-        results: Judges' calls about one question.
-        names: Method names by run.
-        opened: Key of the model call that is currently shown.
-        question: Id of the question, for element keys.
-    """
+    """Build one fold per judge with a line for each of its calls about a question."""
     by_judge: dict[str, list[Verdict]] = {}
     for item in results:
         by_judge.setdefault(item.judge, []).append(item)
@@ -277,24 +262,12 @@ def reader(parameter: str, call: str | None, opened: str, key: str, text: str = 
     Args:
         parameter: Name of the URL parameter that holds the open conversation.
         call: Key of the conversation; None if there is none.
-        opened: Key of the open one.
-        key: Key of the button.
         text: Its text while the conversation is closed.
     """
     if call is None:
         return aside("no model was asked")
     shown = call == opened
     return button("close" if shown else text, key, {parameter: None if shown else call}, pressed=shown)
-
-
-def readers(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: str, question: str) -> Node | None:
-    """Build one button per run whose reader called a model, to show that call."""
-    buttons = [
-        el("span", answer.method, reader(CALL, here[answer.run], opened, f"reader-{answer.run}-{question}"), cls="fact")
-        for answer in answers
-        if answer.run in here
-    ]
-    return el("p", aside("Prompts and replies of readers:"), *buttons, cls="facts") if buttons else None
 
 
 def conversation(result: Conversation | None, whose: str) -> Node:

@@ -1,20 +1,23 @@
-"""Build the method page: card, options, results, cost, checkpoints, curves, and what the gate decided."""
+"""Build the method page: card, options, results, cost, checkpoints, curves, and the timeline with the gate's outcomes."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
-from leaderboard.elements.marks import doubt_marks, outcome_badge, source_marks, status_badge
-from leaderboard.elements.nodes import Node, aside, el, facts, flat, link, named, note, prose, show_value
-from leaderboard.elements.pictures import Picture, Point, plot
+from leaderboard.elements.marks import doubt_marks, outcome_badge, row_marks, status_badge
+from leaderboard.elements.nodes import Node, aside, badge, el, facts, flat, link, named, note, prose, show_value
+from leaderboard.elements.pictures import Picture, Point, plot, point_of
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table, value_cell
-from leaderboard.views.timeline import anchor_cell
-from results.gate.history import Decided
+from results.errors import counted
+from results.gate.timeline import Point as TimelinePoint
+from results.gate.timeline import outcome_of
+from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
 from results.store.cost_queries import Cost
 from results.store.provenance import Result, thinned
@@ -74,9 +77,6 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
     """Build the table of a method's runs: dataset, setting and values with intervals.
 
     Args:
-        rows: The runs with their values.
-        metrics: Metric ids of the columns.
-        definitions: Definitions of metrics by id.
         contaminated: Training data that cover the test questions, by run (`systems.contaminated_by`).
     """
 
@@ -101,7 +101,8 @@ def _answered(row: Result) -> Cell:
 
 
 def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
-    return el("span", run.method, *source_marks(run), *doubt_marks(run, contaminated), status_badge(run), aside(run.experiment))
+    marks = [*row_marks([run], reference=False), *doubt_marks(run, contaminated)]
+    return el("span", run.method, *marks, status_badge(run), aside(run.experiment))
 
 
 def costs(rows: Sequence[Result]) -> Node | None:
@@ -141,12 +142,7 @@ def _stages(row: Result, cost: Cost) -> str:
 
 
 def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRow]]) -> Node:
-    """Build the table of a method's checkpoints, one line each.
-
-    Args:
-        matches: The method's checkpoints, newest first.
-        runs: Runs that use a checkpoint, by its hash.
-    """
+    """Build the table of a method's checkpoints, one line each."""
     columns: list[Column[Checkpoint]] = [
         Column("Checkpoint", lambda item: named(item.sha256[:12]), "SHA-256"),
         WideColumn("Stage", lambda item: Cell(item.stage, item.name), "folder"),
@@ -163,69 +159,87 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
 
 
 def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Picture | None:
-    """Draw a training curve (one quantity over the steps), with one line per checkpoint; None without points.
-
-    Args:
-        curves: (Step, value) pairs by the checkpoint's label.
-        figure: Name of the quantity.
-    """
+    """Draw a training curve (one quantity over the steps), with one line per checkpoint; None without points."""
     points = [
         Point(name, step, value, math.nan, math.nan, name, f"{value:.4g} at step {step:,.0f}")
         for name, each in curves.items()
         for step, value in thinned(each)
     ]
-    label = "The value over the steps of each training; first, smallest, largest and last values are in the table"
+    label = "The value over the steps of each training; its values can be downloaded"
     return plot(points, "step", figure.replace("_", " "), label)
 
 
-def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
-    """Build the table of training curves: first, smallest, largest and last value."""
-    columns: list[Column[tuple[str, list[float]]]] = [
-        Column("Checkpoint", lambda row: row[0]),
-        NumberColumn("Points", lambda row: len(row[1])),
-        NumberColumn("First", lambda row: f"{row[1][0]:.4g}"),
-        NumberColumn("Least", lambda row: f"{min(row[1]):.4g}"),
-        NumberColumn("Largest", lambda row: f"{max(row[1]):.4g}"),
-        NumberColumn("Last", lambda row: f"{row[1][-1]:.4g}"),
+Values = Mapping[str, Mapping[str, Estimate]]
+"""Values by run and metric."""
+
+
+def timeline_table(points: Sequence[TimelinePoint], values: Values, metric: str, definitions: Definitions) -> Node:
+    """Build the table of a timeline: one line per run, with value, tags and gate decisions."""
+    scale = scale_of(metric, definitions)
+
+    def change(point: TimelinePoint) -> Cell | None:
+        decided = outcome_of(point.decided, metric)
+        return Cell(scale.difference(decided.value), scale.differences(decided.low, decided.high)) if decided else None
+
+    def since_anchor(point: TimelinePoint) -> Cell | None:
+        decided = outcome_of(point.decided, metric)
+        anchor = decided.details.get("anchor") if decided else None
+        if anchor is None:
+            return None
+        item = anchor["difference"]
+        return Cell(scale.difference(item["value"]), scale.differences(item["low"], item["high"]))
+
+    columns: list[Column[TimelinePoint]] = [
+        Column(
+            "Revision", lambda point: el("span", f"{point.number}  {point.revision}", cls="method", title=point.revision), "oldest first"
+        ),
+        Column("Started", lambda point: point.run.started_at, "UTC"),
+        WideColumn("Run", _timeline_run),
+        NumberColumn(
+            formats.metric_name(metric)[0],
+            lambda point: value_cell(values.get(point.run.run, {}).get(metric), scale),
+            f"{scale.unit} [95 %]",
+        ),
+        Column("Gate", lambda point: _gate(point, metric, definitions), tip="The newest decision about this run as candidate"),
+        NumberColumn("Change", change, "points, interval", "Candidate minus baseline on this metric, as the gate measured it"),
+        NumberColumn("Since the anchor", since_anchor, "points, interval", "Candidate minus the pinned run of the baseline"),
     ]
-    rows = [(name, [value for _, value in points]) for name, points in curves.items()]
-    return table("The curves in numbers", "curves", rows, columns)
+    return table("The method over its runs and revisions", "timeline", points, columns)
 
 
-def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
-    """Build the table of gate decisions, newest first; decisions of older versions have no attempt and no anchor."""
+def _timeline_run(point: TimelinePoint) -> Node:
+    marks = [badge(f"tag {name}", "", "The tag points to this run or to its checkpoint") for name in point.tags]
+    marks += [badge(f"anchor of {name}", "reference", "Losses of later candidates are measured from this run") for name in point.anchors]
+    if point.changed_data:
+        marks.append(badge("other questions", "failed", "Questions or gold differ from the run before: values are not comparable"))
+    if point.run.status != "finished":
+        marks.append(badge(point.run.status, "failed"))
+    return el("span", point.run.method, aside(f"{point.run.short} · seed {point.run.seed}"), *marks)
 
-    def run(identifier: str) -> Cell:
-        row = runs.get(identifier)
-        return Cell(row.method, f"{row.dataset} · {row.short}") if row else Cell(shortened(identifier), "no longer in the store")
 
-    def scale(item: Decided) -> formats.Scale:
-        return scale_of(item.metric, definitions)
+def _gate(point: TimelinePoint, metric: str, definitions: Definitions) -> Node | None:
+    """Return the outcome on the metric; if the gate used only other metrics, their outcome with the metric's name."""
+    decided = outcome_of(point.decided, metric)
+    shown = [decided] if decided else [*{item.metric: item for item in reversed(point.decided)}.values()]
+    tips = (
+        f"{formats.metric_label(item.metric)}, {item.decided_at:%Y-%m-%d %H:%M} UTC: baseline {shortened(item.baseline)}, tolerated loss "
+        f"{scale_of(item.metric, definitions).value(item.margin)}, {counted(item.n, 'question')}"
+        for item in shown
+    )
+    return el("span", *(outcome_badge(item.outcome, tip) for item, tip in zip(shown, tips, strict=True))) if shown else None
 
-    columns: list[Column[Decided]] = [
-        Column("Decided", lambda item: item.decided_at, "UTC"),
-        Column("Outcome", lambda item: outcome_badge(item.outcome)),
-        WideColumn("Candidate", lambda item: run(item.candidate)),
-        WideColumn("Baseline", lambda item: run(item.baseline)),
-        Column("Metric", lambda item: formats.metric_label(item.metric)),
-        NumberColumn(
-            "Change",
-            lambda item: Cell(scale(item).difference(item.value), scale(item).differences(item.low, item.high)),
-            "points, interval",
-            "Candidate minus baseline",
-        ),
-        NumberColumn("Margin", lambda item: scale(item).value(item.margin), "tolerated loss"),
-        NumberColumn("Questions", lambda item: item.n),
-        NumberColumn(
-            "Attempt",
-            lambda item: item.details.get("attempt"),
-            tip="How many times this candidate has answered these questions, this time included",
-        ),
-        NumberColumn(
-            "Since the anchor",
-            lambda item: anchor_cell(item.details, scale(item)),
-            "points, interval",
-            "Candidate minus the pinned run of the baseline",
-        ),
-    ]
-    return table("Decisions of the gate", "decisions", matches, columns)
+
+def chart_points(points: Sequence[TimelinePoint], values: Values, metric: str, definitions: Definitions, name: str) -> list[Point]:
+    """Convert a timeline to chart points; a new curve begins where the questions changed."""
+    scale, drawn, series = scale_of(metric, definitions), [], name
+    for point in points:
+        series = f"{name} ({point.run.dataset_fingerprint[:6]})" if point.changed_data else series
+        value = values.get(point.run.run, {}).get(metric)
+        if value is None:
+            continue
+        decided, words = outcome_of(point.decided, metric), []
+        words += [f"gate: {decided.outcome}"] if decided else []
+        words += [f"anchor of {anchor}" for anchor in point.anchors]
+        item = point_of(series, float(point.number), value, scale, point.revision)
+        drawn.append(replace(item, shown="; ".join((item.shown, *words))))
+    return drawn

@@ -11,7 +11,7 @@ from leaderboard.elements.marks import control_badge
 from leaderboard.elements.nodes import Node, aside, badge, el, fold, named
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
-from leaderboard.views.judge import dialog, reader
+from leaderboard.views.judge import CALL, dialog, reader
 from results.boards.tables import minus
 from results.store import records
 from results.store.answer_queries import AnswerRow, Call, EvidenceRow, Passage, QuestionRow, gold_sentences
@@ -53,12 +53,8 @@ def answer_table(
     """Build the table of the runs' answers, with scores, ranks of the gold passages, and cost.
 
     Args:
-        row: The question.
         passages: Its gold passages by id, as far as they are stored.
         answers: The runs' answers; a run without one gets the line "not answered yet".
-        runs: The runs, one line each.
-        metrics: Metric ids of the columns.
-        definitions: Metric definitions by id.
         depth: Number of ranks that were read.
     """
     by_run = {answer.run: answer for answer in answers}
@@ -165,8 +161,6 @@ def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage
     Gold passages are unfolded; without gold, the first passage that contains an answer is.
 
     Args:
-        row: The question.
-        answer: The run's answer.
         passages: Gold passages, as far as the store holds them.
         cutoffs: Labels of cutoffs by rank (`drill.cutoffs`).
         opened: Whether the list is unfolded initially.
@@ -236,19 +230,16 @@ def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
     return el("li", el("details", el("summary", *head), url, text, key=f"shown-{at}"), cls="passage")
 
 
-def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:
-    """Build one button per run that has stored model calls, to show them.
+def prompts(answers: Sequence[AnswerRow], here: Mapping[str, str], opened: Mapping[str, str], question: str) -> Node | None:
+    """Build one button per run that shows its stored model calls, else its reader's; `opened`: what is shown, by URL parameter."""
 
-    Args:
-        answers: Answers to one question.
-        opened: Id of the run whose calls are currently shown.
-    """
-    facts = [
-        el("span", answer.method, reader("calls", answer.run, opened, f"calls-{answer.run}", f"read {answer.calls_kept:,}"), cls="fact")
-        for answer in answers
-        if answer.calls_kept
-    ]
-    return el("p", aside("Calls of models:"), *facts, cls="facts") if facts else None
+    def opener(answer: AnswerRow) -> Node:
+        if answer.calls_kept:
+            return reader("calls", answer.run, opened["calls"], f"calls-{answer.run}", f"read {answer.calls_kept:,}")
+        return reader(CALL, here[answer.run], opened[CALL], f"reader-{answer.run}-{question}")
+
+    buttons = [el("span", item.method, opener(item), cls="fact") for item in answers if item.calls_kept or item.run in here]
+    return el("p", aside("Prompts and replies:"), *buttons, cls="facts") if buttons else None
 
 
 def calls(answer: AnswerRow, made: Sequence[Call], question: str) -> Node:
@@ -309,12 +300,7 @@ def question_list(
     """Build the list of questions that pass the filter (one page of it), each a button that opens the question.
 
     Args:
-        rows: The questions.
-        current: Id of the open question.
         scores: Scores by run, in the order of `rows`.
-        names: Method names by run.
-        metric: Id of the metric.
-        definitions: Metric definitions by id.
         earlier, later: Positions of the previous and the next page, if any.
     """
     shown = scale_of(metric, definitions)

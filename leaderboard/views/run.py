@@ -11,17 +11,14 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, is_better, significance, source_marks, status_badge, untested
+from leaderboard.elements.marks import SOURCES, is_better, row_marks, significance, status_badge, untested
 from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
-from results.boards.diff import Apart, Diff, Number, Setting
-from results.store.answer_queries import AnswerRow
+from results.boards.diff import Diff, Number, Setting
 from results.store.checkpoints import Checkpoint
 from results.store.cost_queries import IndexCost
 from results.store.doubts import not_rescored
 from results.store.queries import NO_EXPERIMENT, Running, RunRow
-
-_ANSWER = 300
 
 
 def settings(results: Sequence[Setting]) -> Node:
@@ -72,24 +69,6 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
     return table("Both runs on each metric", "numbers-scroll", result.numbers, columns)
 
 
-def questions(result: Diff, definitions: Definitions) -> Node:
-    """Build the list of questions on which two runs differ most, with both answers."""
-    scale = scale_of(result.by or "", definitions)
-    columns: list[Column[Apart]] = [
-        Column("Question", lambda item: el("span", item.question.text, aside(f"gold: {' · '.join(item.question.golds) or 'none'}"))),
-        NumberColumn("First", lambda item: scale.value(item.first_value), scale.unit),
-        WideColumn("said", lambda item: _said(item.first)),
-        NumberColumn("Second", lambda item: scale.value(item.second_value), scale.unit),
-        WideColumn("said", lambda item: _said(item.second)),
-    ]
-    return table("Where they differ most", "apart-scroll", result.questions, columns)
-
-
-def _said(item: AnswerRow) -> str:
-    text = f"failed: {item.failed}" if item.failed else item.answer or "(none)"
-    return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
-
-
 WINDOW = timedelta(minutes=2)
 """Time window for the speed; older answers don't describe the present speed."""
 _LEAST = timedelta(seconds=3)
@@ -128,12 +107,7 @@ class Sightings:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, runs: Sequence[Running], now: datetime) -> dict[str, Speed]:
-        """Record the progress of runs and return their speed, by run id; other runs are forgotten.
-
-        Args:
-            runs: All running runs.
-            now: The current time, UTC without a zone.
-        """
+        """Record the progress of runs and return their speed, by run id; other runs are forgotten."""
         with self._lock:
             self._seen = {run.run: self._seen.get(run.run, _Seen()) for run in runs}
             return {run.run: _pace(run, self._seen[run.run], now) for run in runs}
@@ -206,12 +180,7 @@ def _speed(speed: Speed) -> Cell:
 
 
 def listing(runs: Sequence[RunRow], chosen: str) -> Node:
-    """Build the list of runs; a click on a name shows the run below.
-
-    Args:
-        runs: The runs to list.
-        chosen: Id of the run that is shown below.
-    """
+    """Build the list of runs; a click on a name shows the run below."""
 
     def name(run: RunRow) -> Node:
         return el("span", button(run.method, f"open-{run.run}", {"run": run.run}, pressed=run.run == chosen), aside(run.short))
@@ -220,7 +189,7 @@ def listing(runs: Sequence[RunRow], chosen: str) -> Node:
         Column("Run", name, "fingerprint"),
         Column("Experiment", lambda run: run.experiment),
         Column("Dataset", lambda run: Cell(run.dataset, f"{run.setting} · {run.seed}"), "setting · seed"),
-        Column("State", lambda run: el("span", status_badge(run) or "finished", *source_marks(run))),
+        Column("State", lambda run: el("span", status_badge(run) or "finished", *row_marks([run], reference=False))),
         NumberColumn("Answered", lambda run: f"{run.done:,} of {run.questions:,}", "questions"),
         NumberColumn("Failed", lambda run: run.failed or None, "questions"),
         Column("Started", lambda run: run.started_at, "UTC"),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from shlex import quote
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.marks import control_badge, is_better, significance
-from leaderboard.elements.nodes import Node, el, line_of_facts, named
+from leaderboard.elements.nodes import Node, line_of_facts, named
 from leaderboard.elements.pictures import Picture, Point, forest, plot, point_of
 from leaderboard.elements.tables import Cell, Column, NumberColumn, difference_cell, table, value_cell
 from results.boards.style import Curve, CurveTable, Gap, GapTable, MethodGaps
@@ -22,12 +21,7 @@ def scale_of(factor: float) -> Scale:
 
 
 def gaps(result: GapTable, *, higher_is_better: bool = True) -> Node:
-    """Build the table of style gaps (formal minus style): one row per method and style.
-
-    Args:
-        result: Style gaps on one metric.
-        higher_is_better: False if lower is better.
-    """
+    """Build the table of style gaps (formal minus style): one row per method and style; `higher_is_better`: false if lower is better."""
     scale, unit = scale_of(result.scale), f"{scale_of(result.scale).difference_unit} [95 %]"
 
     def gap_cell(row: tuple[MethodGaps, Gap]) -> Cell:
@@ -149,14 +143,3 @@ def curve_table(result: CurveTable, key: str) -> Node:
         NumberColumn("Change", change, f"{scale.difference_unit} [95 %]", last),
     ]
     return table(result.title, key, result.curves, columns)
-
-
-def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
-    """Build the note with the command that measures how far rerankers reorder the same candidates."""
-    base = quote(bases[0]) if bases else "DATASET"
-    command = f"ragmeter results style sensitivity {base} --experiment {quote(experiment)}"
-    text = (
-        "Scores show the cost of a reordering. How much style changes a reranker's order (Kendall's τ of its two orders "
-        "of the same candidates, and the shift of its scores) can be measured only with its model, by this command:"
-    )
-    return el("div", el("p", text), el("p", el("span", command, cls="command")), cls="stack")

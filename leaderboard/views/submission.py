@@ -36,8 +36,6 @@ from results.store.queries import RunRow
 from results.submission.review import Submitted
 from results.submission.storing import to_json
 
-_METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
-"""Fields of a card's `method` that are shown in words."""
 _TONES = {"error": "failed", "warning": "reference", "note": ""}
 """Style of a finding, by its severity."""
 _NOT_STATED = "not stated"
@@ -47,7 +45,6 @@ def cards(method: str, runs: Sequence[RunRow]) -> Node:
     """Build the cards submitted with a method's runs, newest first; equal cards are merged.
 
     Args:
-        method: Id of the method.
         runs: Runs of the method; runs without a card are left out.
     """
     groups: dict[str, list[RunRow]] = {}
@@ -60,10 +57,10 @@ def cards(method: str, runs: Sequence[RunRow]) -> Node:
 
 def _card(method: str, runs: Sequence[RunRow]) -> Node:
     about, sent = _part(runs[0], "method"), runs[0].card or {}
-    name, version = (str(about.get(key) or "") for key in ("name", "version"))
+    name, version, url = (str(about.get(key) or "") for key in ("name", "version", "url"))
     paragraphs = [part for part in str(about.get("description") or "").split("\n\n") if part.strip()]
-    trained = [_training(item) for item in sent.get("training_data") or () if isinstance(item, Mapping)]
-    url = str(about.get("url") or "")
+    trained = [str(item.get("reference") or item.get("name") or _NOT_STATED) for item in _mappings(sent, "training_data")]
+    found = dict.fromkeys(str(item.get("what") or "") for run in runs for item in _mappings(_part(run, "submission"), "findings"))
     rows: list[tuple[str, Node | str]] = [
         ("Name", f"{name or method}, version {version}" if version else name or method),
         ("Sent in by", ", ".join(map(str, about.get("authors") or ())) or _NOT_STATED),
@@ -72,15 +69,15 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         ("Paper", paper(str(about.get("paper") or "")) or "none given"),
         ("Parameters", _size(about)),
         ("License", str(about.get("license") or "")),
-        ("Trained on", el("ul", *trained) if trained else "none declared"),
-        ("Found by the check", _findings(runs)),
+        ("Trained on", ", ".join(trained) or "none declared"),
+        ("Found by the check", "; ".join(found) or "nothing"),
     ]
     return el(
         "section",
         note("Submitted; its description is the submitter's and was not verified."),
         *(el("p", *prose(part)) for part in paragraphs),
         facts(rows),
-        *(_rest(run, len(runs) > 1) for run in runs),
+        *(_everything(run) for run in runs),
         cls="stack",
     )
 
@@ -94,60 +91,19 @@ def _part(run: RunRow, key: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
+def _mappings(part: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    return [item for item in part.get(key) or () if isinstance(item, Mapping)]
+
+
 def _size(responses: Mapping[str, Any]) -> str:
     number = responses.get("parameters")
     size = formats.parameters(number) if number is not None else _NOT_STATED
     return ", ".join(filter(None, (size, formats.weights(responses.get("open_weights"), number))))
 
 
-def _training(item: Mapping[str, Any]) -> Node:
-    name, url = str(item.get("reference") or item.get("name") or _NOT_STATED), str(item.get("url") or "")
-    query = len(item.get("question_ids") or ())
-    more = [
-        str(item["name"]) if item.get("reference") and item.get("name") else "",
-        "" if is_web_address(url) else url,
-        f"seeds {item['seeds']}" if item.get("seeds") else "",
-        f"{query:,} question{'s' * (query != 1)} of it" if query else "",
-        str(item.get("note") or ""),
-    ]
-    remarks = "; ".join(filter(None, more))
-    return el("li", link(name, url) if is_web_address(url) else name, aside(f" {remarks}") if remarks else None)
-
-
-def _findings(runs: Sequence[RunRow]) -> Node | str:
-    """Return the findings of the check as sentences, merged for runs that share them."""
-    where: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
-    for run in runs:
-        for item in _part(run, "submission").get("findings") or ():
-            if isinstance(item, Mapping):
-                where.setdefault(_key(item), (item, []))[1].append(f"{run.dataset} · {run.setting}")
-    lines = [_finding(item, on if len(runs) > 1 else ()) for item, on in where.values()]
-    return el("ul", *lines) if lines else "nothing"
-
-
-def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
-    severity, count = str(item.get("severity") or ""), item.get("count") or 0
-    details = [str(position.get("detail") or "") for position in item.get("places") or () if isinstance(position, Mapping)]
-    remarks = [f"{count:,} times" if count > 1 else "", *details, f"on {', '.join(on)}" if on else ""]
-    more = "; ".join(filter(None, remarks))
-    label = badge(severity, _TONES.get(severity, "")) if severity else None
-    return el("li", el("span", str(item.get("what") or "")), label, aside(f" {more}") if more else None, tip=str(item.get("try") or ""))
-
-
-def _rest(run: RunRow, several: bool) -> Node | None:
-    """Return a fold with the remaining fields of a submission; None if none remain."""
-    card = run.card or {}
-    left = {key: value for key, value in card.items() if key not in ("method", "contact", "training_data")}
-    left["method"] = {key: value for key, value in _part(run, "method").items() if key not in _METHOD}
-    left["submission"] = {key: value for key, value in _part(run, "submission").items() if key != "findings"}
-    left["training_data"] = [
-        {"question_ids": item.get("question_ids")} for item in card.get("training_data") or () if isinstance(item, Mapping)
-    ]
-    rows: list[tuple[str, Node | str]] = [(key, show_value(value)) for key, value in flat(left) if value != ""]
-    if not rows:
-        return None
-    title = f"All else that was sent for {run.dataset} · {run.setting}" if several else "All else that was sent"
-    return fold_facts(title, rows, f"sent-{run.run}")
+def _everything(run: RunRow) -> Node:
+    rows: list[tuple[str, Node | str]] = [(key, show_value(value)) for key, value in flat(run.card)]
+    return fold_facts(f"The whole card and its findings, for {run.dataset} · {run.setting}", rows, f"sent-{run.run}")
 
 
 Worth = Mapping[str, Mapping[str, Any]]
@@ -232,11 +188,8 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
     """Build the board as it would look with the submission, sorted by the first metric; controls last.
 
     Args:
-        name: Name of the submission.
         worth: The submission's results by metric id: value, low, high, n, insufficient_data.
-        board: The stored runs on the board.
         metrics: Metric ids of the columns, at least one; the first one ranks.
-        definitions: Metric definitions by id.
         contaminated: Whether its training data cover the test questions; it is then not ranked.
     """
     first = metrics[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +15,6 @@ from ragmeter.cli.options import App, Common, option
 from ragmeter.show.console import err
 from results.offered import LIMITS, MIB
 
-OWNER_TOKEN = "RAGMETER_OWNER_TOKEN"
 SUMMARY = "Serve the leaderboard on a store as web pages."
 DETAILS = f"""{SUMMARY}
 
@@ -26,8 +24,7 @@ a card (YAML), or a bundle (zip), for a board that the store has already: {intak
 one upload is checked at a time, for at most {intake.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded
 is executed. The number of files in memory is not limited: limit requests in a proxy if the address is public.
 
-With --hold, no board shows a submission until the owner accepts it: with `ragmeter submit accept RUN`, or on the page, which asks
-for the owner's token: the value of the environment variable {OWNER_TOKEN}.
+With --hold, no board shows a submission until you accept it with `ragmeter submit accept RUN`.
 """
 app = App(help=SUMMARY)
 
@@ -62,8 +59,6 @@ def leaderboard(
             where="--hold",
             try_this="add --allow-submissions",
         )
-    token = os.environ.get(OWNER_TOKEN)
-    owner = intake.token_hash(token) if token and allow_submissions else None
     parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
     if parent is not None:
         raise UserError("this is a file, not the folder of a store", code="store-is-a-file", where=str(parent), try_this="--store FOLDER")
@@ -80,13 +75,5 @@ def leaderboard(
     submit = [sys.executable, "-P", "-m", "ragmeter.cli", "submit"] if allow_submissions else None
     on_start = started if common.json else None
     return server.serve(
-        store.folder,
-        port=port,
-        host=host,
-        open_browser=browser,
-        submit=submit,
-        on_start=on_start,
-        experiment=experiment,
-        hold=hold,
-        owner=owner,
+        store.folder, port=port, host=host, open_browser=browser, submit=submit, on_start=on_start, experiment=experiment, hold=hold
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.unseen import printable
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.show.console import err, listing, out
@@ -80,11 +81,14 @@ def add(
 
     def show() -> None:
         lines = [
-            (item.run.short, item.run.method, item.run.dataset, item.run.setting, item.status, item.reason, f"{item.decided_at:%Y-%m-%d}")
+            (item.run.short, item.run.method, f"{item.run.dataset}, {item.run.setting}", item.status, f"{item.decided_at:%Y-%m-%d %H:%M}")
             for item in sent
         ]
-        heads = ("run", "method", "dataset", "setting", "status", "reason", "since (UTC)")
+        heads = ("run", "method", "benchmark", "status", "since (UTC)")
         listing(heads, lines, empty="nothing has been submitted here yet")
+        for item in sent:
+            if item.reason:
+                out.print(Text(f"{item.run.short} is {item.status}: {printable(item.reason)}", style="dim"), soft_wrap=True)
         for number, (command, what) in enumerate(STEPS, 1):
             out.print(Text(f"{number}. {command}", style="bold") + Text(f"\n   {what}", style="not bold"), soft_wrap=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,12 @@ from results.boards.systems import COSTS, Figures, System, contaminated_by, why_
 from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
 from results.statistics.core import LEVEL
 from results.statistics.difference import Differences, compared, generalizes
-from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
+from results.statistics.holm import holm_array, holm_levels
 from results.statistics.places import Band
 from results.statistics.pooled import Pooled, Stratum, borda, pooled
 from results.store.cost_queries import NOT_STATED, Cost
 from results.store.queries import OURS, RunRow
 from results.store.training_data import Cards, Checkpoints
-
-Correction = Literal["column", "all", "fdr"]
-"""Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,6 @@ class Matrix:
         cells: Cells by (row key, column key); a pair without a scored run is missing.
         costs: Cost by run id.
         reference: Name of the method that differences are from.
-        correction: The family over which p-values are corrected.
         sampled: Kind of cluster by column key.
         questions: Number of questions by column key.
         kin: Group number by column key; columns with equal numbers share questions.
@@ -168,7 +164,6 @@ class Matrix:
     cells: Mapping[tuple[str, str], Cell]
     costs: Mapping[str, Cost] = field(default_factory=dict)
     reference: str | None = None
-    correction: Correction = "column"
     sampled: Mapping[str, Sampled] = field(default_factory=dict)
     questions: Mapping[str, int] = field(default_factory=dict)
     kin: Mapping[str, int] = field(default_factory=dict)
@@ -290,7 +285,6 @@ def matrix(
     *,
     costs: Mapping[str, Cost],
     reference: str | None = None,
-    correction: Correction = "column",
 ) -> Matrix:
     """Assemble the overview matrix, and compare every ranked method with the reference.
 
@@ -299,7 +293,6 @@ def matrix(
         cells: The result of `ranked_cells`.
         costs: Cost by run id.
         reference: Name of the method to compare with.
-        correction: The family over which p-values are corrected.
     """
     pairs: list[_Pairs] = []
     for column in columns:
@@ -312,13 +305,13 @@ def matrix(
         if some := {(key, column.key): place for key, place in at.items() if figures.pairs.n[place, against]}:
             pairs.append(_Pairs.of(figures, some, against))
     whole = dict(cells)
-    for key, item in _paired(pairs, correction).items():
+    for key, item in _paired(pairs).items():
         whole[key] = replace(cells[key], paired=item)
     sampled = {column.key: results[column.key].sampled for column in columns if column.key in results}
     questions = {column.key: results[column.key].questions for column in columns if column.key in results}
     kin = _kin(columns, results)
     overall = _overall(columns, rows, results, whole, reference, kin)
-    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, sampled, questions, kin, overall)
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, sampled, questions, kin, overall)
 
 
 def _overall(
@@ -490,28 +483,16 @@ class _Pairs:
         return cls(tuple(at), tested, f"{figures.sampled.kind}s", tuple(generalizes(side, base, judged=judged) for side in ours))
 
 
-def _paired(pairs: Sequence[_Pairs], correction: Correction) -> dict[Key, Paired]:
-    """Return differences with p-values corrected over a column or over all cells, and intervals at the levels of these tests."""
-    families = [[part] for part in pairs] if correction == "column" else [list(pairs)] if pairs else []
+def _paired(pairs: Sequence[_Pairs]) -> dict[Key, Paired]:
+    """Return differences with p-values corrected over their column, and intervals at the levels of these tests."""
     results: dict[Key, Paired] = {}
-    for family in families:
-        plain = np.concatenate([part.tested.p for part in family])
+    for part in pairs:
         # A pair with insufficient data counts as tested and not significant.
-        tested = np.where(np.isnan(plain), 1.0, plain)
-        if correction == "fdr":
-            corrected = np.array(benjamini_hochberg(tested.tolist()))
-            # Benjamini & Yekutieli (2005): intervals of the selected differences, at the level of the last rejected one.
-            levels = np.full(len(tested), 1 - 0.05 * max(1, int((corrected <= 0.05).sum())) / len(tested))
-        else:
-            corrected, levels = holm_array(tested), holm_levels(tested)
-        start = 0
-        for part in family:
-            here = slice(start, start + len(part.keys))
-            low, high = part.tested.interval(levels[here])
-            why = map(str, part.tested.insufficient_data(part.clusters))
-            numbers = (part.tested.value, low, high, part.tested.n, part.tested.p, corrected[here])
-            rows = zip(*(np.asarray(column).tolist() for column in numbers), strict=True)
-            for key, (value, least, most, n, p, adjusted), reason, holds in zip(part.keys, rows, why, part.generalizes, strict=True):
-                results[key] = Paired(value, least, most, int(n), p, math.nan if reason else adjusted, reason, holds)
-            start = here.stop
+        tested = np.where(np.isnan(part.tested.p), 1.0, part.tested.p)
+        low, high = part.tested.interval(holm_levels(tested))
+        why = map(str, part.tested.insufficient_data(part.clusters))
+        numbers = (part.tested.value, low, high, part.tested.n, part.tested.p, holm_array(tested))
+        rows = zip(*(np.asarray(column).tolist() for column in numbers), strict=True)
+        for key, (value, least, most, n, p, adjusted), reason, holds in zip(part.keys, rows, why, part.generalizes, strict=True):
+            results[key] = Paired(value, least, most, int(n), p, math.nan if reason else adjusted, reason, holds)
     return results

@@ -11,7 +11,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from html import escape
 from textwrap import shorten
@@ -302,13 +302,18 @@ def what_marks_hold_for(board: Board) -> list[str]:
     return [f"marks hold for {'; '.join([usual, *others])}"]
 
 
-def family_of_marks(board: Board) -> list[str]:
-    """Return the table notes on the error probability of marks on several metrics and on the primary comparison."""
+def family_of_marks(board: Board, names: Mapping[str, str] | None = None) -> list[str]:
+    """Return the table notes on the error probability of marks on several metrics and on the primary comparison.
+
+    Args:
+        board: The board.
+        names: Display names of its metrics by id; None: those of `labels`.
+    """
     starred = [metric for metric in board.metrics if any(mark(row.cells[metric]) for row in board.rows if metric in row.cells)]
     metric = board.primary.of(board.metrics) if board.primary else None
     if board.primary is None or metric is None:
         return [of_several(len(starred), len(board.metrics))] if len(starred) > 1 else []
-    head = labels(board.metrics)[metric]
+    head = (names or labels(board.metrics))[metric]
     lines = [primary_metric(head)]
     method = board.primary.row(row.run for row in board.rows)
     for row in board.rows:
@@ -333,9 +338,15 @@ def _in_clusters(reason: str, board: Board) -> str:
     return reason.replace("clusters", f"{board.sampled.kind}s")
 
 
-def could_have_shown(board: Board, main: str | None = None) -> list[str]:
-    """Return the table note on the minimum detectable difference from the reference, for the main metric or the first that has one."""
-    for metric, head in sorted(labels(board.metrics).items(), key=lambda item: item[0] != main):
+def could_have_shown(board: Board, main: str | None = None, names: Mapping[str, str] | None = None) -> list[str]:
+    """Return the table note on the minimum detectable difference from the reference, for the main metric or the first that has one.
+
+    Args:
+        board: The board.
+        main: Id of the main metric; None: the first one.
+        names: As in `family_of_marks`.
+    """
+    for metric, head in sorted((names or labels(board.metrics)).items(), key=lambda item: item[0] != main):
         cells = [row.cells[metric] for row in board.rows if metric in row.cells]
         known = [
             cell.scale * cell.difference.detectable

@@ -144,7 +144,16 @@ def _claim(verdict: BoardVerdict) -> list[Part]:
     if verdict.outcome == "best":
         return [name, Part(f" is best on {on}: "), value, Part(".")]
     if verdict.outcome == "single":
-        return [Part("Only "), name, Part(f" is ranked on {on}: "), value, Part(f" ({_sampled(place)}); add a second method to compare.")]
+        # The list of methods that are not ranked follows, and names those that are running.
+        running = any(why.startswith("running:") for why in verdict.left_out.values())
+        then = "." if running else "; add a second method to compare."
+        return [
+            Part("Only "),
+            name,
+            Part(f" is ranked on {on} so far: " if running else f" is ranked on {on}: "),
+            value,
+            Part(f" ({_sampled(place)}){then}"),
+        ]
     if verdict.outcome == "tied":
         apart = [name for name in verdict.equal if name not in verdict.level]
         shares = f"share the {extreme} value" if apart or verdict.worse or verdict.untested else "have the same value"

@@ -1,4 +1,4 @@
-"""The owner's token, decisions, and messages that contain server paths."""
+"""Submissions that wait, and messages that contain server paths."""
 
 from __future__ import annotations
 
@@ -13,41 +13,17 @@ from leaderboard.intake import Draft
 from leaderboard.server import _environment
 from tests.support.errors import raises
 
-TOKEN = "correct horse battery"
-
 
 def answering(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setenv(intake.VARIABLE, json.dumps([sys.executable, "-c", code]))
 
 
-def test_server_stores_only_the_hash_of_the_owner_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAGMETER_OWNER_TOKEN", TOKEN)
-    environment = _environment(tmp_path, ["submit"], hold=True, owner=intake.token_hash(TOKEN))
-    assert TOKEN not in repr(environment)
-    for name in (intake.VARIABLE, intake.HOLD_VARIABLE, intake.OWNER_VARIABLE):
-        monkeypatch.setenv(name, environment[name])
-    assert intake.waits_for_approval()
-    assert [intake.is_owner(text) for text in (TOKEN, TOKEN[:-1], "", environment[intake.OWNER_VARIABLE])] == [True, False, False, False]
-
-
-def test_owner_access_requires_a_token_and_enabled_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(intake.VARIABLE, raising=False)
-    monkeypatch.setenv(intake.OWNER_VARIABLE, intake.token_hash(TOKEN))
-    assert not intake.is_owner(TOKEN)
-    answering(monkeypatch, "")
-    monkeypatch.delenv(intake.OWNER_VARIABLE)
-    assert not intake.is_owner(TOKEN)
-
-
-def test_weak_owner_token_is_refused() -> None:
-    with raises("owner-token-short"):
-        intake.token_hash("x" * 15)
-
-
-def test_decision_runs_one_command_and_its_reason_is_not_parsed_as_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answering(monkeypatch, "import json, sys; print(json.dumps({'status': sys.argv[1:]}))")
-    status = intake.decide("ab12", "reject", "--store=/", tmp_path)
-    assert "'reject', 'ab12', '--reason=--store=/', '--json'" in status
+def test_submissions_wait_if_the_server_was_started_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for hold in (True, False):
+        monkeypatch.delenv(intake.HOLD_VARIABLE, raising=False)
+        for name, value in _environment(tmp_path, ["submit"], hold=hold).items():
+            monkeypatch.setenv(name, value)
+        assert intake.waits_for_approval() is hold
 
 
 @pytest.mark.parametrize(

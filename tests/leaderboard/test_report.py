@@ -277,6 +277,23 @@ def test_browser_draws_and_sorts_the_report_without_running_stored_text(
     assert [str(box).split()[2] for box in (wide, narrow)] == [str(pictures.WIDTH), str(pictures.NARROW)]
 
 
+def test_no_column_is_cut_off_on_paper(html: str, tmp_path: Path, browser: Any) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(html, "utf-8")
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(path.as_uri())
+    page.wait_for_selector("table")
+    too_wide = """() => [...document.querySelectorAll("main .scroll")].filter((one) => one.getBoundingClientRect().right + 2 <
+        Math.max(...[...one.querySelectorAll("th, td")].map((cell) => cell.getBoundingClientRect().right))).length"""
+    page.set_viewport_size({"width": 980, "height": 700})
+    assert page.evaluate(too_wide) > 0, "this report has a table that is wider than paper"
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate(too_wide) == 0
+    assert page.evaluate("() => getComputedStyle(document.querySelector('h1')).color") == "rgb(26, 31, 38)", "dark text on white paper"
+    page.close()
+
+
 def test_axe_finds_no_serious_problem_in_a_report(html: str, tmp_path: Path, browser: Any, accessible: Callable[[Any], None]) -> None:
     path = tmp_path / "report.html"
     path.write_text(html, "utf-8")

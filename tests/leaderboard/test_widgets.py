@@ -23,8 +23,12 @@ def rerun(**_: Any) -> None:
     raise RerunError
 
 
-@pytest.mark.parametrize(("experiment", "redrawn"), [("small", True), (None, True), ("other", False)])
-def test_board_is_redrawn_when_a_run_of_its_experiment_begins(monkeypatch: pytest.MonkeyPatch, experiment: str, redrawn: bool) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "redrawn"), [([], ["finished"], True), (["running"], ["finished"], True), (["finished"], ["finished"], False)]
+)
+def test_board_is_redrawn_when_runs_of_its_experiment_have_changed(
+    monkeypatch: pytest.MonkeyPatch, before: list[str], after: list[str], redrawn: bool
+) -> None:
     drawn: list[Callable[[], None]] = []
 
     def fragment(**_: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -36,8 +40,8 @@ def test_board_is_redrawn_when_a_run_of_its_experiment_begins(monkeypatch: pytes
 
     monkeypatch.setattr(widgets, "st", SimpleNamespace(fragment=fragment, rerun=rerun))
     monkeypatch.setattr(read, "source", lambda: SHOWN)
-    monkeypatch.setattr(widgets, "running", lambda _: [SimpleNamespace(experiment="small")])
-    widgets.refresh_while_running(SHOWN, experiment, ())
+    monkeypatch.setattr(read, "run_groups", lambda at, _: [before if at == SHOWN else after])
+    widgets.refresh_while_running(SHOWN, "small", ())
     monkeypatch.setattr(read, "source", lambda: LATER)
     if redrawn:
         with pytest.raises(RerunError):
@@ -46,12 +50,13 @@ def test_board_is_redrawn_when_a_run_of_its_experiment_begins(monkeypatch: pytes
         drawn[0]()
 
 
-def test_list_of_runs_is_redrawn_while_one_goes_on_and_the_store_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_page, "show_running", lambda *_: 1)
+@pytest.mark.parametrize("count", [0, 1])
+def test_list_of_runs_is_redrawn_when_the_store_changes(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(runs_page, "show_running", lambda *_: count)
     monkeypatch.setattr(runs_page, "show", lambda *_: None)
     monkeypatch.setattr(runs_page.st, "rerun", rerun)
     monkeypatch.setattr(read, "source", lambda: SHOWN)
-    runs_page._look(SHOWN, True)
+    runs_page._look(SHOWN, bool(count))
     monkeypatch.setattr(read, "source", lambda: LATER)
     with pytest.raises(RerunError):
-        runs_page._look(SHOWN, True)
+        runs_page._look(SHOWN, bool(count))

@@ -206,6 +206,20 @@ def test_chart_shows_the_front_and_every_run_except_controls(made_up: Board) -> 
     assert front[1]["d"].count("V") == sum(row.front for row in rows) - 1
 
 
+@pytest.mark.parametrize(("slowest", "factor", "unit"), [(0.5, 1000, "ms / question"), (2.0, 1, "s / question")])
+def test_table_and_chart_show_times_in_one_unit(made_up: Board, slowest: float, factor: int, unit: str) -> None:
+    rows = [
+        replace(row, x=slowest / (at + 1), low=math.nan, high=math.nan) for at, row in enumerate(quality_budget(made_up, F1, "seconds"))
+    ]
+    table, drawing = budget.pareto_table(rows, "seconds", F1, PERCENT), budget.pareto_chart(rows, "seconds", F1, PERCENT)
+    assert drawing is not None
+    units = ["".join(node.texts()) for node in table.find(cls="unit")]
+    assert unit in units
+    able = {row.row.run.method: row.x for row in rows if not row.row.control}
+    assert {point.name: point.x for point in drawing.points} == {name: factor * x for name, x in able.items()}
+    assert ("Milliseconds" in str(drawing)) is (factor == 1000)
+
+
 def test_page_state_follows_the_url(app: Start, filled: Path, synthetic: ModuleType) -> None:
     page = app(filled).open("budget", cost="seconds")
     assert not page.test.exception

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from leaderboard.elements.formats import PERCENT, p_value
-from leaderboard.views import compare as compare_charts
+from leaderboard.pages import compare as compare_charts
 from leaderboard.widgets import STYLE
 from results.boards.compare import Comparison, compare
 from results.store import queries
@@ -54,12 +56,18 @@ def test_smaller_value_wins_for_lower_is_better_metrics(three_runs: Comparison) 
     assert int(next(list(line.find(tag="td"))[-3].texts())) == item.losses
 
 
+def scored(picture: Any) -> list[dict[str, str]]:
+    """Return the data of a scatter plot: the two scores, the number of questions and an example."""
+    return [dict(zip(("x", "y", "questions", "example"), line, strict=True)) for line in list(csv.reader(io.StringIO(picture.csv())))[1:]]
+
+
 def test_scatter_counts_every_question_scored_for_both_runs(three_runs: Comparison) -> None:
-    drawn = compare_charts.points(three_runs, 0, 1, PERCENT)
-    assert sum(item.questions for item in drawn) == three_runs.pairs[0].difference.n
-    above = sum(item.questions for item in drawn if item.side == "above")
-    assert above == three_runs.pairs[0].difference.losses
-    assert len({(item.x, item.y) for item in drawn}) == len(drawn)
+    picture, sides = compare_charts.scatter(three_runs, 0, 1, PERCENT)
+    item = three_runs.pairs[0].difference
+    assert (sides["above"], sides["on"], sides["below"]) == (item.losses, item.ties, item.wins)
+    points = scored(picture)
+    assert sum(int(point["questions"]) for point in points) == item.n
+    assert len({(point["x"], point["y"]) for point in points}) == len(points)
 
 
 def test_page_opens_with_three_finished_methods_without_controls(app: Start, filled: Path) -> None:
@@ -124,24 +132,24 @@ def test_untrusted_text_is_shown_as_plain_text(app: Start, filled: Path, synthet
 
 
 def test_scatter_marks_have_the_position_and_label_of_their_scores(three_runs: Comparison) -> None:
-    drawn = compare_charts.points(three_runs, 0, 1, PERCENT)
-    picture = compare_charts.scatter(drawn, "one", "other", PERCENT)
+    picture, _ = compare_charts.scatter(three_runs, 0, 1, PERCENT)
     assert picture is not None
-    known = marks(picture)
-    assert len(known) == len(drawn)
+    first, second = (run.method for run in three_runs.runs[:2])
+    known, points = marks(picture), scored(picture)
+    assert len(known) == len(points)
     centers = []
-    for point in drawn:
-        scores = f"one {point.x:.1f}, other {point.y:.1f}."
-        ((look, x, y, _),) = (rest for tip, *rest in known if scores in tip and point.example in tip)
-        assert look == compare_charts.SIDES[point.side][0]
-        centers.append((point.x, x, point.y, y))
+    for point in points:
+        x, y = float(point["x"]), float(point["y"])
+        ((look, right, top, _),) = (
+            rest for tip, *rest in known if f"{first} {x:.1f}, {second} {y:.1f}." in tip and point["example"] in tip
+        )
+        assert look == compare_charts.SIDES["above" if y > x else "below" if y < x else "on"][0]
+        centers.append((x, right, y, top))
     across, right, up, top = np.array(centers).T
     assert np.polyfit(across, right, 1, full=True)[1] == pytest.approx(0, abs=0.1)
     assert np.corrcoef(up, top)[0, 1] == pytest.approx(-1)
     assert picture[1]["role"] == "img"
-    lines = picture.csv().splitlines()
-    assert lines[0] == "one,other,questions,example"
-    assert len(lines) == len(drawn) + 1
+    assert picture.csv().splitlines()[0] == f"{first},{second},questions,example"
 
 
 def marks(picture: Any) -> list[tuple[str, str, float, float, float]]:
@@ -159,26 +167,22 @@ def marks(picture: Any) -> list[tuple[str, str, float, float, float]]:
     return results
 
 
-def test_mark_areas_are_proportional_to_question_counts() -> None:
-    drawn = [compare_charts.Point(0, 0, 400, "a", "on"), compare_charts.Point(1, 0, 100, "b", "below")]
-    first, second = marks(compare_charts.scatter(drawn, "one", "other", PERCENT))
+def planted(three_runs: Comparison, pairs: list[tuple[float, float]]) -> Comparison:
+    """Return a comparison whose first two runs have these scores."""
+    questions = [three_runs.questions[0]] * len(pairs)
+    return replace(three_runs, questions=questions, values=np.array(pairs).T)
+
+
+def test_mark_areas_are_proportional_to_question_counts(three_runs: Comparison) -> None:
+    picture, _ = compare_charts.scatter(planted(three_runs, [(1.0, 0.0)] * 100 + [(0.0, 0.0)] * 400), 0, 1, PERCENT)
+    first, second = marks(picture)
     widths = first[-1] / 10, second[-1] / 12
     assert widths[0] ** 2 == pytest.approx(4 * widths[1] ** 2, rel=0.03)
 
 
-def test_infinite_and_equal_values_are_drawn_without_an_error() -> None:
-    far = compare_charts.Point(math.inf, 1.0, 1, "a", "below")
-    assert compare_charts.scatter([far], "one", "other", PERCENT) is None
-    ((_, _, x, y, _),) = marks(compare_charts.scatter([far, replace(far, x=1.0)], "one", "other", PERCENT))
+def test_infinite_and_equal_values_are_drawn_without_an_error(three_runs: Comparison) -> None:
+    assert compare_charts.scatter(planted(three_runs, [(math.inf, 1.0)]), 0, 1, PERCENT)[0] is None
+    picture, sides = compare_charts.scatter(planted(three_runs, [(math.inf, 1.0), (1.0, 1.0)]), 0, 1, PERCENT)
+    ((_, _, x, y, _),) = marks(picture)
     assert np.isfinite([x, y]).all()
-
-
-def test_bar_lengths_equal_the_shares_of_the_table(three_runs: Comparison) -> None:
-    bars = list(compare_charts.shares(three_runs, higher_is_better=True).find(cls="bar"))
-    assert len(bars) == 3
-    for bar, pair in zip(bars, three_runs.pairs, strict=True):
-        item = pair.difference
-        shares = [next(iter(bar.find(cls=outcome))).numbers["share"] for outcome in ("won", "tied", "lost")]
-        assert shares == pytest.approx([item.wins / item.n, item.ties / item.n, item.losses / item.n])
-    (won, *_) = compare_charts.shares(three_runs, higher_is_better=False).find(cls="won")
-    assert won.numbers["share"] == three_runs.pairs[0].difference.losses / three_runs.pairs[0].difference.n
+    assert sides == {"below": 1, "on": 1}

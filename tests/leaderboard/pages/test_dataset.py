@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leaderboard.elements.nodes import TAGS
-from leaderboard.views import dataset
+from leaderboard.pages import dataset
 from results.store import answer_queries, queries
 from results.store.provenance import Contaminated, DatasetFacts, dataset_facts, samples
 from results.store.store import Store

@@ -69,10 +69,9 @@ def test_view_is_in_the_url_and_column_heads_link_to_boards(app: Start, several:
 
 def test_choices_are_written_to_the_url_which_reproduces_the_view(app: Start, several: Path) -> None:
     page = app(several).open()
-    page.choose("Metrics", "retrieval").choose("Compared with", "strong").choose("Tests corrected by", "all")
-    assert (page.query["family"], page.query["reference"], page.query["correction"]) == ("retrieval", "strong", "all")
+    page.choose("Metrics", "retrieval").choose("Compared with", "strong")
+    assert (page.query["family"], page.query["reference"]) == ("retrieval", "strong")
     assert page.query["view"] == "matrix"
-    assert "Holm-corrected over all cells" in words(page.part("legend"))
     assert "recall@5" in " ".join(heads(page))
     again = app(several).open(**page.query)
     assert again.part("matrix") == page.part("matrix")
@@ -213,7 +212,6 @@ def test_unscored_metric_falls_back_to_a_scored_one(app: Start, several: Path) -
         family="graph",
         measure="no such metric",
         setting="../..",
-        correction="x",
         reference="<script>",
         first="-9",
         since="yesterday",

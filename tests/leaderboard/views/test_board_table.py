@@ -170,6 +170,8 @@ def test_chart_marks_incomparable_results(made_up: Board) -> None:
     assert pictures.KINDS[pictures.APART][1] in drawing
     before = json.dumps(drawings.intervals(made_up, [chosen], F1, DEFINITIONS))
     assert "not comparable" not in before
+    assert len(drawings.flag_notes(replace(made_up, rows=tuple(rows)))) == 1, "values in parentheses are explained"
+    assert not drawings.flag_notes(replace(made_up, rows=(chosen,)))
 
 
 def test_main_metrics_of_the_dataset_come_first(filled: Path) -> None:

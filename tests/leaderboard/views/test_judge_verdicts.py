@@ -13,6 +13,7 @@ import pytest
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, Judge, JudgeCall, Parsed, Score
 from leaderboard.elements.nodes import TAGS
 from leaderboard.views import judge as verdict_view
+from leaderboard.views import question as question_view
 from methods.models.reply_cache import Call, ResponseCache
 from results.judging import judgments
 from results.judging import judgments as judged
@@ -135,12 +136,16 @@ def test_conversation_of_a_reader_is_shown(judged_question: tuple[Path, str], sy
     run = next(run for run in queries.runs(store, synthetic.EXPERIMENT) if run.method == "bm25")
     query = next(row for row in answer_queries.questions(store, run.dataset_fingerprint) if row.question == judged_question[1])
     (answer,) = answer_queries.answers(store, query, [run.run])
-    assert verdict_view.readers([answer], verdict_view.answered_here([answer], [run]), "", judged_question[1]) is None
+    closed, question = {"calls": "", "call": ""}, judged_question[1]
+    assert question_view.prompts([answer], verdict_view.answered_here([answer], [run]), closed, question) is None
     reported = replace(answer, notes={"call": REQUESTED.key})
     here = verdict_view.answered_here([reported], [run])
-    shown = verdict_view.readers([reported], here, "", judged_question[1])
+    shown = question_view.prompts([reported], here, closed, question)
     assert shown is not None
     assert [node.action for node in shown.find(tag="button")] == [{"call": REQUESTED.key}]
+    whole = question_view.prompts([replace(reported, calls_kept=2)], here, closed, question)
+    assert whole is not None
+    assert [node.action for node in whole.find(tag="button")] == [{"calls": run.run}], "all calls of the run, its reader's among them"
     assert verdict_view.calls([reported], here, []) == {REQUESTED.key: "Reader of bm25"}
     # A submission's notes are its sender's text, and keys have a fixed form.
     assert verdict_view.answered_here([reported], [replace(run, origin="submitted")]) == {}

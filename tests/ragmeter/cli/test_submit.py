@@ -166,6 +166,8 @@ def test_submit_without_arguments_lists_submissions_and_first_steps(submitted: P
     assert len(value["steps"]) == 3
     shown = fine(ragmeter("submit"))
     assert "bm25@1" in shown
+    (sent,) = value["submissions"]
+    assert sent["decided_at"][:16].replace("T", " ") in shown, "the time fits next to the other columns"
     assert all(step in shown for step in value["steps"])
     nothing = ragmeter("submit", RAGMETER_STORE=str(tmp_path / "empty"))
     assert "nothing has been submitted" in nothing.stderr

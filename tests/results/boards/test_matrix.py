@@ -20,7 +20,7 @@ from results.boards.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cel
 from results.boards.published import published_for
 from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.boards.tables import remarks
-from results.statistics.holm import benjamini_hochberg, holm
+from results.statistics.holm import holm
 from results.statistics.intervals import estimate
 from results.store import cost_queries, invariants, provenance, queries, score_queries
 from results.store.store import Store
@@ -148,9 +148,8 @@ def test_ranks_are_dense_among_those_who_compete(store: Store) -> None:
     assert cell(without, "trained on it", "hotpotqa:dev").band.rank == 1  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("correction", ["column", "all", "fdr"])
-def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Store, scores: dict[str, np.ndarray], correction: Any) -> None:
-    board = built(store, reference="bm25", correction=correction)
+def test_differences_are_exact_sign_tests_corrected_over_their_column(store: Store, scores: dict[str, np.ndarray]) -> None:
+    board = built(store, reference="bm25")
     families: dict[str, list[tuple[str, str]]] = {}
     plain = {}
     for (row, column), item in board.cells.items():
@@ -163,11 +162,10 @@ def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Sto
         assert item.paired.value == pytest.approx(np.nanmean(delta))
         assert item.paired.p == pytest.approx(plain[row, column])
         assert (item.paired.corrected <= 0.05) == (item.paired.low > 0 or item.paired.high < 0)
-        families.setdefault(column if correction == "column" else "", []).append((row, column))
-    assert len(families) == (3 if correction == "column" else 1)
+        families.setdefault(column, []).append((row, column))
+    assert len(families) == 3
     for keys in families.values():
-        adjust = benjamini_hochberg if correction == "fdr" else holm
-        for key, p in zip(keys, adjust([plain[key] for key in keys]), strict=True):
+        for key, p in zip(keys, holm([plain[key] for key in keys]), strict=True):
             item = board.cells[key].paired
             assert item is not None
             assert item.corrected == pytest.approx(math.nan if math.isnan(item.p) else p, nan_ok=True)

@@ -196,10 +196,13 @@ def test_insufficient_data_has_one_line_below_and_no_mark_in_a_cell(board: Board
     from rich.console import Console
 
     from ragmeter.show.board_text import show_board
-    from results.boards.tables import could_have_shown, insufficient_data_notes
+    from results.boards.tables import could_have_shown, insufficient_data_notes, labels
 
     (seen,) = could_have_shown(board)
     assert "80 % power" in seen
+    assert could_have_shown(board, names=dict.fromkeys(board.metrics, "named")) == [
+        seen.replace(next(iter(labels(board.metrics).values())), "named")
+    ]
     gone = {"low": math.nan, "high": math.nan, "insufficient_data": "4 clusters, fewer than 10"}
     cells = [{metric: replace(cell, estimate=replace(cell.estimate, **gone)) for metric, cell in row.cells.items()} for row in board.rows]
     few = replace(board, rows=tuple(replace(row, cells=own) for row, own in zip(board.rows, cells, strict=True)))

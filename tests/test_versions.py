@@ -48,7 +48,11 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
-    [(ANSWERS, READING, (3, "efc9635669d2edfb")), (RECORDS, READING, (3, "")), (VERDICTS, VERSION, (4, "b5be2f81cc9c081b"))],
+    [
+        (ANSWERS, READING, (3, "efc9635669d2edfb")),
+        (RECORDS, READING, (3, "197431863791729a")),
+        (VERDICTS, VERSION, (4, "b5be2f81cc9c081b")),
+    ],
     ids=["answers", "records", "verdicts"],
 )
 def test_code_that_reads_replies_has_the_version_that_it_was_released_with(

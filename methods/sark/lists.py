@@ -32,6 +32,7 @@ NO_REPLY = "no reply"
 GOLDS = " | "
 """Separator of several gold answers in a prompt."""
 _NUMBER = re.compile(r"\[\s*([0-9]{1,6})\s*\]")
+_CHAIN = re.compile(r"\[[\s0-9]{1,10}\](?:\s*>\s*\[[\s0-9]{1,10}\])+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,9 @@ def sampled_ranks(candidates: int, depth: int = DEPTH, length: int = LENGTH) -> 
 def parse_order(reply: str, size: int) -> Parsed:
     """Parse an order in a reply strictly: at most one passage may be missing.
 
-    The first mention of each number counts, in the last line with at least two bracketed numbers (else in the whole text). A
-    single missing number comes last.
+    The first mention of each number counts, in the last line with at least two bracketed numbers (else in the whole text). If
+    this line has chains such as `[2] > [1]`, only the longest counts, so that numbers in remarks do not. A single missing number
+    comes last.
 
     Args:
         reply: The model's reply.
@@ -94,7 +96,8 @@ def parse_order(reply: str, size: int) -> Parsed:
     """
     text = bare_text(reply)
     lines = [line for line in text.splitlines() if len(_NUMBER.findall(line)) >= 2]
-    options = [int(number) - 1 for number in _NUMBER.findall(lines[-1] if lines else text)]
+    chosen = lines[-1] if lines else text
+    options = [int(number) - 1 for number in _NUMBER.findall(max(_CHAIN.findall(chosen), key=len, default=chosen))]
     distinct = list(dict.fromkeys(position for position in options if 0 <= position < size))
     if len(distinct) < size - 1 or not distinct:
         return Parsed((), "no order" if not distinct else "too few numbers")

@@ -74,6 +74,8 @@ def test_keep_evidence_puts_evidence_into_the_list() -> None:
         ("[2] > [1] > [4]", (1, 0, 3, 2)),  # one is missing: it comes last
         ("[ 2 ] > [1 ] > [4] > [3]", (1, 0, 3, 2)),
         ("1. [2] > [1] > [4] > [3]", (1, 0, 3, 2)),
+        ("[3] is about something else, so [2] > [1] > [4] > [3].", (1, 0, 3, 2)),
+        ("[2] > [1] > [4] > [3] ([3] > [4] is a close call)", (1, 0, 3, 2)),
     ],
 )
 def test_order_is_parsed(reply: str, order: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Build the submit page: what to send, what the check findings, and the board with the submission on it."""
+"""Build the submit page: what to send, what the check found, and the board with the submission on it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
     name, version, url = (str(about.get(key) or "") for key in ("name", "version", "url"))
     paragraphs = [part for part in str(about.get("description") or "").split("\n\n") if part.strip()]
     trained = [str(item.get("reference") or item.get("name") or _NOT_STATED) for item in _mappings(sent, "training_data")]
-    findings = dict.fromkeys(str(item.get("what") or "") for run in runs for item in _mappings(_part(run, "submission"), "findings"))
+    found = dict.fromkeys(str(item.get("what") or "") for run in runs for item in _mappings(_part(run, "submission"), "findings"))
     rows: list[tuple[str, Node | str]] = [
         ("Name", f"{name or method}, version {version}" if version else name or method),
         ("Sent in by", ", ".join(map(str, about.get("authors") or ())) or _NOT_STATED),
@@ -70,7 +70,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         ("Parameters", _size(about)),
         ("License", str(about.get("license") or "")),
         ("Trained on", ", ".join(trained) or "none declared"),
-        ("Found by the check", "; ".join(findings) or "nothing"),
+        ("Found by the check", "; ".join(found) or "nothing"),
     ]
     return el(
         "section",
@@ -170,7 +170,7 @@ def findings(report: Mapping[str, Any]) -> Node | None:
         NumberColumn("Times", lambda item: int(item["count"])),
         WideColumn("What to do", lambda item: item["try"] or None),
     ]
-    return table("What the check findings", "findings-scroll", report["findings"], columns)
+    return table("What the check found", "findings-scroll", report["findings"], columns)
 
 
 def _positions(finding: Mapping[str, Any], file: str) -> Node | None:

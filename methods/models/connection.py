@@ -57,7 +57,7 @@ def base_url_of(value: str) -> str:
     """Return a base URL without surrounding white space, after checking it.
 
     Raises:
-        ValueError: It does not begin with http:// or https://, has a wrong port, carries a key or a query, or ends in the path of a request.
+        ValueError: It does not begin with http:// or https://, has a wrong port, a key or a query, or ends in the path of a request.
     """
     value = value.strip()
     parts = urlsplit(value)

@@ -60,7 +60,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
     name, version, url = (str(about.get(key) or "") for key in ("name", "version", "url"))
     paragraphs = [part for part in str(about.get("description") or "").split("\n\n") if part.strip()]
     trained = [str(item.get("reference") or item.get("name") or _NOT_STATED) for item in _mappings(sent, "training_data")]
-    found = dict.fromkeys(str(item.get("what") or "") for run in runs for item in _mappings(_part(run, "submission"), "findings"))
+    findings = dict.fromkeys(str(item.get("what") or "") for run in runs for item in _mappings(_part(run, "submission"), "findings"))
     rows: list[tuple[str, Node | str]] = [
         ("Name", f"{name or method}, version {version}" if version else name or method),
         ("Sent in by", ", ".join(map(str, about.get("authors") or ())) or _NOT_STATED),
@@ -70,7 +70,7 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         ("Parameters", _size(about)),
         ("License", str(about.get("license") or "")),
         ("Trained on", ", ".join(trained) or "none declared"),
-        ("Found by the check", "; ".join(found) or "nothing"),
+        ("Found by the check", "; ".join(findings) or "nothing"),
     ]
     return el(
         "section",

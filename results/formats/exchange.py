@@ -130,7 +130,8 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, has
 
 def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -> dict[str, str]:
     """Return the condition of the exported rows per table."""
-    tables = [row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()]
+    query = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() ORDER BY 1"
+    tables = [row[0] for row in connection.execute(query).fetchall()]
     tables.remove("ragmeter_schema")
     if runs is None:
         return dict.fromkeys(tables, "true")

@@ -27,9 +27,10 @@ def check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
         UserError: The file belongs to another program, or to another version of ragmeter.
     """
     try:
-        row = connection.execute("SELECT version, ragmeter FROM ragmeter_schema ORDER BY version DESC LIMIT 1").fetchone()
+        # The order is Python's: for DuckDB, planning it takes longer than reading the row.
+        rows = connection.execute("SELECT version, ragmeter FROM ragmeter_schema").fetchall()
     except duckdb.CatalogException:
-        if not connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+        if not connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()").fetchall():
             return False
         raise UserError(
             "this DuckDB file belongs to another program",
@@ -37,7 +38,7 @@ def check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         ) from None
-    version, writer = row if row else (0, "?")
+    version, writer = max(rows, key=lambda row: row[0], default=(0, "?"))
     if version != SCHEMA:
         # The command of those versions; from 7 on it is another.
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"

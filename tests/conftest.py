@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib.util
 import os
@@ -144,19 +145,17 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Freeze library objects after many imports, so that later garbage collections skip them.
 
-    Every training loop ends with a collection, which takes half a second if PyTorch and transformers are loaded.
+    Every training loop ends with a collection, which takes half a second if PyTorch and transformers are loaded. So do
+    pytest's collections at the end. Objects are unfrozen when Python exits, because extensions complain about objects still alive.
     """
     global _modules
     if len(sys.modules) > _modules + MANY:
+        if not _modules:
+            atexit.register(gc.unfreeze)
         gc.collect()
         gc.freeze()
         _modules = len(sys.modules)
     item.stash[_began] = _cpu_s() - _shared_s, len(sys.modules)
-
-
-def pytest_unconfigure() -> None:
-    """Unfreeze objects before Python exits, because extensions complain about objects still alive."""
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

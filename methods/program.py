@@ -342,7 +342,7 @@ def behind(reply: str, mark: str) -> str | None:
         mark: Pattern of the mark that ends with " is", in lower case: "answer is".
     """
     noun = mark.removesuffix(" is")
-    verb = r"\s+(?:is|was|would be)(?![\w'’])(?:[*_]{1,3}(?=[\s:：]))?\s*[:：]?"
+    verb = r"\s+(?:is|was|would be)(?![\w'’])(?:[*_]{1,3}(?=[\s:：]))?(?:\s*[:：])?"
     label = rf"^[\s>#*_-]{{0,8}}(?:so,? )?(?:the )?(?:final )?{noun}[*_]{{0,3}}\s?[:：]"
     pattern = rf"(?:\b{noun}[*_]{{0,3}}{verb}|{label})(?:[*_]{{1,3}}(?=\s))?\s*(\S.*)"
     matches = list(re.finditer(pattern, reply, re.IGNORECASE | re.MULTILINE))

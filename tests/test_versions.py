@@ -49,7 +49,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
     [
-        (ANSWERS, READING, (3, "efc9635669d2edfb")),
+        (ANSWERS, READING, (3, "e8c302ab85761d91")),
         (RECORDS, READING, (3, "197431863791729a")),
         (VERDICTS, VERSION, (4, "b5be2f81cc9c081b")),
     ],

@@ -303,10 +303,10 @@ def _outcomes(pair: Pair, *, higher_is_better: bool) -> dict[str, int]:
     return {"won": won, "tied": item.ties, "lost": lost}
 
 
+# Color and shape of marks by their side of the diagonal.
 SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
-"""Color and shape of marks by their side of the diagonal."""
+# Maximum characters of a question in a mark's hover text.
 _EXAMPLE = 200
-"""Maximum characters of a question in a mark's hover text."""
 
 
 def scatter(result: Comparison, first: int, second: int, shown: Scale) -> tuple[Picture | None, Counter[str]]:

@@ -312,8 +312,8 @@ def completion_of(value: Any) -> Completion:
     # A text completion has its text instead of a message.
     message = {"content": choice["text"]} if isinstance(choice, dict) and isinstance(choice.get("text"), str) else None
     message = message or (choice.get("message") if isinstance(choice, dict) else None)
-    if message is None and isinstance(choice, dict) and isinstance(choice.get("finish_reason"), str):
-        message = {}  # Gemini leaves it out if the thought used all tokens
+    if message is None and isinstance(choice, dict) and known_reason(str(choice.get("finish_reason") or "stop")) != "stop":
+        message = {}  # Gemini leaves it out if the thought used all tokens; at "stop" it is a fault, and the call is repeated
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ValueError("it has no choices with a message")
     reason = known_reason(str(choice.get("finish_reason") or "unknown"))

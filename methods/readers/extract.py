@@ -109,7 +109,7 @@ _ECHO = re.compile(
 _ECHOED_CONTEXT = re.compile(r"[ \t>#*_]{0,10}(?:contexts?|passages?|documents?)[*_]{0,3}[ \t]*[:：]", re.IGNORECASE)
 _ASKED = re.compile(r"^[ \t>#*_]{0,10}(?:q|question)[*_]{0,3}[ \t]*[:：][^\n]*\?[*_ \t]{0,10}$", re.IGNORECASE | re.MULTILINE)
 _USER_TURN = re.compile(
-    r"\s*(?:<s>|<bos>|<\|begin_of_text\|>)?\s*(?:<\|im_start\|>(?:user|system)\b|<\|start_header_id\|>(?:user|system)\b"
+    r"\s*(?:(?:<s>|<bos>|<\|begin_of_text\|>)\s*)?(?:<\|im_start\|>(?:user|system)\b|<\|start_header_id\|>(?:user|system)\b"
     r"|<start_of_turn>(?:user|system)\b|\[INST\]|<\|(?:user|system)\|>|(?:user|human)[ \t]*:)",
     re.IGNORECASE,
 )

@@ -247,6 +247,14 @@ def test_truncation_and_a_missing_preset_are_kept_with_the_index(store: Store, r
     assert lines["preset"].values == preset
 
 
+def test_endpoint_that_counts_few_passage_tokens_is_reported(store: Store, run: RunRow) -> None:
+    read = {"reported": 250, "estimated": 1000}
+    store.put_indexing(run.run, Indexed(notes={"endpoint_read": read}))
+    line = lines_of(store, run)["prompt_tokens"]
+    assert line.values == read
+    assert "25 %" in line.text
+
+
 def test_a_little_truncation_is_usual(store: Store, run: RunRow) -> None:
     store.put_indexing(run.run, Indexed(notes={"truncated": {"limit": 256, "passages": 40, "truncated": 2, "share": 0.02}}))
     assert health(store, [run]) == ()

@@ -26,6 +26,7 @@ from benchmarks.worlds.dataset import WorldsConfig
 from judges import metric
 from judges.llm import fences, grounding, reading
 from methods import program
+from methods.baselines import rq_rag
 from methods.baselines.end_to_end import self_ask, self_rag
 from methods.baselines.rerank import replies
 from methods.gpr import questions
@@ -88,6 +89,7 @@ def _from_file(read: Callable[[Path], Any], folder: Path) -> Callable[[str], Any
 MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "JSON of a shape": lambda text: structured.parse(text, _Shape),
     "bare answer": extract.short_answer,
+    "search queries": rq_rag.queries_of,
     "tagged answer": lambda text: program.tagged(text, "answer"),
     "answer behind a mark": lambda text: program.behind(f"So the answer is{text}", "So the answer is"),
     "text between tags": lambda text: bounded.between(text, "<search>", "</search>"),

@@ -61,7 +61,7 @@ _ASIDE = re.compile(
 )
 """Pattern of a line without a query: a fence, heading or rule, a remark, or a preface that ends with a colon."""
 _NOTHING = re.compile(r"\W*(?:none|n/?a|null|not applicable|no (?:change|rewrite|queries)[^?]*)\W*", re.IGNORECASE)
-_JSON = re.compile(r"^\s*(?=[\[{])", re.MULTILINE)
+_JSON = re.compile(r"^[ \t]*(?=[\[{])", re.MULTILINE)
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "「": "」", "«": "»", "`": "`"}
 
 

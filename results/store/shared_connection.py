@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +257,8 @@ class SharedConnection:
             self._lock.acquire()
             holder.note(self.path.parent)
         try:
-            connection = duckdb.connect(str(self.path), read_only=read_only)
+            with self._no_writer() if read_only else nullcontext():
+                connection = duckdb.connect(str(self.path), read_only=read_only)
             try:
                 known = check_schema(connection, self.path)
                 if not known and not read_only:
@@ -274,6 +275,30 @@ class SharedConnection:
             raise
         # The process that made the file was killed before it wrote, or lost rows must be marked.
         return self._opened(read_only=False)
+
+    @contextmanager
+    def _no_writer(self) -> Iterator[None]:
+        """Keep writers out while DuckDB opens the file for reading.
+
+        DuckDB 2.0 reads the file's header before it locks the file. If a writer finished in between, that header would
+        point to blocks that were overwritten or cut off.
+
+        Raises:
+            Timeout: A process writes.
+        """
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise
+        except OSError:
+            # The folder belongs to another user, whose lock can be shared.
+            with _shared(Path(self._lock.lock_file)):
+                yield
+            return
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _whole(self, connection: duckdb.DuckDBPyConnection, read_only: bool) -> bool:
         """Report the rows lost since the last commit, and mark their runs; return False if that needs a writing connection."""
@@ -350,6 +375,21 @@ class SharedConnection:
         used = self._held
         self.__init__(self.path)  # type: ignore[misc]
         self._forked = used
+
+
+@contextmanager
+def _shared(lock: Path) -> Iterator[None]:
+    """Share a lock whose file this user can only read; without such a file or such locks, continue without it."""
+    with ExitStack() as stack:
+        with suppress(FileNotFoundError, PermissionError, ImportError):
+            import fcntl
+
+            file = stack.enter_context(lock.open("rb"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Timeout(str(lock)) from None
+        yield
 
 
 class _Waiting:

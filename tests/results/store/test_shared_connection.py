@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from filelock import FileLock
 
 from results.store import shared_connection
 from results.store.shared_connection import SharedConnection
@@ -214,6 +215,28 @@ def test_a_file_that_nobody_would_close_is_not_left_open(folder: Path, monkeypat
 def test_an_empty_file_of_a_process_that_was_killed_becomes_a_store(tmp_path: Path) -> None:
     duckdb.connect(str(tmp_path / "store.duckdb")).close()
     assert names(Store(tmp_path)) == set()
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+def test_no_file_is_opened_to_read_while_another_process_may_write_its_header(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool], may_write: bool
+) -> None:
+    monkeypatch.setattr(shared_connection, "PATIENCE_S", 0.2)
+    store, lock = Store(folder), folder / "store.lock"
+    if not may_write:
+
+        def denied(*_: object, **__: object) -> Any:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(shared(store)._lock, "acquire", denied)
+    with FileLock(str(lock)), raises("store-busy"):
+        names(store)
+    assert not opened
+    assert names(store) == set()
+    lock.unlink()
+    store.database.close()
+    assert names(store) == set()
+    assert opened == [True, True]
 
 
 def test_a_store_in_a_folder_that_cannot_be_written_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -442,7 +442,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
 
 
 def vacuum(database: Database) -> tuple[int, int]:
-    """Rewrite the store's file without the space of deleted rows; other processes can keep reading.
+    """Rewrite the store's file without the space of deleted rows; other processes wait.
 
     Returns:
         Bytes before and after.

@@ -65,8 +65,10 @@ class LabelsConfig(RetiredOptions, MayAskConfig):
 
     retired = MappingProxyType({"partial": "mismatch"})
 
-    by: Literal["llm", "reader"] = Field(
-        "reader", description="what answers the questions: llm, a language model; reader, the reader named in `reader`, for worlds"
+    by: Literal["llm", "reader", "evidence"] = Field(
+        "reader",
+        description="what answers the questions: llm, a language model; reader, the reader named in `reader`, for worlds. evidence: "
+        "nothing answers; the dataset's gold evidence has label 1, and every other passage label 0 (not the paper's labels)",
     )
     llm: Annotated[LLM, defaults(max_tokens=64)] | None = Field(None, description="model for by: llm; paper: Qwen2.5-14B-Instruct")
     prompt: str | None = Field(None, description="your own template file; null: the shipped one")
@@ -100,8 +102,10 @@ class LabelsConfig(RetiredOptions, MayAskConfig):
 
     @model_validator(mode="after")
     def _knows_nothing(self) -> Self:
-        if self.by == "llm" and self.known:
+        if self.by != "reader" and self.known:
             raise ValueError("known is for readers (by: reader); a language model has its own knowledge")
+        if self.by == "evidence" and self.extra is not None:
+            raise ValueError("extra needs answers (by: llm or by: reader)")
         return self
 
     @property
@@ -171,7 +175,8 @@ class SarkDataConfig(TrainingOptions):
     @property
     def wanted_judge(self) -> tuple[str, Mapping[str, Any]] | None:
         """Return name and options of the required judge, or None."""
-        return None if self.labels.judge is None else (self.labels.judge, self.labels.judge_options)
+        labels = self.labels
+        return None if labels.judge is None or labels.by == "evidence" else (labels.judge, labels.judge_options)
 
     def check_data(self) -> None:
         """Check, without loading anything, that names, files, templates and keys for building rows are valid.

@@ -31,7 +31,7 @@ from benchmarks.schema import Question
 from methods.api import Services
 from methods.models.llm import llm_hash
 from methods.sark.config import SarkDataConfig, SarkTrainingConfig
-from methods.sark.labels import Candidates, Labeling, candidates_of
+from methods.sark.labels import Candidates, EvidenceLabeling, Labeling, candidates_of
 from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
 from methods.sark.prompts import ANSWER, ORDER
 from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
@@ -110,7 +110,9 @@ class Mining:
         return Lister(orderer_of(self._config.lists, self._services), self._folder / "lists.jsonl")
 
     @cached_property
-    def _labeling(self) -> Labeling:
+    def _labeling(self) -> Labeling | EvidenceLabeling:
+        if self._config.labels.by == "evidence":
+            return EvidenceLabeling(self._config, self._counts)
         return Labeling(self._config, self._benchmark, self._services, self._folder, self._counts)
 
     def _orders(self, questions: Sequence[Question], lists: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -309,7 +311,8 @@ def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services:
     fields = set(SarkDataConfig.model_fields)
     labels, lists = config.labels, config.lists
     parts = [
-        ANSWER.load(labels.prompt).hash if labels.by == "llm" else labels.component.fingerprint,
+        *([ANSWER.load(labels.prompt).hash] if labels.by == "llm" else []),
+        *([labels.component.fingerprint] if labels.by == "reader" else []),
         ORDER.load(lists.prompt).hash if lists.by == "llm" else "",
         config.candidates.component.fingerprint if config.candidates.source == "retriever" else "",
         labels.extra.component.fingerprint if labels.extra is not None else "",

@@ -215,13 +215,7 @@ class Labeler:
             question: Id of the question.
             labels: All labels of the question.
         """
-        most = self._config.most_negatives
-        negatives = [passage for passage, label in labels.items() if label == 0]
-        if most is None or len(negatives) <= most:
-            return labels
-        kept = set(Draws("negatives", self._seed, question).sample(negatives, most))
-        self.counts["negatives_left_out"] += len(negatives) - most
-        return {passage: label for passage, label in labels.items() if label or passage in kept}
+        return few_negatives(question, labels, self._config.most_negatives, self._seed, self.counts)
 
     def taken_counts(self) -> Counter[str]:
         """Return the counts since the last call of this function, and reset them."""
@@ -277,6 +271,42 @@ def _request_key(request: Request) -> tuple[Any, ...]:
         [passage.id for passage in request.passages],
         [passage.id for passage in request.memory],
     )
+
+
+def few_negatives(question: str, labels: dict[str, int], most: int | None, seed: int, counts: Counter[str]) -> dict[str, int]:
+    """Limit a question's labels to at most `most` negatives (None: all), sampled with the seed; count the others."""
+    negatives = [passage for passage, label in labels.items() if label == 0]
+    if most is None or len(negatives) <= most:
+        return labels
+    kept = set(Draws("negatives", seed, question).sample(negatives, most))
+    counts["negatives_left_out"] += len(negatives) - most
+    return {passage: label for passage, label in labels.items() if label or passage in kept}
+
+
+class EvidenceLabeling:
+    """Labels the questions' passages from gold evidence, without a model: 1 for evidence, 0 for other passages.
+
+    Args:
+        config: Options of the labels.
+        counts: Counter of questions by outcome.
+    """
+
+    def __init__(self, config: SarkDataConfig, counts: Counter[str]) -> None:
+        self._most, self._seed, self._counts = config.labels.most_negatives, config.seed, counts
+
+    def labels(
+        self, questions: Sequence[Question], candidates: Mapping[str, Sequence[str]], progress: Progress
+    ) -> dict[str, dict[str, int]]:
+        """Return labels by question id and passage id; questions without evidence among the candidates have none."""
+        results = {}
+        for question in questions:
+            evidence = set(question.evidence)
+            labels = {passage: int(passage in evidence) for passage in candidates[question.id]}
+            if not any(labels.values()):
+                self._counts["questions_without_evidence_to_label"] += 1
+                labels = {}
+            results[question.id] = few_negatives(question.id, labels, self._most, self._seed, self._counts)
+        return results
 
 
 FURTHER = "further: "

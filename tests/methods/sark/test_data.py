@@ -70,6 +70,30 @@ def test_pocket_model_labels_the_evidence_of_single_passage_questions(tmp_path: 
     assert result.counts["negatives"] == 0
 
 
+def test_evidence_labels_every_candidate_without_a_reader(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": {"questions": 12}})
+    questions = {question.id: question for question in benchmarks[0].questions}
+    options = {"by": "evidence", "passages": "all", "known": 0.0}
+    config = offline(**options, reader="none", most_negatives=None, judge="match")
+    assert config.wanted_judge is None
+    result = data_of(config, benchmarks, Services(device="cpu"), tmp_path / "all")
+    labels = {(row.question_id, row.passage_id): row.label for row in result.rows}
+    assert labels == {(item.id, passage): int(passage in item.evidence) for item in questions.values() for passage in item.candidates or ()}
+    fewer = data_of(offline(**options, most_negatives=2), benchmarks, Services(device="cpu"), tmp_path / "two")
+    assert fewer.counts["positives"] == result.counts["positives"] == sum(len(question.evidence) for question in questions.values())
+    assert fewer.counts["negatives"] == 2 * len(questions)
+    assert fewer.counts["negatives_left_out"] == result.counts["negatives"] - fewer.counts["negatives"]
+
+
+def test_questions_without_evidence_among_their_candidates_get_no_label_by_evidence(tmp_path: Path) -> None:
+    (benchmark,) = training_benchmarks(["worlds/multihop:train"], {"worlds": {"questions": 4}})
+    first = replace(benchmark.questions[0], evidence=())
+    changed = replace(benchmark, questions=(first, *benchmark.questions[1:]))
+    result = data_of(offline(by="evidence", passages="all", known=0.0), [changed], Services(device="cpu"), tmp_path)
+    assert result.counts["questions_without_evidence_to_label"] == 1
+    assert [row.label for row in result.rows if row.question_id == first.id] == [None]
+
+
 def test_candidates_of_mixed_styles_are_mined_in_the_formal_style() -> None:
     options = {"questions": 8}
     plain = registry.load("worlds/multihop:train", options)

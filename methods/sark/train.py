@@ -67,14 +67,15 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
     weighed = "from both gradients" + (f", at most {loss.lambda_most:g}" if loss.lambda_most < 1 else "")
     on = {"style-augmented training": loss.styles, "passage labels": loss.passage, "lists": loss.listwise}
     left_out = [name for name, kept in on.items() if not kept]
+    labels = "1 for gold evidence" if config.labels.by == "evidence" else "with this one a wrong answer turns right, or a right one wrong"
     styles = f"every passage is learned from in two styles, formal and {config.styles.style}" if loss.styles else "formal passages only"
     write_model_card(
         folder,
         RERANKER,
         "A reranker trained with SARK" + (f", without {' and '.join(left_out)}" if left_out else ""),
-        "SARK (style-adaptive reranker) learns which passages help a model to answer, from labels of passages (with this one a wrong "
-        f"answer turns right, or a right one wrong) and from lists ordered from best to worst. Styles: {styles}. Both losses are weighed "
-        f"in every batch so that a step lowers both.\n\nPairs are cut after {config.model.max_length} tokens, from the passage's end. "
+        f"SARK (style-adaptive reranker) learns which passages help a model to answer, from labels of passages ({labels}) "
+        f"and from lists ordered from best to worst. Styles: {styles}. Both losses are weighed in every batch so that a step lowers "
+        f"both.\n\nPairs are cut after {config.model.max_length} tokens, from the passage's end. "
         "`predict` gives σ(z). `curve.jsonl` has for every step both losses, the weights `lambda` and `1-lambda`, the norms of both "
         "gradients over the encoder, and the cosine between them.",
         base=[config.base],

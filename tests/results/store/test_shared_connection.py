@@ -18,6 +18,7 @@ import pytest
 from filelock import FileLock
 
 from results.store import shared_connection
+from results.store.attached import AttachedFile
 from results.store.shared_connection import SharedConnection
 from results.store.store import Store
 from tests.support.errors import raises
@@ -60,13 +61,12 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> bool:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each opening of a file was for reading alone."""
     results: list[bool] = []
-    connect = duckdb.connect
 
-    def noting(file: str, *, read_only: bool) -> Any:
+    def noting(path: Path, *, read_only: bool) -> AttachedFile:
         results.append(read_only)
-        return connect(file, read_only=read_only)
+        return AttachedFile(path, read_only=read_only)
 
-    monkeypatch.setattr(shared_connection.duckdb, "connect", noting)
+    monkeypatch.setattr(shared_connection, "AttachedFile", noting)
     return results
 
 
@@ -274,6 +274,7 @@ ALONE = """
 import sys, time
 from pathlib import Path
 from results.store import shared_connection
+from results.store.attached import AttachedFile
 from results.store.store import Store
 shared_connection.IDLE_S = 600.0
 store = Store(Path(sys.argv[1]))

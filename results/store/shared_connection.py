@@ -281,8 +281,8 @@ class SharedConnection:
     def _no_writer(self) -> Iterator[None]:
         """Keep writers out while DuckDB opens the file for reading.
 
-        DuckDB 2.0 reads the file's header before it locks the file. If a writer finished in between, that header would
-        point to blocks that were overwritten or cut off.
+        A file that a writer makes is empty until DuckDB has locked it, and users who cannot write to the folder do not wait
+        for their turn.
 
         Raises:
             Timeout: A process writes.

@@ -119,19 +119,13 @@ def test_closing_merges_the_log_and_leaves_no_file_open(path: Path, sound: bool)
     assert open_files(path)
     file.close(sound=sound)
     assert open_files(path) == []
+    assert len(attached._idle) == sound
     assert not path.with_name("store.duckdb.wal").exists()
     del relation
     again = AttachedFile(path, read_only=True)
     assert rows(again, "SELECT n FROM own ORDER BY n") == [(1,), (2,)]
     again.close()
     assert open_files(path) == []
-
-
-def test_file_in_use_at_the_end_does_not_keep_its_instance(path: Path) -> None:
-    attached.close_instances()
-    file = AttachedFile(path, read_only=True)
-    file.close(sound=False)
-    assert attached._idle == []
 
 
 def test_instance_that_wrote_to_its_folder_for_large_queries_ends_with_its_file(path: Path) -> None:
@@ -164,7 +158,7 @@ sys.stdin.readline()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files are others there")
 @pytest.mark.parametrize("read_only", [True, False])
-def test_file_is_locked_before_its_header_is_read(path: Path, read_only: bool, started: list[str]) -> None:
+def test_file_that_another_process_has_locked_is_busy_and_the_instance_is_kept_meanwhile(path: Path, read_only: bool, started: list[str]) -> None:
     with subprocess.Popen([sys.executable, "-c", LOCK, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -214,20 +208,23 @@ def test_error_in_one_store_leaves_the_other_open_and_its_instance_is_not_kept(t
     assert other.database._shared._held is held
 
 
-def test_watching_thread_ends_with_its_opening_though_the_instance_is_the_same(tmp_path: Path, started: list[str]) -> None:
+def test_watching_thread_ends_with_its_opening_though_the_instance_is_the_same(
+    tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_connection, "IDLE_S", 600.0)
     store = Store(tmp_path)
     store.put_cards([], [])
-    watchers = set()
-    for _ in range(5):
+    watchers = []
+    for _ in range(4):
         store.database.close()
         store.status("x")
-        watchers.add(store.database._shared._watcher)
-    store.database.close()
-    for watcher in watchers:
+        watchers.append(store.database._shared._watcher)
+    for watcher in watchers[:-1]:
         assert watcher is not None
         watcher.join(30)
         assert not watcher.is_alive()
-    assert len(watchers) == 5
+    assert watchers[-1] is not None
+    assert watchers[-1].is_alive()
     assert started == [""]
 
 

@@ -158,7 +158,7 @@ sys.stdin.readline()
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files are others there")
 @pytest.mark.parametrize("read_only", [True, False])
-def test_file_that_another_process_has_locked_is_busy_and_the_instance_is_kept_meanwhile(path: Path, read_only: bool, started: list[str]) -> None:
+def test_file_that_another_process_locks_is_busy_and_the_instance_is_kept(path: Path, read_only: bool, started: list[str]) -> None:
     with subprocess.Popen([sys.executable, "-c", LOCK, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -72,8 +72,9 @@ class AttachedFile:
 
 def close_instances() -> None:
     """Close the instances without a file, for example before a fork, which their threads do not survive."""
-    while _idle:
-        _idle.pop().close()
+    with suppress(IndexError):
+        while True:
+            _idle.pop().close()
 
 
 def _give_back(connection: duckdb.DuckDBPyConnection, *, reusable: bool) -> None:

@@ -17,7 +17,7 @@ import duckdb
 import pytest
 from filelock import FileLock
 
-from results.store import shared_connection
+from results.store import holder, shared_connection
 from results.store.attached import AttachedFile
 from results.store.shared_connection import SharedConnection
 from results.store.store import Store
@@ -273,7 +273,7 @@ def test_a_forked_child_opens_the_file_for_itself(folder: Path) -> None:
 ALONE = """
 import sys, time
 from pathlib import Path
-from results.store import shared_connection
+from results.store import holder, shared_connection
 from results.store.attached import AttachedFile
 from results.store.store import Store
 shared_connection.IDLE_S = 600.0
@@ -281,7 +281,6 @@ store = Store(Path(sys.argv[1]))
 for number in range(int(sys.argv[2])):
     store.put_experiment(f"{sys.argv[3]} {number}", "name: x", None, None, None, [])
     print(number, flush=True)
-assert store.database._shared.is_open
 sys.stdin.readline()
 """
 
@@ -296,6 +295,7 @@ def test_who_waits_for_an_idle_process_that_keeps_the_file_is_let_in_at_once(fol
     with start(folder, 1, "other", "-W", "error::ResourceWarning") as process:
         assert process.stdout is not None
         process.stdout.readline()
+        assert f"process {process.pid} (" in holder.named(folder)
         waits = []
         for work in (lambda: names(Store(folder)), lambda: written(Store(folder), "mine")):
             began = time.monotonic()

@@ -15,6 +15,8 @@ from results.store.faults import busy
 
 _KEPT = 2
 """Maximum number of instances without a file; each has several threads, and a few megabytes."""
+_LARGE_BYTES = 2**24
+"""Minimum size of a file whose instance is not kept, because it would not return the memory that queries took."""
 _idle: list[duckdb.DuckDBPyConnection] = []
 
 
@@ -30,7 +32,7 @@ class AttachedFile:
     """
 
     def __init__(self, path: Path, *, read_only: bool) -> None:
-        self._spilled = Path(f"{path}.tmp")
+        self._path, self._spilled = path, Path(f"{path}.tmp")
         try:
             self.connection = _idle.pop()
         except IndexError:
@@ -62,10 +64,10 @@ class AttachedFile:
         try:
             # Otherwise, or if the log cannot be merged, as on a full disk, the end of the instance closes the file.
             if sound:
-                with suppress(duckdb.Error):
+                with suppress(duckdb.Error, OSError):
                     self.connection.execute("USE memory; DETACH store")
                     # The folder of a query that did not fit into memory goes with the instance.
-                    reusable = not self._spilled.exists()
+                    reusable = not self._spilled.exists() and self._path.stat().st_size < _LARGE_BYTES
         finally:
             _give_back(self.connection, reusable=reusable)
 

@@ -128,6 +128,16 @@ def test_closing_merges_the_log_and_leaves_no_file_open(path: Path, sound: bool)
     assert open_files(path) == []
 
 
+def test_instance_of_a_large_or_removed_file_is_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size, removed, kept in ((path.stat().st_size + 1, False, 1), (path.stat().st_size, False, 0), (2**60, True, 0)):
+        monkeypatch.setattr(attached, "_LARGE_BYTES", size)
+        file = AttachedFile(path, read_only=True)
+        if removed:
+            path.unlink()
+        file.close()
+        assert len(attached._idle) == kept
+
+
 def test_instance_that_wrote_to_its_folder_for_large_queries_ends_with_its_file(path: Path) -> None:
     file = AttachedFile(path, read_only=True)
     folder = path.with_name("store.duckdb.tmp")

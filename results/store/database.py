@@ -1,7 +1,7 @@
 """Read and write the store's DuckDB file in transactions.
 
-`shared_connection` keeps the file open and shares it between threads and processes, `schema` makes its tables, and `faults`
-explains what goes wrong.
+`shared_connection` keeps the file open and shares it between threads and processes, `attached` opens it in a DuckDB instance,
+`schema` makes its tables, and `faults` explains what goes wrong.
 """
 
 from __future__ import annotations

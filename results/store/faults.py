@@ -40,9 +40,9 @@ class Damaged(Broke):
 
 
 def busy(error: duckdb.Error) -> bool:
-    """Return whether a DuckDB error means that another process has the file open."""
+    """Return whether a DuckDB error means that another process, or another part of this one, has the file open."""
     text = str(error)
-    return "Could not set lock" in text or "Conflicting lock" in text or "different configuration" in text
+    return "Could not set lock" in text or "Conflicting lock" in text or "Unique file handle conflict" in text
 
 
 def _damaged(text: str, file: str) -> bool:

@@ -23,6 +23,7 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from results.store import holder, losses
+from results.store.attached import AttachedFile, close_instances
 from results.store.faults import busy
 from results.store.schema import check_schema, make_schema
 
@@ -55,7 +56,7 @@ class SharedConnection:
         self._turn = threading.Condition()
         self._one_writer = threading.Lock()
         self._mine = threading.local()
-        self._held: duckdb.DuckDBPyConnection | None = None
+        self._held: AttachedFile | None = None
         self._read_only = True
         self._users = 0
         self._cursors: list[duckdb.DuckDBPyConnection] = []
@@ -66,7 +67,7 @@ class SharedConnection:
         self._since = self._left = 0.0
         self._ending = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._forked: duckdb.DuckDBPyConnection | None = None
+        self._forked: AttachedFile | None = None
         self._explained_once = False
 
     @property
@@ -125,7 +126,7 @@ class SharedConnection:
             with self._queue(waiting):
                 self._open(waiting, read_only=False)
                 assert self._held is not None
-                self._held.execute("CHECKPOINT")
+                self._held.connection.execute("CHECKPOINT")
                 self._close(keep_lock=True)
                 try:
                     yield
@@ -252,23 +253,23 @@ class SharedConnection:
             self._close()
             raise
 
-    def _opened(self, read_only: bool) -> tuple[duckdb.DuckDBPyConnection, bool]:
+    def _opened(self, read_only: bool) -> tuple[AttachedFile, bool]:
         if not read_only:
             self._lock.acquire()
             holder.note(self.path.parent)
         try:
             with self._no_writer() if read_only else nullcontext():
-                connection = duckdb.connect(str(self.path), read_only=read_only)
+                file = AttachedFile(self.path, read_only=read_only)
             try:
-                known = check_schema(connection, self.path)
+                known = check_schema(file.connection, self.path)
                 if not known and not read_only:
-                    make_schema(connection)
-                if (known or not read_only) and self._whole(connection, read_only):
-                    return connection, read_only
+                    make_schema(file.connection)
+                if (known or not read_only) and self._whole(file.connection, read_only):
+                    return file, read_only
             except BaseException:
-                connection.close()
+                file.close(sound=False)
                 raise
-            connection.close()
+            file.close()
         except BaseException:
             if not read_only:
                 self._release()
@@ -280,8 +281,8 @@ class SharedConnection:
     def _no_writer(self) -> Iterator[None]:
         """Keep writers out while DuckDB opens the file for reading.
 
-        DuckDB 2.0 reads the file's header before it locks the file. If a writer finished in between, that header would
-        point to blocks that were overwritten or cut off.
+        A file that a writer makes is empty until DuckDB has locked it, and users who cannot write to the folder do not wait
+        for their turn.
 
         Raises:
             Timeout: A process writes.
@@ -320,10 +321,11 @@ class SharedConnection:
         return True
 
     def _close(self, *, keep_lock: bool = False) -> None:
-        connection, self._held = self._held, None
-        if connection is not None:
+        file, self._held = self._held, None
+        if file is not None:
             try:
-                connection.close()
+                # At the end of the process, a thread may still use it.
+                file.close(sound=not self._spoilt and not self._users)
             finally:
                 if not self._read_only and not keep_lock:
                     self._release()
@@ -351,13 +353,13 @@ class SharedConnection:
             return os.stat(self._wanted).st_mtime_ns
         return None
 
-    def _watch(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _watch(self, file: AttachedFile) -> None:
         """Close the file in time, from a separate thread."""
-        while not self._ending.wait(LOOK_S) and self._held is connection:
+        while not self._ending.wait(LOOK_S) and self._held is file:
             unused = time.monotonic() - self._left
             if not self._users and (unused > IDLE_S or self._due() or (unused > LOOK_S and self._last_request() != self._request)):
                 with self._turn:
-                    if self._held is connection and not self._users:
+                    if self._held is file and not self._users:
                         self._close()
                         self._turn.notify_all()
 
@@ -437,12 +439,14 @@ def connection_to(path: Path) -> SharedConnection:
 def _end() -> None:
     for shared in [*_by_path.values()]:
         shared.end()
+    close_instances()
 
 
 def _before_fork() -> None:
     _registering.acquire()
     for shared in _by_path.values():
         shared.before_fork()
+    close_instances()
 
 
 def _after_fork(child: bool) -> None:

@@ -176,13 +176,13 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for held in [*shared_connection._by_path.values()]:
         held.close()
     files: list[str] = []
-    connect = shared_connection.duckdb.connect
+    attached = shared_connection.AttachedFile
 
-    def noting(file: str, **options: Any) -> Any:
-        files.append(file)
-        return connect(file, **options)
+    def noting(path: Path, **options: Any) -> Any:
+        files.append(str(path))
+        return attached(path, **options)
 
-    monkeypatch.setattr(shared_connection.duckdb, "connect", noting)
+    monkeypatch.setattr(shared_connection, "AttachedFile", noting)
     return files
 
 

@@ -17,7 +17,8 @@ import duckdb
 import pytest
 from filelock import FileLock
 
-from results.store import shared_connection
+from results.store import holder, shared_connection
+from results.store.attached import AttachedFile
 from results.store.shared_connection import SharedConnection
 from results.store.store import Store
 from tests.support.errors import raises
@@ -60,13 +61,12 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> bool:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each opening of a file was for reading alone."""
     results: list[bool] = []
-    connect = duckdb.connect
 
-    def noting(file: str, *, read_only: bool) -> Any:
+    def noting(path: Path, *, read_only: bool) -> AttachedFile:
         results.append(read_only)
-        return connect(file, read_only=read_only)
+        return AttachedFile(path, read_only=read_only)
 
-    monkeypatch.setattr(shared_connection.duckdb, "connect", noting)
+    monkeypatch.setattr(shared_connection, "AttachedFile", noting)
     return results
 
 
@@ -273,14 +273,14 @@ def test_a_forked_child_opens_the_file_for_itself(folder: Path) -> None:
 ALONE = """
 import sys, time
 from pathlib import Path
-from results.store import shared_connection
+from results.store import holder, shared_connection
+from results.store.attached import AttachedFile
 from results.store.store import Store
 shared_connection.IDLE_S = 600.0
 store = Store(Path(sys.argv[1]))
 for number in range(int(sys.argv[2])):
     store.put_experiment(f"{sys.argv[3]} {number}", "name: x", None, None, None, [])
     print(number, flush=True)
-assert store.database._shared.is_open
 sys.stdin.readline()
 """
 
@@ -295,6 +295,7 @@ def test_who_waits_for_an_idle_process_that_keeps_the_file_is_let_in_at_once(fol
     with start(folder, 1, "other", "-W", "error::ResourceWarning") as process:
         assert process.stdout is not None
         process.stdout.readline()
+        assert f"process {process.pid} (" in holder.named(folder)
         waits = []
         for work in (lambda: names(Store(folder)), lambda: written(Store(folder), "mine")):
             began = time.monotonic()

@@ -24,6 +24,7 @@ from leaderboard.matrix.rows import (
     settings_of,
     wanted_of,
 )
+from leaderboard.matrix.table import Shown
 from leaderboard.read import (
     Source,
     checkpoints_by_hash,
@@ -38,6 +39,7 @@ from leaderboard.read import (
     source,
     store_of,
 )
+from leaderboard.views.board import of_metrics
 from results.boards import budget
 from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
@@ -47,6 +49,7 @@ from results.boards.matrix import Cell, Column, Key, Matrix, matrix, ranked_cell
 from results.boards.published import Comparison as PublishedComparison
 from results.boards.systems import Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
+from results.boards.verdict_text import Headline
 from results.errors import UserError
 from results.statistics.places import Band
 from results.store import cost_queries, invariants
@@ -101,7 +104,7 @@ def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, 
 
 
 @dataclass(frozen=True)
-class Ranked:
+class _Ranked:
     """Ranks of one board's runs by one metric, and the verdict."""
 
     bands: Mapping[str, Band]
@@ -109,8 +112,8 @@ class Ranked:
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
-def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
-    """Rank the rows of a board by one metric, with repeats of a method averaged; the cached result must not be changed."""
+def _ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> _Ranked:
+    """Rank the rows of a board by one metric, with repeats of a method averaged."""
     facts, higher = _facts(at, experiment, group), bool(definitions(at).get(metric, {}).get("higher_is_better", True))
     part = Folded.of([run_groups(at, experiment)[group]], facts.costs, facts.violations, over_seeds=False)
     column = Column("board", tuple(part.groups[0]), metric, higher)
@@ -119,7 +122,25 @@ def ranked(at: Source, experiment: str | None, group: int, reference: str | None
     cells = ranked_cells([column], rows, known, cards=facts.learned[0], known=facts.learned[1], violations=part.violations)
     whole = matrix([column], rows, known, cells, costs=part.costs, reference=reference)
     of_runs = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
-    return Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
+    return _Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def benchmark_of(
+    at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...], main: tuple[str, ...]
+) -> tuple[Board, Shown, Headline | None]:
+    """Build the board of one benchmark, the table of its metrics, and the verdict on the first metric and on the main ones.
+
+    Args:
+        metrics: Metric ids of the columns.
+        main: The main metrics, which are ranked, too.
+    """
+    facts = _facts(at, experiment, group)
+    ranks = {metric: _ranked(at, experiment, group, reference, metric) for metric in dict.fromkeys((metrics[0], *main))}
+    whole, bands = board_of(at, experiment, group, reference, metrics), {metric: item.bands for metric, item in ranks.items()}
+    shown = of_metrics(whole, metrics[0], definitions(at), facts.learned, bands)
+    first, *others = [item.verdict for item in ranks.values()]
+    return whole, shown, None if first is None else Headline(first, tuple(filter(None, others)))
 
 
 @dataclass(frozen=True)

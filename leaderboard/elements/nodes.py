@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from leaderboard.elements import formats
-from results.statistics.places import Band, Standing
 from results.store.cost_queries import NOT_STATED
 
 _LONGEST = 200
@@ -303,14 +302,6 @@ def facts(rows: Sequence[tuple[str, Node | str]], label: str = "Facts") -> Node:
     """
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label=label)
-
-
-def standing_sign(band: Band | None) -> Node | None:
-    """Make the symbol for a method's relation to the best one (● best, ○ no significant difference); None if it is worse or not ranked."""
-    if band is None or not band.standing.sign:
-        return None
-    cls = "best" if band.standing is Standing.BEST else "standing"
-    return el("span", band.standing.sign, cls=cls, role="img", label=str(band.standing))
 
 
 def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:

@@ -42,7 +42,7 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Overview matrix prepared for export to a file.
+    """Table of the board, prepared for a report or a file.
 
     Attributes:
         visible: All rows, in display order.
@@ -197,8 +197,14 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     )
     names = labels(folded.groups, ALL_SETTINGS if len({runs[0].setting for runs in folded.groups}) > 1 else "")
     shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
+    return whole_table(shown, title)
+
+
+def whole_table(shown: Shown, title: str) -> Export:
+    """Return a table with all of its rows in their usual order."""
+    board = shown.board
     order = default_order(board)
-    return Export(shown, visible_rows(board, order, (), (), "", 0, page=len(rows) or 1), order, title)
+    return Export(shown, visible_rows(board, order, (), (), "", 0, page=len(board.rows) or 1), order, title)
 
 
 def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:

@@ -171,6 +171,11 @@ class Matrix:
     _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @property
+    def averaged(self) -> bool:
+        """Return whether rows can have a mean: the columns are several benchmarks, not the metrics of one."""
+        return len({(column.first.dataset_fingerprint, column.first.setting, column.first.seed) for column in self.columns}) > 1
+
     def line(self, row: System) -> list[Cell | None]:
         """Return a method's cells in column order; None where it has no value."""
         return [self.cells.get((row.key, column.key)) for column in self.columns]
@@ -207,7 +212,7 @@ class Matrix:
 
     def _mean(self, row: System) -> Mean | None:
         line = self.line(row)
-        if len(line) < 2 or len({kind_of(column) for column in self.columns}) > 1:
+        if not self.averaged or len({kind_of(column) for column in self.columns}) > 1:
             return None
         results = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
         if len(results) < len(line):
@@ -228,7 +233,8 @@ class Matrix:
         return Cost(**means | {"cost_usd": sum(item.cost_usd for item in spent)})
 
     def _runs(self, row: System) -> list[RunRow]:
-        return [row.runs[column.key] for column in self.columns if column.key in row.runs]
+        runs = (row.runs[column.key] for column in self.columns if column.key in row.runs)
+        return list({run.run: run for run in runs}.values())
 
 
 def kind_of(column: Column) -> str:

@@ -13,11 +13,14 @@ import pytest
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import MAIN, families
 from leaderboard.elements.nodes import Node, Order
-from leaderboard.views import board as drawings
-from leaderboard.views.board import draw_board, ordered, ranks, sort_columns
+from leaderboard.matrix.exports import whole_table
+from leaderboard.matrix.rows import ordered, sort_columns, visible_rows
+from leaderboard.matrix.table import Shown, draw_matrix, legend
+from leaderboard.views.board import intervals, of_metrics
 from results.boards.board import Board, boards
 from results.statistics.places import Band, Standing
 from results.store import queries, score_queries
+from results.store.cost_queries import IndexCost
 from results.store.store import Store
 
 F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v1", "em#v1", "perplexity#v1"
@@ -34,101 +37,94 @@ def made_up(filled: Path, synthetic: ModuleType) -> Board:
     return result
 
 
-def lines(tree: Node) -> list[Node]:
+def shown(board: Board, focus: str = F1, bands: dict[str, Band] | None = None) -> Shown:
+    return of_metrics(board, focus, DEFINITIONS, ({}, {}), {focus: bands or {}})
+
+
+def drawn(board: Board, focus: str = F1, bands: dict[str, Band] | None = None) -> Node:
+    return whole_table(shown(board, focus, bands), "").tree
+
+
+def lines(tree: Node) -> dict[str, Node]:
     body = next(tree.find(tag="tbody"))
-    return [row for row in body.find(tag="tr") if "divider" not in row.classes]
+    rows = [row for row in body.find(tag="tr") if "divider" not in row.classes]
+    return {"".join(next(row.find(cls="method")).texts()): row for row in rows}
 
 
-def names(tree: Node) -> list[str]:
-    return ["".join(next(row.find(cls="method")).texts()) for row in lines(tree)]
+def cells(tree: Node, method: str) -> list[Node]:
+    return list(lines(tree)[method].find(tag="td"))
 
 
-def shown(tree: Node, method: str) -> str:
-    return " ".join(lines(tree)[names(tree).index(method)].texts())
+def words(node: Node) -> str:
+    return " ".join(node.texts())
 
 
 def test_every_displayed_value_equals_the_board(made_up: Board) -> None:
-    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
+    tree = drawn(made_up)
     for row in made_up.rows:
-        line = shown(tree, row.run.method).replace("(", "").replace(")", "")  # brackets of incomparable values
-        for metric, factor, digits in ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)):
+        for cell, (metric, factor, digits) in zip(
+            cells(tree, row.run.method), ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)), strict=False
+        ):
             result = row.cells[metric].estimate
             low, value, high = (f"{factor * number:.{digits}f}" for number in (result.low, result.value, result.high))
-            assert (f"{value} –" if math.isnan(result.low) else f"{value} [{low}, {high}]") in line
-        paired = row.cells[F1].difference
-        if paired is not None:
-            assert f"{100 * paired.value:+.1f}".replace("-", "−") in line
-        assert f"{row.cells[F1].estimate.n} of {made_up.questions}" in line
+            assert value in words(cell)
+            assert math.isnan(result.low) or f"[{low}, {high}]" in words(cell) or "±" in words(cell)
+            paired = row.cells[metric].difference
+            if paired is not None:
+                assert f"{factor * paired.value:+.{digits}f}".replace("-", "−") in cell.tip
+                assert f"Better on {paired.wins}, equal on {paired.ties}, worse on {paired.losses} questions." in cell.tip
+            assert f"({result.n} of {made_up.questions} questions" in cell.tip
+            assert ("counted as 0, as the official script does" in cell.tip) == (row.cells[metric].over_all is not None)
 
 
 def test_marks_are_shown_where_the_corrected_test_rejects(made_up: Board) -> None:
-    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
+    tree = drawn(made_up)
+    seen = set()
     for row in made_up.rows:
-        marks = list(lines(tree)[names(tree).index(row.run.method)].find(tag="span", cls="mark-better"))
-        marks += lines(tree)[names(tree).index(row.run.method)].find(tag="span", cls="mark-worse")
+        marks = [words(cell)[0] for cls in ("better", "worse") for cell in lines(tree)[row.run.method].find(tag="td", cls=cls)]
         rejected = [c for c in row.cells.values() if c.p_holm is not None and c.p_holm < 0.05]
         assert len(marks) == len(rejected)
-    assert "▲" in " ".join(tree.texts())
-    assert "▼" in " ".join(tree.texts())
+        seen |= set(marks)
+    assert seen == {"▲", "▼"}
 
 
 def test_lower_perplexity_is_marked_as_better(made_up: Board) -> None:
-    alone = replace(made_up, metrics=(PERPLEXITY,))
-    tree = draw_board(alone, PERPLEXITY, Order("rank", False), DEFINITIONS)
-    row = next(row for row in made_up.rows if row.run.method == "hybrid")
-    difference = row.cells[PERPLEXITY].difference
+    tree = drawn(replace(made_up, metrics=(PERPLEXITY,)), PERPLEXITY)
+    difference = next(row for row in made_up.rows if row.run.method == "hybrid").cells[PERPLEXITY].difference
     assert difference is not None
     assert difference.value < 0
-    line = lines(tree)[names(tree).index("hybrid")]
-    assert next(line.find(cls="mark-better")).attributes["label"] == "significantly better than bm25, p < .001"
+    cell = cells(tree, "hybrid")[0]
+    assert "better" in cell.classes.split()
+    assert "Significantly better: " in cell.tip
+    assert "p < .001 corrected" in cell.tip
+    assert "lower is better" in words(next(tree.find(tag="thead")))
 
 
-def test_controls_and_unfinished_runs_have_no_rank(made_up: Board) -> None:
-    positions = ranks(made_up, F1, DEFINITIONS)
-    ranked = {row.run.method for row in made_up.rows if row.run.run in positions}
-    assert not ranked & {"gold answer", "oracle evidence", "full context"}
-    values = sorted((row.cells[F1].estimate.value for row in made_up.rows if row.run.method in ranked), reverse=True)
-    by_place = sorted((positions[row.run.run], row.cells[F1].estimate.value) for row in made_up.rows if row.run.run in positions)
-    assert [value for _, value in by_place] == values
-    assert by_place[0][0] == 1
-
-
-def test_implausible_and_contaminated_results_have_no_rank(made_up: Board) -> None:
-    first, second, *others = made_up.rows
-    broken, leaky = (
-        replace(row, cells={metric: replace(cell, apart=why) for metric, cell in row.cells.items()})
-        for row, why in ((first, "these scores cannot be right"), (second, "contaminated: madeup:test was trained on"))
-    )
-    before, after = (ranks(board, F1, DEFINITIONS) for board in (made_up, replace(made_up, rows=(broken, leaky, *others))))
-    assert {first.run.run, second.run.run} <= before.keys()
-    assert after.keys() == before.keys() - {first.run.run, second.run.run}
-    assert 1 in after.values()
-
-
-def test_implausible_submission_is_marked(made_up: Board) -> None:
+def test_a_submission_that_is_implausible_and_a_run_with_impossible_scores_are_marked(made_up: Board) -> None:
     first, *others = made_up.rows
     sent = replace(first, run=replace(first.run, card={"submission": {"implausible": ["one answer to everything"]}}))
-    trees = [draw_board(replace(made_up, rows=(row, *others)), F1, Order("rank", False), DEFINITIONS) for row in (sent, first)]
-    assert ["implausible" in shown(tree, first.run.method) for tree in trees] == [True, False]
-
-
-def test_rank_one_is_the_lowest_value_for_lower_is_better_metrics(made_up: Board) -> None:
-    positions = ranks(made_up, PERPLEXITY, DEFINITIONS)
-    best = min((r for r in made_up.rows if r.run.run in positions), key=lambda r: r.cells[PERPLEXITY].estimate.value)
-    assert positions[best.run.run] == 1
+    broken = replace(first, violations=("recall@1 is greater than recall@5 for 2 questions",))
+    for row, label in ((sent, "implausible"), (broken, "inconsistent")):
+        tree = drawn(replace(made_up, rows=(row, *others)))
+        assert [name for name, line in lines(tree).items() if label in words(line)] == [first.run.method]
+    assert "implausible" not in words(drawn(made_up))
+    assert "inconsistent" not in words(drawn(made_up))
 
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_sorting_orders_methods_and_keeps_controls_below(made_up: Board, descending: bool) -> None:
-    for column in sort_columns(made_up):
-        rows = ordered(made_up, F1, Order(column, descending), DEFINITIONS)
-        assert sorted(row.run.run for row in rows) == sorted(row.run.run for row in made_up.rows)
+    table, by_run = shown(made_up), {row.run.run: row for row in made_up.rows}
+    for column in sort_columns(table.board):
+        rows = [by_run[row.any_run.run] for row in ordered(table.board, Order(column, descending))]
+        assert sorted(row.run.run for row in rows) == sorted(by_run)
         kinds = [row.control for row in rows]
         assert kinds == sorted(kinds)
         if column in made_up.metrics:
             for part in (False, True):
-                values = [row.cells[column].estimate.value for row in rows if row.control is part]
+                values = [row.cells[column].estimate.value for row in rows if row.control is part and (part or not row.cells[column].apart)]
                 assert values == sorted(values, reverse=descending)
+            apart = [bool(row.cells[column].apart) for row in rows if not row.control]
+            assert apart == sorted(apart), "what is not comparable follows"
         if column == "seconds":
             spent = [row.cost.seconds for row in rows if row.cost and not row.control]
             assert spent == sorted(spent, reverse=descending)
@@ -137,41 +133,84 @@ def test_sorting_orders_methods_and_keeps_controls_below(made_up: Board, descend
             assert called == sorted(called, reverse=descending)
 
 
-def test_difference_column_requires_a_reference(filled: Path) -> None:
-    result = boards(Store(filled), None, metrics=[F1])[0]
-    tree = draw_board(result, F1, Order("rank", False), DEFINITIONS)
-    assert "Δ" not in " ".join(tree.texts())
-    assert not list(tree.find(cls="mark-better"))
+@pytest.mark.parametrize("metric", [F1, PERPLEXITY])
+def test_the_table_begins_with_the_best_value_of_its_first_metric(made_up: Board, metric: str) -> None:
+    first, *_ = whole_table(shown(made_up, metric), "").rows
+    able = [row for row in made_up.rows if not row.control and not row.cells[metric].apart]
+    best = (min if metric == PERPLEXITY else max)(able, key=lambda row: row.cells[metric].estimate.value)
+    assert first.any_run.run == best.run.run
 
 
-def test_sorted_column_head_is_marked_and_reverses_on_the_next_click(made_up: Board) -> None:
-    tree = draw_board(made_up, F1, Order(F1, True), DEFINITIONS)
+def test_metrics_of_one_benchmark_have_no_mean(made_up: Board) -> None:
+    twice = f"{F1}-other"
+    rows = [replace(row, cells=row.cells | {twice: row.cells[F1]}) for row in made_up.rows]
+    table = shown(replace(made_up, metrics=(F1, twice), rows=tuple(rows)))
+    assert not table.board.averaged
+    assert all(table.board.mean(row) is None for row in table.board.rows)
+    assert "Mean" not in words(next(whole_table(table, "").tree.find(tag="thead")))
+
+
+def test_cost_of_a_run_counts_once_for_all_of_its_metrics(made_up: Board) -> None:
+    table, by_run = shown(made_up), {row.run.run: row for row in made_up.rows}
+    paid = 0
+    for row in table.board.rows:
+        cost, expected = table.board.cost(row), by_run[row.any_run.run].cost
+        if expected is not None:
+            assert cost == expected
+            paid += expected.cost_usd > 0
+    assert paid
+
+
+def test_differences_require_a_reference(filled: Path) -> None:
+    tree = drawn(boards(Store(filled), None, metrics=[F1])[0])
+    assert not list(tree.find(cls="better"))
+    assert not any("common questions" in cell.tip for cell in tree.find(tag="td"))
+
+
+def test_a_click_on_a_cell_names_its_run_and_metric(made_up: Board) -> None:
+    table = shown(made_up)
+    order = Order(F1, True)
+    tree = draw_matrix(table, visible_rows(table.board, order, (), (), "", 0), order)
+    row = next(row for row in made_up.rows if row.run.method == "bm25")
+    actions = [cell.action for cell in cells(tree, "bm25") if cell.action]
+    assert actions == [{"runs": row.run.run, "metric": metric} for metric in made_up.metrics]
     (head,) = [node for node in tree.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
-    assert head.attributes["sort"] == "descending"
-    assert next(head.find(tag="button")).action == {"sort": F1, "order": "asc"}
+    assert next(head.find(tag="button")).action == {"sort": F1, "order": "asc", "first": None}
 
 
 def test_running_failed_and_unscorable_states_are_shown(made_up: Board) -> None:
-    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
-    assert "running 13/40" in shown(tree, "full context")
-    assert "failed" in shown(tree, "closed book")
-    assert "39 of 40 1 unscorable" in shown(tree, "bm25")
-    assert "reference" in shown(tree, "bm25")
-    assert "control" in shown(tree, "gold answer")
+    tree = drawn(made_up)
+    assert "running 13/40" in words(lines(tree)["full context"])
+    assert all("running" not in words(cell) for cell in cells(tree, "full context")), "once, next to the name"
+    (failed,) = [label for label in lines(tree)["closed book"].find(cls="badge") if "failed" in words(label)]
+    row = next(row for row in made_up.rows if row.run.method == "closed book")
+    assert words(failed) == f"{row.run.failed} failed"
+    assert all(f"{kind} {count}" in failed.tip for kind, count in row.failures.items())
+    assert "39 of 40 questions, 1 unscorable" in cells(tree, "bm25")[0].tip
+    assert "reference" in words(lines(tree)["bm25"])
+    assert "p50–p95" in cells(tree, "hybrid + chat reader")[-3].tip
+    assert "completion 12.0" in cells(tree, "hybrid + chat reader")[-4].tip
+
+
+def test_what_an_index_took_is_below_the_tokens(made_up: Board) -> None:
+    built = IndexCost(3.0, 1200, 34, 0, 5, 0.01, False)
+    first, *others = made_up.rows
+    tree = drawn(replace(made_up, rows=(replace(first, indexing=built), *others)))
+    tokens = cells(tree, first.run.method)[-4]
+    assert "+ 1,234 for the index" in words(tokens)
+    assert built.in_words() in tokens.tip
 
 
 def test_chart_marks_incomparable_results(made_up: Board) -> None:
     chosen = next(row for row in made_up.rows if not row.control and row.run.status == "finished" and not row.cells[F1].apart)
     why = "contaminated: madeup:test was trained on"
-    cells = {metric: replace(cell, apart=why) for metric, cell in chosen.cells.items()}
-    rows = [replace(row, cells=cells) if row is chosen else row for row in made_up.rows]
-    drawing = json.dumps(drawings.intervals(replace(made_up, rows=tuple(rows)), rows, F1, DEFINITIONS))
-    assert f"; {why} (not comparable)" in drawing
-    assert pictures.KINDS[pictures.APART][1] in drawing
-    before = json.dumps(drawings.intervals(made_up, [chosen], F1, DEFINITIONS))
+    apart = {metric: replace(cell, apart=why) for metric, cell in chosen.cells.items()}
+    rows = tuple(replace(row, cells=apart) if row is chosen else row for row in made_up.rows)
+    boards_with = (replace(made_up, rows=rows), replace(made_up, rows=(chosen,)))
+    marked, before = (json.dumps(intervals(board, F1, shown(board).board.rows, DEFINITIONS)) for board in boards_with)
+    assert f"; {why} (not comparable)" in marked
+    assert pictures.KINDS[pictures.APART][1] in marked
     assert "not comparable" not in before
-    assert len(drawings.flag_notes(replace(made_up, rows=tuple(rows)))) == 1, "values in parentheses are explained"
-    assert not drawings.flag_notes(replace(made_up, rows=(chosen,)))
 
 
 def test_main_metrics_of_the_dataset_come_first(filled: Path) -> None:
@@ -186,22 +225,14 @@ def test_main_metrics_of_the_dataset_come_first(filled: Path) -> None:
     assert set(result["all"]) == {F1, EM, PERPLEXITY, "recall@5#v2", "hit@5#v2"}
 
 
-def test_controls_misranked_by_a_metric_are_noted_in_its_column_head(made_up: Board) -> None:
+def test_controls_misranked_by_a_metric_are_noted_in_its_column_head_and_below(made_up: Board) -> None:
     flagged = replace(made_up, flags={F1: ["ranks idk as high as the best method"]})
-    tree = draw_board(flagged, F1, Order("rank", False), DEFINITIONS)
-    heads = "".join(next(tree.find(tag="thead")).texts())
-    assert "F1 ⚑" in heads
-    assert "⚑" not in "".join(next(draw_board(made_up, F1, Order("rank", False), DEFINITIONS).find(tag="thead")).texts())
+    assert "F1 ⚑" in words(next(drawn(flagged).find(tag="thead")))
+    assert "⚑ F1 (rules=hotpotqa) ranks idk as high as the best method" in words(legend(shown(flagged)))
+    assert "⚑" not in words(next(drawn(made_up).find(tag="thead"))) + words(legend(shown(made_up)))
 
 
-def test_run_with_implausible_scores_is_marked(made_up: Board) -> None:
-    broken = replace(made_up.rows[0], violations=("recall@1 is greater than recall@5 for 2 questions",))
-    tree = draw_board(replace(made_up, rows=(broken, *made_up.rows[1:])), F1, Order("rank", False), DEFINITIONS)
-    assert "inconsistent" in shown(tree, broken.run.method)
-    assert not any("inconsistent" in shown(tree, row.run.method) for row in made_up.rows[1:])
-
-
-def test_rank_cell_shows_the_rank_range_of_the_tests(made_up: Board) -> None:
+def test_cells_of_the_ranking_metric_show_the_rank_range_of_the_tests(made_up: Board) -> None:
     able = [row for row in made_up.rows if not row.control and F1 in row.cells and not row.cells[F1].apart]
     assert len(able) > 2
     bands = {
@@ -209,20 +240,16 @@ def test_rank_cell_shows_the_rank_range_of_the_tests(made_up: Board) -> None:
         for position, row in enumerate(able)
     }
     bands[able[0].run.run] = Band(1, 1, 1, Standing.BEST)
-    positions = ranks(made_up, F1, DEFINITIONS)
-    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS, bands)
+    tree = drawn(made_up, F1, bands)
     for row in made_up.rows:
-        line = lines(tree)[names(tree).index(row.run.method)]
-        cell = next(line.find(cls="narrow"))
-        band, rank = bands.get(row.run.run), positions.get(row.run.run)
-        if rank is None:
-            assert list(cell.texts()) == ["–"]
+        first, *others = cells(tree, row.run.method)
+        band = bands.get(row.run.run)
+        assert not any("rank" in words(cell) for cell in others)
+        if band is None:
+            assert "rank" not in words(first)
             continue
-        assert band is not None
-        sure = band.low == band.high == rank
-        assert list(cell.texts()) == ([str(rank)] if sure else [str(rank), f"{band.low}–{band.high}"])
-        assert (str(band.standing) in cell.tip) == (not sure)
-        # The mark is only in the cell of the ranking metric.
-        assert len(list(line.find(cls="best"))) == (band.standing is Standing.BEST)
-        assert len(list(line.find(cls="standing"))) == (band.standing is Standing.NO_DIFFERENCE)
-    assert not list(draw_board(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))
+        sure = band.low == band.high == band.rank
+        assert f"rank {band.rank}" + ("" if sure else f" ({band.low}–{band.high})") in words(first)
+        assert str(band.standing) in first.tip
+        assert ("●" in words(first), "○" in words(first)) == (band.standing is Standing.BEST, band.standing is Standing.NO_DIFFERENCE)
+    assert not any("rank" in words(cell) for cell in drawn(made_up).find(tag="td"))

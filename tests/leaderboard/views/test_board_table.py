@@ -188,15 +188,15 @@ def test_running_failed_and_unscorable_states_are_shown(made_up: Board) -> None:
     assert all(f"{kind} {count}" in failed.tip for kind, count in row.failures.items())
     assert "39 of 40 questions, 1 unscorable" in cells(tree, "bm25")[0].tip
     assert "reference" in words(lines(tree)["bm25"])
-    assert "p50–p95" in cells(tree, "hybrid + chat reader")[-3].tip
-    assert "completion 12.0" in cells(tree, "hybrid + chat reader")[-4].tip
+    assert "p50–p95" in cells(tree, "hybrid + chat reader")[-2].tip
+    assert "completion 12.0" in cells(tree, "hybrid + chat reader")[-3].tip
 
 
 def test_what_an_index_took_is_below_the_tokens(made_up: Board) -> None:
     built = IndexCost(3.0, 1200, 34, 0, 5, 0.01, False)
     first, *others = made_up.rows
     tree = drawn(replace(made_up, rows=(replace(first, indexing=built), *others)))
-    tokens = cells(tree, first.run.method)[-4]
+    tokens = cells(tree, first.run.method)[-3]
     assert "+ 1,234 for the index" in words(tokens)
     assert built.in_words() in tokens.tip
 

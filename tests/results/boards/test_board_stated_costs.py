@@ -124,7 +124,7 @@ def test_a_table_shows_no_number_and_says_whose_word_the_others_are(board: Board
     drawn = whole_table(of_metrics(board, METRIC, {}, ({}, {}), {}), "").tree
     for line in [*drawn.find(tag="tr")][1:]:
         name, *cells = line.children
-        spent = cells[-4:-1]  # before the parameters
+        spent = cells[-3:]
         texts, tips = [" ".join(cell.texts()) for cell in spent], [cell.tip for cell in spent]
         method = next(iter(name.texts()))
         assert (texts == ["–"] * 3) == (method in ("silent", "partly"))

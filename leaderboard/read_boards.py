@@ -45,9 +45,9 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
 from results.boards.health import HealthLine, health
-from results.boards.matrix import Cell, Column, Key, Matrix, matrix, ranked_cells
+from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells
 from results.boards.published import Comparison as PublishedComparison
-from results.boards.systems import Figures, System, Wanted, systems
+from results.boards.systems import COSTS, Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
 from results.boards.verdict_text import Headline
 from results.errors import UserError
@@ -291,18 +291,19 @@ def matrix_of(
     datasets: tuple[str, ...],
     filters: Filters,
     reference: str | None,
-) -> tuple[Matrix, list[BoardVerdict]]:
+) -> tuple[Shown, list[BoardVerdict]]:
     """Build the overview matrix of the selected systems, and the verdicts on it."""
     request = experiment, setting, family, measure, datasets, filters, reference
-    renew_by(at, lambda latest: (matrix_of(latest, *request), published(latest, *request[:4])))
+    renew_by(at, lambda latest: matrix_of(latest, *request))
     left = _field(at, experiment, setting, family, measure, datasets, filters)
     figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
     board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference)
-    return board, matrix_verdicts(board, figures, definitions(at))
+    names, printed = setting_of(at, experiment, setting).names, _published(at, experiment, setting, family, measure)
+    return Shown(board, names, {**definitions(at), **COSTS}, printed), matrix_verdicts(board, figures, definitions(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
-def published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
+def _published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
     """Find the published figure with the closest setting for each cell, by (column key, run id)."""
     columns = entrants(at, experiment, setting, family, measure).columns
     return closest_printed(columns, _figures(at, experiment, setting, family, measure))
@@ -322,4 +323,3 @@ def prepare() -> None:
         rows = entrants(at, experiment, setting, MAIN, OWN).rows
         reference = reference_of(at, experiment, [row.name for row in rows if not row.control])
         matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference)
-        published(at, experiment, setting, MAIN, OWN)

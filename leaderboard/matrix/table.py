@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from leaderboard.elements import formats
@@ -61,6 +61,7 @@ class Shown:
         names: Title and subtitle of each column, by column key.
         published: Published figure with the closest setting, by (column key, run id).
         of: The benchmark, if the columns are its metrics; None if each column is a benchmark.
+        lines: Rows that were drawn; most changes of a page leave most rows as they are.
     """
 
     board: Matrix
@@ -68,6 +69,7 @@ class Shown:
     definitions: Definitions
     published: Mapping[tuple[str, str], Comparison]
     of: Benchmark | None = None
+    lines: dict[tuple[str, bool, bool, bool], Node] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def scale(self, column: Column) -> Scale:
         """Return the number format of a column's values."""
@@ -344,6 +346,13 @@ def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Ord
 
 
 def _line(shown: Shown, row: System, layout: _Layout) -> Node:
+    key = row.key, row.key in layout.pins, layout.live, layout.papers
+    if key not in shown.lines:
+        shown.lines[key] = _draw_line(shown, row, layout)
+    return shown.lines[key]
+
+
+def _draw_line(shown: Shown, row: System, layout: _Layout) -> Node:
     board = shown.board
     details = None if shown.of is None else shown.of.rows[row.any_run.run]
     doubts = [] if details is None else _doubts(details)

@@ -38,7 +38,7 @@ from leaderboard.read import Source
 from leaderboard.views import verdict
 from leaderboard.widgets import NO_REFERENCE, bar, choose_papers, experiment_box, refresh_while_running, several
 from results.boards.matrix import Matrix
-from results.boards.systems import COST, COSTS
+from results.boards.systems import COST
 
 FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
 """Parameters of filters."""
@@ -114,9 +114,8 @@ def _below(query: Request) -> None:
     datasets = [key for key in labels if key in _known("datasets", labels)] or list(labels)
     with compared[2]:
         papers = draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
-    board, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference)
-    definitions = {**read.definitions(query.at), **COSTS}
-    shown = Shown(board, names, definitions, read_boards.published(*query.scope))
+    shown, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference)
+    board = shown.board
     part, whole, order = chosen_rows(board, words)
     export = Export(shown, whole, order, _title(query.experiment, shown), papers)
     with compared[3]:

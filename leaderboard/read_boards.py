@@ -10,7 +10,6 @@ from typing import Any
 import streamlit as st
 
 from leaderboard.elements.formats import MAIN
-from leaderboard.matrix.exports import closest_printed
 from leaderboard.matrix.rows import (
     ALL_SETTINGS,
     OWN,
@@ -46,7 +45,7 @@ from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
 from results.boards.health import HealthLine, health
 from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells
-from results.boards.published import Comparison as PublishedComparison
+from results.boards.published import closest
 from results.boards.systems import COSTS, Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
 from results.boards.verdict_text import Headline
@@ -298,15 +297,8 @@ def matrix_of(
     left = _field(at, experiment, setting, family, measure, datasets, filters)
     figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
     board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference)
-    names, printed = setting_of(at, experiment, setting).names, _published(at, experiment, setting, family, measure)
-    return Shown(board, names, {**definitions(at), **COSTS}, printed), matrix_verdicts(board, figures, definitions(at))
-
-
-@st.cache_resource(show_spinner=False, max_entries=8)
-def _published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
-    """Find the published figure with the closest setting for each cell, by (column key, run id)."""
-    columns = entrants(at, experiment, setting, family, measure).columns
-    return closest_printed(columns, _figures(at, experiment, setting, family, measure))
+    shown = Shown(board, setting_of(at, experiment, setting).names, {**definitions(at), **COSTS}, closest(board))
+    return shown, matrix_verdicts(board, figures, definitions(at))
 
 
 def prepare() -> None:

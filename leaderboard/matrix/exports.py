@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,9 @@ from results.boards.folded import Folded
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.names import is_called
 from results.boards.primary import primary_of
-from results.boards.published import Comparison, published_for
-from results.boards.systems import COSTS, Figures, System, systems
+from results.boards.published import closest
+from results.boards.systems import COSTS, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
-from results.statistics.core import Estimate
 from results.store import checkpoints, cost_queries, invariants, provenance, queries, score_queries
 from results.store.doubts import NOT_RESCORED
 from results.store.queries import RunRow
@@ -196,7 +195,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         reference=next((name for name in able if query and is_called(name, query)), None),
     )
     names = labels(folded.groups, ALL_SETTINGS if len({runs[0].setting for runs in folded.groups}) > 1 else "")
-    shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
+    shown = Shown(board, names, {**definitions, **COSTS}, closest(board))
     return whole_table(shown, title)
 
 
@@ -205,23 +204,3 @@ def whole_table(shown: Shown, title: str) -> Export:
     board = shown.board
     order = default_order(board)
     return Export(shown, visible_rows(board, order, (), (), "", 0, page=len(board.rows) or 1), order, title)
-
-
-def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:
-    """Find the published figure with the closest setting for each cell, by (column key, run id)."""
-    results = {}
-    for column in columns:
-        if column.metric is None:
-            continue
-        kept = figures[column.key]
-        ends = kept.means.interval()
-        for run in column.runs:
-            position = kept.runs[run.run]
-            value, low, high = (float(row[position]) for row in (kept.means.value, *ends))
-            ours = Estimate(value, low, high, int(kept.means.n[position]), 0)
-            known = published_for(
-                run.dataset, run.setting, column.metric, run.description, estimate=ours, facts={"questions": str(kept.questions)}
-            )
-            if known and ours.n:
-                results[column.key, run.run] = known[0]
-    return results

@@ -85,8 +85,7 @@ class Shown:
 
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """Return the published figure for a cell; None if there is none."""
-        result = self.published.get((column.key, cell.run.run))
-        return result.as_undecided() if result is not None and cell.apart else result
+        return self.published.get((column.key, cell.run.run))
 
 
 def value(shown: Shown, column: Column, cell: Cell) -> str:

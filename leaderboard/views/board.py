@@ -13,7 +13,7 @@ from leaderboard.elements.tables import Definitions
 from leaderboard.matrix.table import Benchmark, Shown
 from results.boards.board import Board, Row
 from results.boards.matrix import Cell, Column, Matrix, Paired
-from results.boards.published import on_board
+from results.boards.published import closest
 from results.boards.systems import System, systems
 from results.statistics.places import Band
 from results.store.training_data import Cards, Checkpoints
@@ -49,8 +49,7 @@ def of_metrics(
         dict.fromkeys(metrics, board.questions),
     )
     names = {metric: formats.metric_name(metric, board.metrics) for metric in metrics}
-    printed = {(metric, run): items[0] for (run, metric), items in on_board(board).items()}
-    return Shown(whole, names, definitions, printed, Benchmark(board, focus, by_run))
+    return Shown(whole, names, definitions, closest(whole), Benchmark(board, focus, by_run))
 
 
 def _cell(row: Row, metric: str, band: Band | None) -> Cell:

@@ -10,19 +10,7 @@ from typing import Any
 import streamlit as st
 
 from leaderboard.elements.formats import MAIN
-from leaderboard.matrix.rows import (
-    ALL_SETTINGS,
-    OWN,
-    Choices,
-    Filters,
-    choices,
-    columns_of,
-    labels,
-    metrics_of,
-    own_metrics,
-    settings_of,
-    wanted_of,
-)
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Choices, Filters, choices, columns_of, labels, metrics_of, own_metrics, settings_of
 from leaderboard.matrix.table import Shown
 from leaderboard.read import (
     Source,
@@ -44,7 +32,7 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
 from results.boards.health import HealthLine, health
-from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells
+from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells, wanted_of
 from results.boards.published import closest
 from results.boards.systems import COSTS, Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts

@@ -11,12 +11,12 @@ from leaderboard.elements.formats import MAIN
 from leaderboard.elements.marks import SOURCES
 from leaderboard.elements.nodes import Node, Order, text_rows
 from leaderboard.matrix import overall
-from leaderboard.matrix.rows import ALL_SETTINGS, OWN, VisibleRows, columns_of, default_order, labels, visible_rows, wanted_of
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, VisibleRows, columns_of, default_order, labels, visible_rows
 from leaderboard.matrix.table import Shown, draw_matrix, gaps, legend_lines
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.folded import Folded
-from results.boards.matrix import Cell, Column, matrix, ranked_cells
+from results.boards.matrix import Cell, Column, matrix, ranked_cells, wanted_of
 from results.boards.names import is_called
 from results.boards.primary import primary_of
 from results.boards.published import closest

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
-from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
+from results.boards.systems import COSTS, Figures, System, Wanted, contaminated_by, why_not_ranked
 from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
 from results.statistics.core import LEVEL
 from results.statistics.difference import Differences, compared, generalizes
@@ -51,6 +51,22 @@ class Column:
     def first(self) -> RunRow:
         """Return the first run, from which to read the dataset, setting and seed that all runs of the column share."""
         return self.runs[0]
+
+
+def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
+    """Make the requests for the columns' scores; `series` lists, by run, all seeds that it represents."""
+    return tuple(
+        Wanted(
+            column.key,
+            column.first.dataset_fingerprint,
+            tuple(run.run for run in column.runs),
+            column.metric,
+            series or {},
+            frozenset(run.experiment for run in column.runs),
+        )
+        for column in columns
+        if column.metric is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def test_methods_compared_with_only_one_opponent_are_listed_against_it(battles: 
     # Methods that met each other, and a single pair, are rows and columns.
     for whole in (battles, replace(battles, pairings=star.pairings[:1])):
         table = battle_view.rates(whole, "overall")
-        assert len(list(table.find(tag="thead"))[0].children[0].children) == 1 + len(battle_view.names(whole, "overall"))
+        assert len(next(table.find(tag="thead")).children[0].children) == 1 + len(battle_view.names(whole, "overall"))
         assert len(list(next(table.find(tag="tbody")).find(tag="tr"))) == len(battle_view.names(whole, "overall"))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from leaderboard.elements.formats import MAIN
+from leaderboard.matrix.benchmark import of_metrics
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Choices, Filters, choices, columns_of, labels, metrics_of, own_metrics, settings_of
 from leaderboard.matrix.table import Shown
 from leaderboard.read import (
@@ -26,7 +27,6 @@ from leaderboard.read import (
     source,
     store_of,
 )
-from leaderboard.views.board import of_metrics
 from results.boards import budget
 from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board

@@ -24,12 +24,12 @@ from leaderboard.elements.formats import MAIN, board_label, higher_is_better, sc
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note
 from leaderboard.elements.pictures import STYLE, Picture, framed
 from leaderboard.elements.tables import Definitions
+from leaderboard.matrix.benchmark import intervals, of_metrics
 from leaderboard.matrix.exports import CSV_COLUMNS, Export, still_matrix, tidy, whole_table
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import legend
 from leaderboard.views import battles, budget, drill, question, run, style
-from leaderboard.views.board import intervals, of_metrics
 from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full

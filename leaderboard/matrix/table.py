@@ -236,7 +236,7 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
 
 
 def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = True, papers: bool = False) -> Node:
-    """Draw the overview matrix as a table.
+    """Draw the table.
 
     Args:
         live: Whether the table is interactive (rows can be pinned and hidden, cells opened), which needs a server.
@@ -262,7 +262,8 @@ def compared_with(board: Matrix) -> str:
     missing = board.without_reference()
     if len(missing) == len(board.columns) and missing:
         return f"no differences: {board.reference} cannot be compared ({next(iter(missing.values()))})"
-    some = f", but not on {len(missing)} of {len(board.columns)} benchmarks" if missing else ""
+    noun = "benchmarks" if board.averaged else "metrics"
+    some = f", but not on {len(missing)} of {len(board.columns)} {noun}" if missing else ""
     return f"differences from {board.reference}{some}"
 
 

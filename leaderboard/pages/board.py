@@ -12,10 +12,10 @@ from leaderboard.drawing import draw, offer, permalink, show, together
 from leaderboard.elements.formats import MAIN
 from leaderboard.elements.nodes import section
 from leaderboard.elements.pictures import Picture, svg_file
+from leaderboard.matrix.benchmark import intervals
 from leaderboard.pages import draw_page, matrix
 from leaderboard.read import Source
 from leaderboard.views import verdict
-from leaderboard.views.board import intervals
 from leaderboard.widgets import (
     NO_REFERENCE,
     Chosen,

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Order
+from leaderboard.matrix.benchmark import intervals, of_metrics
 from leaderboard.matrix.exports import whole_table
 from leaderboard.matrix.rows import ordered
 from leaderboard.report import as_json, page, report, sortable
-from leaderboard.views.board import intervals, of_metrics
 from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
 from results.boards.board import Board, boards

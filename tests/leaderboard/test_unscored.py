@@ -13,10 +13,10 @@ import pytest
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node
 from leaderboard.matrix import exports
+from leaderboard.matrix.benchmark import of_metrics
 from leaderboard.matrix.exports import Export, still_matrix, whole_table
 from leaderboard.matrix.rows import Order, visible_rows
 from leaderboard.matrix.table import draw_matrix, gaps
-from leaderboard.views.board import of_metrics
 from results.boards.board import Board, boards
 from results.boards.tables import CSV_COLUMNS, remarks, tidy, to_csv
 from results.store.store import Store

@@ -16,9 +16,9 @@ from benchmarks.schema import Question
 from judges.metric import parse
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Order
+from leaderboard.matrix.benchmark import of_metrics
 from leaderboard.matrix.exports import whole_table
 from leaderboard.matrix.rows import ordered
-from leaderboard.views.board import of_metrics
 from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results.boards.board import Board, boards

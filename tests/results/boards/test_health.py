@@ -14,8 +14,8 @@ from rich.console import Console
 
 from benchmarks.datasets import longbench
 from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
+from leaderboard.matrix.benchmark import of_metrics
 from leaderboard.matrix.table import legend
-from leaderboard.views.board import of_metrics
 from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
 from ragmeter.show.board_text import show_board
 from results.boards import health as module

@@ -13,10 +13,10 @@ import pytest
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import MAIN, families
 from leaderboard.elements.nodes import Node, Order
+from leaderboard.matrix.benchmark import intervals, of_metrics
 from leaderboard.matrix.exports import whole_table
 from leaderboard.matrix.rows import ordered, sort_columns, visible_rows
 from leaderboard.matrix.table import Shown, draw_matrix, legend
-from leaderboard.views.board import intervals, of_metrics
 from results.boards.board import Board, boards
 from results.statistics.places import Band, Standing
 from results.store import queries, score_queries

@@ -11,9 +11,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
 from leaderboard.elements.nodes import Node, Order
+from leaderboard.matrix.benchmark import of_metrics
 from leaderboard.matrix.rows import visible_rows
 from leaderboard.matrix.table import draw_matrix
-from leaderboard.views.board import of_metrics
 from methods.api import Prediction
 from methods.pipeline import Composition
 from methods.registry import Component

@@ -287,12 +287,13 @@ def legend_lines(shown: Shown) -> list[str]:
 def legend(shown: Shown) -> Node:
     """Build the legend of numbers and symbols; for one benchmark also what is unusual about its metrics and runs."""
     lines = [f"{line[0].upper()}{line[1:]}." for line in legend_lines(shown)]
-    return el("div", *map(note, lines if shown.of is None else [*lines, *_notes(shown.of.board)]))
+    return el("div", *map(note, lines if shown.of is None else [*lines, *_notes(shown.of)]))
 
 
-def _notes(board: Board) -> list[str]:
+def _notes(of: Benchmark) -> list[str]:
+    board = of.board
     names = {metric: formats.metric_label(metric, board.metrics) for metric in board.metrics}
-    tests = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, names=names))
+    tests = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, of.focus, names))
     flags = (
         f"⚑ {names[metric]} {'; '.join(wrong)}: it does not measure whether answers are correct." for metric, wrong in board.flags.items()
     )

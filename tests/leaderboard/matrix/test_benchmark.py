@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from leaderboard.elements import pictures
-from leaderboard.elements.formats import MAIN, families
+from leaderboard.elements.formats import MAIN, families, metric_label
 from leaderboard.elements.nodes import Node, Order
 from leaderboard.matrix.benchmark import intervals, of_metrics
 from leaderboard.matrix.exports import whole_table
@@ -253,3 +253,9 @@ def test_cells_of_the_ranking_metric_show_the_rank_range_of_the_tests(made_up: B
         assert str(band.standing) in first.tip
         assert ("●" in words(first), "○" in words(first)) == (band.standing is Standing.BEST, band.standing is Standing.NO_DIFFERENCE)
     assert not any("rank" in words(cell) for cell in drawn(made_up).find(tag="td"))
+
+
+@pytest.mark.parametrize("metric", [F1, EM])
+def test_minimum_detectable_difference_is_that_of_the_first_metric(made_up: Board, metric: str) -> None:
+    first = shown(replace(made_up, metrics=(F1, EM)), metric)
+    assert f"inimum detectable difference in {metric_label(metric, (F1, EM))}:" in words(legend(first))

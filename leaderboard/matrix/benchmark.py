@@ -34,6 +34,8 @@ def of_metrics(
     columns = tuple(Column(metric, runs, metric, higher_is_better(metric, definitions)) for metric in metrics)
     by_run = {row.run.run: row for row in board.rows}
     rows = tuple(replace(row, runs=dict.fromkeys(metrics, row.any_run)) for row in systems({focus: runs}, *learned))
+    # Rows of one name are told apart by more than the name, which the board's reference is.
+    base = next((row.run.run for row in board.rows if row.run.method == board.reference and not row.control), None)
     whole = Matrix(
         columns,
         rows,
@@ -44,7 +46,7 @@ def of_metrics(
             if metric in by_run[run.run].cells
         },
         {row.run.run: row.cost for row in board.rows if row.cost is not None},
-        board.reference,
+        next((row.name for row in rows if row.any_run.run == base), None),
         dict.fromkeys(metrics, board.sampled),
         dict.fromkeys(metrics, board.questions),
     )

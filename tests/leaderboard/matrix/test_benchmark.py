@@ -259,3 +259,15 @@ def test_cells_of_the_ranking_metric_show_the_rank_range_of_the_tests(made_up: B
 def test_minimum_detectable_difference_is_that_of_the_first_metric(made_up: Board, metric: str) -> None:
     first = shown(replace(made_up, metrics=(F1, EM)), metric)
     assert f"inimum detectable difference in {metric_label(metric, (F1, EM))}:" in words(legend(first))
+
+
+def test_reference_is_one_of_two_pipelines_with_its_name(made_up: Board) -> None:
+    first = next(row for row in made_up.rows if row.run.method == made_up.reference)
+    second = next(row for row in made_up.rows if row.run.method == "dense")
+    twin = replace(second, run=replace(second.run, method=first.run.method, experiment="other", description={"method": {"id": "dense"}}))
+    others = [row for row in made_up.rows if row not in (first, second)]
+    table = shown(replace(made_up, rows=(first, twin, *others)))
+    assert {f"{first.run.method} · {row.run.method_id}" for row in (first, twin)} <= {row.name for row in table.board.rows}
+    marked = [name for name, line in lines(whole_table(table, "").tree).items() if "reference" in map(words, line.find(cls="badge"))]
+    assert marked == [f"{first.run.method} · {first.run.method_id}"]
+    assert table.board.without_reference() == {}

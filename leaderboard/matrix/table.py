@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -61,7 +61,7 @@ class Shown:
         names: Title and subtitle of each column, by column key.
         published: Published figure with the closest setting, by (column key, run id).
         of: The benchmark, if the columns are its metrics; None if each column is a benchmark.
-        lines: Rows that were drawn; most changes of a page leave most rows as they are.
+        drawn: Rows and the summary that were drawn; most changes of a page leave them as they are.
     """
 
     board: Matrix
@@ -69,7 +69,7 @@ class Shown:
     definitions: Definitions
     published: Mapping[tuple[str, str], Comparison]
     of: Benchmark | None = None
-    lines: dict[tuple[str, bool, bool, bool], Node] = field(default_factory=dict, init=False, repr=False, compare=False)
+    drawn: dict[Hashable, Node] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def scale(self, column: Column) -> Scale:
         """Return the number format of a column's values."""
@@ -348,9 +348,9 @@ def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Ord
 
 def _line(shown: Shown, row: System, layout: _Layout) -> Node:
     key = row.key, row.key in layout.pins, layout.live, layout.papers
-    if key not in shown.lines:
-        shown.lines[key] = _draw_line(shown, row, layout)
-    return shown.lines[key]
+    if key not in shown.drawn:
+        shown.drawn[key] = _draw_line(shown, row, layout)
+    return shown.drawn[key]
 
 
 def _draw_line(shown: Shown, row: System, layout: _Layout) -> Node:

@@ -10,20 +10,9 @@ from typing import Any
 import streamlit as st
 
 from leaderboard.elements.formats import MAIN
-from leaderboard.matrix.exports import closest_printed
-from leaderboard.matrix.rows import (
-    ALL_SETTINGS,
-    OWN,
-    Choices,
-    Filters,
-    choices,
-    columns_of,
-    labels,
-    metrics_of,
-    own_metrics,
-    settings_of,
-    wanted_of,
-)
+from leaderboard.matrix.benchmark import of_metrics
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Choices, Filters, choices, columns_of, labels, metrics_of, own_metrics, settings_of
+from leaderboard.matrix.table import Shown
 from leaderboard.read import (
     Source,
     checkpoints_by_hash,
@@ -43,10 +32,11 @@ from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
 from results.boards.health import HealthLine, health
-from results.boards.matrix import Cell, Column, Key, Matrix, matrix, ranked_cells
-from results.boards.published import Comparison as PublishedComparison
-from results.boards.systems import Figures, System, Wanted, systems
+from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells, wanted_of
+from results.boards.published import closest
+from results.boards.systems import COSTS, Figures, System, Wanted, systems
 from results.boards.verdict import BoardVerdict, matrix_verdicts
+from results.boards.verdict_text import Headline
 from results.errors import UserError
 from results.statistics.places import Band
 from results.store import cost_queries, invariants
@@ -101,7 +91,7 @@ def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, 
 
 
 @dataclass(frozen=True)
-class Ranked:
+class _Ranked:
     """Ranks of one board's runs by one metric, and the verdict."""
 
     bands: Mapping[str, Band]
@@ -109,8 +99,8 @@ class Ranked:
 
 
 @st.cache_resource(show_spinner=False, max_entries=64)
-def ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Ranked:
-    """Rank the rows of a board by one metric, with repeats of a method averaged; the cached result must not be changed."""
+def _ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> _Ranked:
+    """Rank the rows of a board by one metric, with repeats of a method averaged."""
     facts, higher = _facts(at, experiment, group), bool(definitions(at).get(metric, {}).get("higher_is_better", True))
     part = Folded.of([run_groups(at, experiment)[group]], facts.costs, facts.violations, over_seeds=False)
     column = Column("board", tuple(part.groups[0]), metric, higher)
@@ -119,7 +109,25 @@ def ranked(at: Source, experiment: str | None, group: int, reference: str | None
     cells = ranked_cells([column], rows, known, cards=facts.learned[0], known=facts.learned[1], violations=part.violations)
     whole = matrix([column], rows, known, cells, costs=part.costs, reference=reference)
     of_runs = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
-    return Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
+    return _Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def benchmark_of(
+    at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...], main: tuple[str, ...]
+) -> tuple[Board, Shown, Headline | None]:
+    """Build the board of one benchmark, the table of its metrics, and the verdict on the first metric and on the main ones.
+
+    Args:
+        metrics: Metric ids of the columns.
+        main: The main metrics, which are ranked, too.
+    """
+    facts = _facts(at, experiment, group)
+    ranks = {metric: _ranked(at, experiment, group, reference, metric) for metric in dict.fromkeys((metrics[0], *main))}
+    whole, bands = board_of(at, experiment, group, reference, metrics), {metric: item.bands for metric, item in ranks.items()}
+    shown = of_metrics(whole, metrics[0], definitions(at), facts.learned, bands)
+    first, *others = [item.verdict for item in ranks.values()]
+    return whole, shown, None if first is None else Headline(first, tuple(filter(None, others)))
 
 
 @dataclass(frozen=True)
@@ -270,21 +278,15 @@ def matrix_of(
     datasets: tuple[str, ...],
     filters: Filters,
     reference: str | None,
-) -> tuple[Matrix, list[BoardVerdict]]:
+) -> tuple[Shown, list[BoardVerdict]]:
     """Build the overview matrix of the selected systems, and the verdicts on it."""
     request = experiment, setting, family, measure, datasets, filters, reference
-    renew_by(at, lambda latest: (matrix_of(latest, *request), published(latest, *request[:4])))
+    renew_by(at, lambda latest: matrix_of(latest, *request))
     left = _field(at, experiment, setting, family, measure, datasets, filters)
     figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
     board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference)
-    return board, matrix_verdicts(board, figures, definitions(at))
-
-
-@st.cache_resource(show_spinner=False, max_entries=8)
-def published(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> dict[tuple[str, str], PublishedComparison]:
-    """Find the published figure with the closest setting for each cell, by (column key, run id)."""
-    columns = entrants(at, experiment, setting, family, measure).columns
-    return closest_printed(columns, _figures(at, experiment, setting, family, measure))
+    shown = Shown(board, setting_of(at, experiment, setting).names, {**definitions(at), **COSTS}, closest(board))
+    return shown, matrix_verdicts(board, figures, definitions(at))
 
 
 def prepare() -> None:
@@ -301,4 +303,3 @@ def prepare() -> None:
         rows = entrants(at, experiment, setting, MAIN, OWN).rows
         reference = reference_of(at, experiment, [row.name for row in rows if not row.control])
         matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference)
-        published(at, experiment, setting, MAIN, OWN)

@@ -12,7 +12,7 @@ import hashlib
 import importlib.resources
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
@@ -24,12 +24,12 @@ from leaderboard.elements.formats import MAIN, board_label, higher_is_better, sc
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts, note
 from leaderboard.elements.pictures import STYLE, Picture, framed
 from leaderboard.elements.tables import Definitions
-from leaderboard.matrix.exports import CSV_COLUMNS, Export, still_matrix, tidy
+from leaderboard.matrix.benchmark import intervals, of_metrics
+from leaderboard.matrix.exports import CSV_COLUMNS, Export, still_matrix, tidy, whole_table
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import legend
 from leaderboard.views import battles, budget, drill, question, run, style
-from leaderboard.views import board as board_table
 from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
@@ -40,10 +40,10 @@ from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import verdicts
 from results.errors import UserError
 from results.judging.battles import battle_boards
-from results.statistics.places import Band
-from results.store import answer_queries, queries, score_queries
+from results.store import answer_queries, checkpoints, provenance, queries, score_queries
 from results.store.queries import RunRow
 from results.store.store import Store
+from results.store.training_data import Cards, Checkpoints
 
 FORMAT = "ragmeter-board"
 VERSION = 2
@@ -178,9 +178,10 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     whole, definitions = results.matrix, results.definitions
     parts: list[Node | dict[str, Any] | None] = [_head(results, now), first_line(results.verdicts)]
     if whole is not None and len(whole.shown.board.columns) > 1:
-        parts += [el("h2", "Methods against benchmarks"), sortable_matrix(whole), legend(whole.shown), overall(whole.shown)]
+        parts += [el("h2", "Methods against benchmarks"), sortable(whole), legend(whole.shown), overall(whole.shown)]
+    learned = provenance.cards(store), checkpoints.known_checkpoints(store)
     for board in results.boards:
-        parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
+        parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}), learned)
     parts += behind(store, experiment, results.boards, definitions, cards)
     data = {
         "title": f"{experiment} · ragmeter",
@@ -230,16 +231,20 @@ def _head(results: _Results, now: datetime) -> Node:
     return el("div", el("h1", results.experiment, cls="page"), line_of_facts(parts), cls="stack")
 
 
-def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Node | dict[str, Any]]:
+def _section(
+    store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any], learned: tuple[Cards, Checkpoints]
+) -> Iterator[Node | dict[str, Any]]:
     """Yield the parts of a board: trees like those of pages, and one sortable table."""
     if not board.metrics:
         return
     focus = _focus(board, definitions, card)
-    rows = board_table.ordered(board, focus, Order("rank", False), definitions)
     better = higher_is_better(focus, definitions)
-    yield el("div", el("h2", board_label([row.run for row in board.rows])), board_table.legend(board, ranked=True))
-    yield sortable_board(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
-    if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
+    bands = {focus: positions(store, board, focus, higher_is_better=better)}
+    label = board_label([row.run for row in board.rows])
+    table = whole_table(of_metrics(board, focus, definitions, learned, bands), label)
+    yield el("div", el("h2", label), legend(table.shown))
+    yield sortable(table)
+    if (drawing := intervals(board, focus, table.rows, definitions)) is not None:
         yield el("h3", f"{formats.metric_label(focus, board.metrics)} with 95 % intervals")
         yield offered(drawing, f"{board.dataset} {focus}")
     for axis, cost in _AXES.items():
@@ -248,7 +253,7 @@ def _section(store: Store, board: Board, definitions: Definitions, card: Mapping
         if drawing is not None and len({point.x for point in points if point.x == point.x}) > 1:
             yield el("h3", f"Quality against {cost}")
             yield offered(drawing, f"{board.dataset} {cost}")
-    yield from _informative(store, board, focus, [row.run for row in rows], definitions)
+    yield from _informative(store, board, focus, [row.any_run for row in table.rows], definitions)
     yield run.sources([row.run for row in board.rows])
 
 
@@ -289,41 +294,22 @@ def offered(drawing: Picture, name: str) -> dict[str, Any]:
     return {"drawing": framed(drawing), "csv": drawing.csv(), "name": re.sub(r"[^\w.-]+", "-", name)}
 
 
-def sortable(tree: Node, keys: Callable[[Order], Sequence[str]], first: Order, columns: Sequence[str]) -> dict[str, Any]:
+def sortable(table: Export) -> dict[str, Any]:
     """Serialize a table with its other sort orders, so that readers can sort it without a server.
-
-    Args:
-        keys: Returns the keys of its methods and controls in an order.
 
     Returns:
         An object with `tree`, `rows` (the table's body) and `orders`, which has positions of the rows by `column|direction`. The
         divider row stays between methods and controls.
     """
-    drawn = tree.to_json()
+    board = table.shown.board
+    drawn = table.tree.to_json()
     rows = drawn[2][0][2][2][2]  # of the body, which follows caption and head
     divided = [number for number, row in enumerate(rows) if row[1] == "divider"]
-    position = dict(zip(keys(first), (number for number in range(len(rows)) if number not in divided), strict=True))
+    position = dict(zip((row.key for row in table.rows), (number for number in range(len(rows)) if number not in divided), strict=True))
     orders = {}
-    for column, direction in product(columns, ("asc", "desc")):
-        turned = [position[key] for key in keys(Order(column, direction == "desc"))]
+    for column, direction in product(sort_columns(board), ("asc", "desc")):
+        turned = [position[row.key] for row in ordered(board, Order(column, direction == "desc"))]
         for number in divided:
             turned.insert(number, number)
         orders[f"{column}|{direction}"] = turned
     return {"tree": drawn, "rows": rows, "orders": orders}
-
-
-def sortable_board(board: Board, focus: str, definitions: Definitions, bands: Mapping[str, Band] | None = None) -> dict[str, Any]:
-    """Serialize the table of one board with all of its sort orders."""
-
-    def keys(order: Order) -> list[str]:
-        return [row.run.run for row in board_table.ordered(board, focus, order, definitions)]
-
-    first = Order("rank", False)
-    drawn = board_table.draw_board(board, focus, first, definitions, bands, papers=True)
-    return sortable(drawn, keys, first, board_table.sort_columns(board))
-
-
-def sortable_matrix(whole: Export) -> dict[str, Any]:
-    """Serialize the overview matrix with all of its sort orders."""
-    board = whole.shown.board
-    return sortable(whole.tree, lambda order: [row.key for row in ordered(board, order)], whole.order, sort_columns(board))

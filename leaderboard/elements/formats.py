@@ -188,6 +188,8 @@ def span(seconds_left: float) -> str:
 
 
 def _minus(text: str) -> str:
+    if "-" not in text:
+        return text
     return minus(text) if float(text) != 0 else text.replace("-", "")
 
 

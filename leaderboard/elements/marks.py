@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from leaderboard.elements import formats
-from leaderboard.elements.nodes import Node, badge, el, standing_sign
+from leaderboard.elements.nodes import Node, badge, el
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, accepted, implausible
 from results.statistics.places import Band, Standing
 from results.store.doubts import NOT_RESCORED, not_rescored
@@ -33,17 +33,12 @@ def is_better(difference: float, p: float | None, *, higher_is_better: bool) -> 
     return (difference > 0) == higher_is_better
 
 
-def significance(better: bool | None, against: str = "") -> Node | None:
-    """Make the mark ▲ (better) or ▼ (worse) with its words for screen readers; None if the test decided neither.
-
-    Args:
-        better: The decision (`is_better`).
-        against: End of the words, for example " than dense".
-    """
+def significance(better: bool | None) -> Node | None:
+    """Make the mark ▲ (better) or ▼ (worse) with its words for screen readers; None if the test decided neither (`is_better`)."""
     if better is None:
         return None
     word = "better" if better else "worse"
-    return el("span", SIGNS[better].strip(), cls=f"mark-{word}", role="img", label=f"significantly {word}{against}")
+    return el("span", SIGNS[better].strip(), cls=f"mark-{word}", role="img", label=f"significantly {word}")
 
 
 def value_line(text: str, half: str, better: bool | None, band: Band | None = None) -> list[Node | str | None]:
@@ -54,9 +49,10 @@ def value_line(text: str, half: str, better: bool | None, band: Band | None = No
     Args:
         better: The decision (`is_better`), which is also the cell's class (`decided`).
     """
-    best = band is not None and band.standing is Standing.BEST
-    small = " ".join(filter(None, (half, "" if band is None or best else band.standing.sign)))
-    return [f"{SIGNS[better]}{text}", el("span", small, cls="half") if small else None, standing_sign(band) if best else None]
+    standing = None if band is None else band.standing
+    best = el("span", Standing.BEST.sign, cls="best", role="img", label=str(standing)) if standing is Standing.BEST else None
+    small = " ".join(filter(None, (half, "" if standing is None or best else standing.sign)))
+    return [f"{SIGNS[better]}{text}", el("span", small, cls="half") if small else None, best]
 
 
 def decided(better: bool | None) -> str:

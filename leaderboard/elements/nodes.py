@@ -12,11 +12,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from leaderboard.elements import formats
-from results.statistics.places import Band, Standing
 from results.store.cost_queries import NOT_STATED
 
 _LONGEST = 200
@@ -86,10 +86,12 @@ class Node:
 
         `more` maps "attributes", "tip", "action" and "numbers" to what the element has of them; it is left out if it is empty.
         """
-        every = {"attributes": self.attributes, "tip": self.tip, "action": self.action, "numbers": self.numbers}
-        more = {name: dict(value) if isinstance(value, Mapping) else value for name, value in every.items() if value}
         children = [child if isinstance(child, str) else child.to_json() for child in self.children]
-        return [self.tag, self.classes, children, more] if more else [self.tag, self.classes, children]
+        if not (self.attributes or self.tip or self.action or self.numbers):
+            return [self.tag, self.classes, children]
+        every = (("attributes", self.attributes), ("tip", self.tip), ("action", self.action), ("numbers", self.numbers))
+        more = {name: value if isinstance(value, str) else dict(value) for name, value in every if value}
+        return [self.tag, self.classes, children, more]
 
     def texts(self) -> Iterator[str]:
         """Yield all texts below this element, in reading order."""
@@ -124,15 +126,20 @@ def el(
     """
     if tag not in TAGS:
         raise ValueError(f"pages have no element {tag!r}")
-    if cls and not _CLASSES.fullmatch(cls):
+    if cls and not _is_class(cls):
         raise ValueError(f"{cls!r} is not a list of style classes")
-    options = {name: value for name, value in attributes.items() if value is not None}
-    if unknown := set(options) - ATTRIBUTES:
-        raise ValueError(f"elements have no attribute {sorted(unknown)[0]!r}")
+    options = {name: value for name, value in attributes.items() if value is not None} if attributes else {}
+    if options and not options.keys() <= ATTRIBUTES:
+        raise ValueError(f"elements have no attribute {min(options.keys() - ATTRIBUTES)!r}")
     if "href" in options and not is_web_address(str(options["href"])):
         raise ValueError("only http and https addresses can be linked to")
-    finite = {name: float(value) for name, value in (numbers or {}).items() if math.isfinite(float(value))}
+    finite = {name: float(value) for name, value in numbers.items() if math.isfinite(float(value))} if numbers else {}
     return Node(tag, tuple(c for c in children if c is not None), cls, options, tip, action, finite)
+
+
+@cache
+def _is_class(cls: str) -> bool:
+    return bool(_CLASSES.fullmatch(cls))
 
 
 def is_web_address(text: str) -> bool:
@@ -303,14 +310,6 @@ def facts(rows: Sequence[tuple[str, Node | str]], label: str = "Facts") -> Node:
     """
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label=label)
-
-
-def standing_sign(band: Band | None) -> Node | None:
-    """Make the symbol for a method's relation to the best one (● best, ○ no significant difference); None if it is worse or not ranked."""
-    if band is None or not band.standing.sign:
-        return None
-    cls = "best" if band.standing is Standing.BEST else "standing"
-    return el("span", band.standing.sign, cls=cls, role="img", label=str(band.standing))
 
 
 def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:

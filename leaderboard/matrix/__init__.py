@@ -1,1 +1,1 @@
-"""Methods against benchmarks, for board, report and embeddable JSON: what is shown (`rows.py`), the table, exports."""
+"""Methods against benchmarks, or against the metrics of one, for board, report and JSON: rows, the table (`table.py`), exports."""

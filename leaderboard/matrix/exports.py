@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +11,17 @@ from leaderboard.elements.formats import MAIN
 from leaderboard.elements.marks import SOURCES
 from leaderboard.elements.nodes import Node, Order, text_rows
 from leaderboard.matrix import overall
-from leaderboard.matrix.rows import ALL_SETTINGS, OWN, VisibleRows, columns_of, default_order, labels, visible_rows, wanted_of
+from leaderboard.matrix.rows import ALL_SETTINGS, OWN, VisibleRows, columns_of, default_order, labels, visible_rows
 from leaderboard.matrix.table import Shown, draw_matrix, gaps, legend_lines
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.folded import Folded
-from results.boards.matrix import Cell, Column, matrix, ranked_cells
+from results.boards.matrix import Cell, Column, matrix, ranked_cells, wanted_of
 from results.boards.names import is_called
 from results.boards.primary import primary_of
-from results.boards.published import Comparison, published_for
-from results.boards.systems import COSTS, Figures, System, systems
+from results.boards.published import closest
+from results.boards.systems import COSTS, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
-from results.statistics.core import Estimate
 from results.store import checkpoints, cost_queries, invariants, provenance, queries, score_queries
 from results.store.doubts import NOT_RESCORED
 from results.store.queries import RunRow
@@ -42,7 +41,7 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Overview matrix prepared for export to a file.
+    """Table of the board, prepared for a report or a file.
 
     Attributes:
         visible: All rows, in display order.
@@ -196,26 +195,12 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         reference=next((name for name in able if query and is_called(name, query)), None),
     )
     names = labels(folded.groups, ALL_SETTINGS if len({runs[0].setting for runs in folded.groups}) > 1 else "")
-    shown = Shown(board, names, {**definitions, **COSTS}, closest_printed(columns, figures))
+    shown = Shown(board, names, {**definitions, **COSTS}, closest(board))
+    return whole_table(shown, title)
+
+
+def whole_table(shown: Shown, title: str) -> Export:
+    """Return a table with all of its rows in their usual order."""
+    board = shown.board
     order = default_order(board)
-    return Export(shown, visible_rows(board, order, (), (), "", 0, page=len(rows) or 1), order, title)
-
-
-def closest_printed(columns: list[Column], figures: Mapping[str, Figures]) -> dict[tuple[str, str], Comparison]:
-    """Find the published figure with the closest setting for each cell, by (column key, run id)."""
-    results = {}
-    for column in columns:
-        if column.metric is None:
-            continue
-        kept = figures[column.key]
-        ends = kept.means.interval()
-        for run in column.runs:
-            position = kept.runs[run.run]
-            value, low, high = (float(row[position]) for row in (kept.means.value, *ends))
-            ours = Estimate(value, low, high, int(kept.means.n[position]), 0)
-            known = published_for(
-                run.dataset, run.setting, column.metric, run.description, estimate=ours, facts={"questions": str(kept.questions)}
-            )
-            if known and ours.n:
-                results[column.key, run.run] = known[0]
-    return results
+    return Export(shown, visible_rows(board, order, (), (), "", 0, page=len(board.rows) or 1), order, title)

@@ -56,6 +56,12 @@ def overall(shown: Shown) -> Node | None:
     """Build the summary table over all benchmarks with its notes; None if there is nothing to show."""
     if not (names := heads(shown)):
         return None
+    if "overall" not in shown.drawn:
+        shown.drawn["overall"] = _draw(shown, names)
+    return shown.drawn["overall"]
+
+
+def _draw(shown: Shown, names: Sequence[str]) -> Node:
     first = [el("th", names[0].capitalize(), scope="col", cls="stick")]
     others = [el("th", el("span", f"{name[0].upper()}{name[1:]}", cls="name"), scope="col", cls="number") for name in names[1:]]
     body = [_line(shown, line, cells) for line, (_, *cells) in zip(shown.board.overall, rows(shown), strict=True)]

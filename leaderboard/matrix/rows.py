@@ -13,7 +13,7 @@ from leaderboard.elements.formats import MAIN, families, higher_is_better
 from leaderboard.elements.nodes import Order
 from results.boards.matrix import Column, Matrix
 from results.boards.primary import Primary
-from results.boards.systems import COST, COSTS, System, Wanted, key_of
+from results.boards.systems import COST, COSTS, System, key_of
 from results.store.queries import RunRow
 from results.store.variants import overlap, without_options
 
@@ -122,22 +122,6 @@ def columns_of(
         better = metric is None or higher_is_better(metric, {**definitions, **COSTS})
         results.append(Column(column_key(runs[0]), tuple(runs), metric, better, family != COST, card.get("task", "")))
     return results
-
-
-def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
-    """Make the requests for the columns' scores; `series` lists, by run, all seeds that it represents."""
-    return tuple(
-        Wanted(
-            column.key,
-            column.first.dataset_fingerprint,
-            tuple(run.run for run in column.runs),
-            column.metric,
-            series or {},
-            frozenset(run.experiment for run in column.runs),
-        )
-        for column in columns
-        if column.metric is not None
-    )
 
 
 ANY = "any"

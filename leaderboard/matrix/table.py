@@ -1,22 +1,27 @@
-"""The method × benchmark matrix as one tree of elements: page, report, Markdown and LaTeX are made from it."""
+"""The table of the board as one tree of elements: methods against benchmarks, or against the metrics of one benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, decided, is_better, row_marks, value_line
-from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, sorter, spent_cell
+from leaderboard.elements.marks import SOURCES, decided, doubt_marks, is_better, row_marks, status_badge, value_line
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, button, divider, el, grid, note, sorter, spent_cell
+from leaderboard.elements.tables import Definitions, metric_head
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import VisibleRows, best_first, cost_of
+from results.boards.board import Board, Row
+from results.boards.health import health_text
 from results.boards.matrix import Cell, Column, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
+from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
 from results.statistics.places import SIGNS, Standing
-from results.store.cost_queries import AS_STATED
+from results.store.cost_queries import AS_STATED, Cost
 from results.store.queries import OURS
 
 _COST_SCALES = {
@@ -35,17 +40,36 @@ def not_compared(shown: Shown) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Overview matrix with everything that is needed to draw it.
+class Benchmark:
+    """The benchmark of a table whose columns are its metrics.
 
     Attributes:
+        focus: Id of the metric that is shown first.
+        rows: Rows of the board by run id.
+    """
+
+    board: Board
+    focus: str
+    rows: Mapping[str, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Table of the board with everything that is needed to draw it.
+
+    Attributes:
+        names: Title and subtitle of each column, by column key.
         published: Published figure with the closest setting, by (column key, run id).
+        of: The benchmark, if the columns are its metrics; None if each column is a benchmark.
+        drawn: Rows and the summary that were drawn; most changes of a page leave them as they are.
     """
 
     board: Matrix
     names: Mapping[str, tuple[str, str]]
-    definitions: Mapping[str, Mapping[str, Any]]
+    definitions: Definitions
     published: Mapping[tuple[str, str], Comparison]
+    of: Benchmark | None = None
+    drawn: dict[Hashable, Node] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def scale(self, column: Column) -> Scale:
         """Return the number format of a column's values."""
@@ -61,8 +85,7 @@ class Shown:
 
     def comparison(self, column: Column, cell: Cell) -> Comparison | None:
         """Return the published figure for a cell; None if there is none."""
-        result = self.published.get((column.key, cell.run.run))
-        return result.as_undecided() if result is not None and cell.apart else result
+        return self.published.get((column.key, cell.run.run))
 
 
 def value(shown: Shown, column: Column, cell: Cell) -> str:
@@ -133,7 +156,19 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         sentences.append(f"Not tested: {cell.paired.insufficient_data}.")
     if cell.insufficient_data:
         sentences.append(f"Insufficient data: {cell.insufficient_data}.")
+    if shown.of is not None:
+        sentences += _of_questions(shown.of.rows[cell.run.run], column, scale)
     return " ".join(sentences)
+
+
+def _of_questions(row: Row, column: Column, scale: Scale) -> list[str]:
+    """Describe what a board of one benchmark knows about the questions of a cell."""
+    cell, sentences = row.cells[column.key], []
+    if (paired := cell.difference) is not None:
+        sentences.append(f"Better on {paired.wins:,}, equal on {paired.ties:,}, worse on {paired.losses:,} questions.")
+    if cell.over_all is not None:
+        sentences.append(f"With unscorable questions counted as 0, as the official script does: {scale.value(cell.over_all)}.")
+    return sentences
 
 
 def aside(row: System) -> str:
@@ -187,10 +222,12 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
     board = shown.board
     spent = {name: [cost_of(board, row, name) for row in board.rows] for name in ("tokens", "seconds", "cost")}
     times = [value for value in spent["seconds"] if value is not None]
+    left_out = [name for name in ("tokens", "cost") if not any(spent[name])]
+    left_out += ["parameters"] if all(row.parameters is None for row in board.rows) else []
     return _Layout(
         [row.key for row in rows.pinned],
         bool(times) and max(times) < 1,
-        {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
+        {name for name, *_ in _COSTS if name not in left_out},
         any(_other_sources(row) for row in board.rows),
         live,
         papers,
@@ -199,7 +236,7 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
 
 
 def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = True, papers: bool = False) -> Node:
-    """Draw the overview matrix as a table.
+    """Draw the table.
 
     Args:
         live: Whether the table is interactive (rows can be pinned and hidden, cells opened), which needs a server.
@@ -212,7 +249,10 @@ def draw_matrix(shown: Shown, rows: VisibleRows, order: Order, *, live: bool = T
         body.append(divider(CONTROLS, len(heads)))
         body += [_line(shown, row, layout) for row in rows.controls]
     caption = "Methods against benchmarks: value, 95 % interval, and rank"
-    return grid(caption, heads, body, "matrix-scroll", "board matrix", "Results matrix")
+    if shown.of is not None:
+        of = shown.of.board
+        caption = f"Results on {of.dataset}, {of.setting}, seed {of.seed}: value, 95 % interval, and rank"
+    return grid(caption, heads, body, "matrix-scroll", "board matrix", "Results table")
 
 
 def compared_with(board: Matrix) -> str:
@@ -222,7 +262,8 @@ def compared_with(board: Matrix) -> str:
     missing = board.without_reference()
     if len(missing) == len(board.columns) and missing:
         return f"no differences: {board.reference} cannot be compared ({next(iter(missing.values()))})"
-    some = f", but not on {len(missing)} of {len(board.columns)} benchmarks" if missing else ""
+    noun = "benchmarks" if board.averaged else "metrics"
+    some = f", but not on {len(missing)} of {len(board.columns)} {noun}" if missing else ""
     return f"differences from {board.reference}{some}"
 
 
@@ -233,7 +274,8 @@ def legend_lines(shown: Shown) -> list[str]:
     lines = [f"{interval}; rank (rank interval from tests of all pairs); {SIGNS}"]
     if board.reference is not None:
         reasons = " ".join(line[0].lower() + line[1:].removesuffix(".") for line in not_compared(shown))
-        tested = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected within the benchmark, 5 %)"
+        column = "benchmark" if shown.of is None else "metric"
+        tested = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected within the {column}, 5 %)"
         lines.append(f"{tested}; {reasons}" if reasons else tested)
     # Two columns may share a title, such as two versions of a dataset.
     counted = {", ".join(filter(None, shown.names[key])): sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
@@ -243,15 +285,27 @@ def legend_lines(shown: Shown) -> list[str]:
 
 
 def legend(shown: Shown) -> Node:
-    """Build the legend of numbers and symbols."""
-    return el("div", *(el("p", f"{line[0].upper()}{line[1:]}.", cls="note") for line in legend_lines(shown)))
+    """Build the legend of numbers and symbols; for one benchmark also what is unusual about its metrics and runs."""
+    lines = [f"{line[0].upper()}{line[1:]}." for line in legend_lines(shown)]
+    return el("div", *map(note, lines if shown.of is None else [*lines, *_notes(shown.of)]))
+
+
+def _notes(of: Benchmark) -> list[str]:
+    board = of.board
+    names = {metric: formats.metric_label(metric, board.metrics) for metric in board.metrics}
+    tests = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, of.focus, names))
+    flags = (
+        f"⚑ {names[metric]} {'; '.join(wrong)}: it does not measure whether answers are correct." for metric, wrong in board.flags.items()
+    )
+    return [*filter(None, [" ".join(f"{line[0].upper()}{line[1:]}." for line in tests)]), *flags, *health_text(board.health)]
 
 
 def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     board = shown.board
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
-    heads += [_benchmark(shown, column, order, layout) for column in board.columns]
-    if len(board.columns) > 1:
+    draw = _benchmark if shown.of is None else partial(_metric, of=shown.of)
+    heads += [draw(shown, column, order, layout) for column in board.columns]
+    if board.averaged:
         tip = (
             "Mean over the benchmarks shown, weighted equally; only if a method has a comparable value on all of them and they "
             "share a metric. The interval treats errors on the same questions as correlated"
@@ -280,36 +334,86 @@ def _benchmark(shown: Shown, column: Column, order: Order, layout: _Layout) -> N
     return _head(shown.board, column.key, name, unit, f"{options}{tip}", order, "number", more)
 
 
+def _metric(shown: Shown, column: Column, order: Order, layout: _Layout, of: Benchmark) -> Node:
+    """Draw the header of a metric."""
+    name, unit, tip = metric_head(column.key, shown.definitions, of.board.metrics)
+    if wrong := of.board.flags.get(column.key):
+        name, tip = f"{name} ⚑", f"{tip} ⚑ It {'; '.join(wrong)}."
+    return _head(shown.board, column.key, name, unit, tip, order, "number focus" if column.key == of.focus else "number")
+
+
 def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str, more: Sequence[Node] = ()) -> Node:
     return sorter(column, name, unit, tip, order, cls, descending=best_first(board, column), more=more, first=None)
 
 
 def _line(shown: Shown, row: System, layout: _Layout) -> Node:
+    key = row.key, row.key in layout.pins, layout.live, layout.papers
+    if key not in shown.drawn:
+        shown.drawn[key] = _draw_line(shown, row, layout)
+    return shown.drawn[key]
+
+
+def _draw_line(shown: Shown, row: System, layout: _Layout) -> Node:
     board = shown.board
-    cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout) for column in board.columns]
-    if len(board.columns) > 1:
+    details = None if shown.of is None else shown.of.rows[row.any_run.run]
+    doubts = [] if details is None else _doubts(details)
+    cells = [_cell(shown, column, board.cells.get((row.key, column.key)), layout, named=bool(doubts)) for column in board.columns]
+    if board.averaged:
         cells.append(_mean(shown, row, layout))
     weights = formats.weights(row.open_weights, row.parameters)
     source = "" if tuple(row.origins) == (OURS,) else AS_STATED
-    seconds = cost_of(board, row, "seconds")
+    cost, time = board.cost(row), partial(formats.seconds, milliseconds=layout.milliseconds)
+    built = details.indexing if details is not None and details.indexing is not None and details.indexing.tokens else None
+    index = [] if built is None else [f"building the index, once: {built.in_words()}"]
     costs = {
-        "tokens": spent_cell(formats.count(cost_of(board, row, "tokens")), source),
-        "seconds": spent_cell(formats.seconds(seconds, milliseconds=layout.milliseconds), source),
+        "tokens": spent_cell(
+            formats.count(cost_of(board, row, "tokens")),
+            source,
+            "; ".join([*_parts(cost), *index]),
+            "" if built is None else f"+ {built.tokens:,} for the index",
+        ),
+        "seconds": spent_cell(time(cost_of(board, row, "seconds")), source, "" if details is None else formats.percentiles(cost, time)),
         "cost": spent_cell(formats.dollars(cost_of(board, row, "cost")), source),
         "parameters": el("td", formats.parameters(row.parameters), el("span", weights, cls="interval") if weights else None, cls="number"),
     }
     cells += [cell for column, cell in costs.items() if column in layout.costs]
-    return el("tr", _name(board, row, layout), *cells, cls="control" if row.control else "")
+    labels = doubts if details is None else [*doubts, *_failures(details)]
+    return el("tr", _name(board, row, layout, labels), *cells, cls="control" if row.control else "")
 
 
-def _name(board: Matrix, row: System, layout: _Layout) -> Node:
+def _doubts(row: Row) -> list[Node]:
+    """Make the labels of a run on one benchmark that is not comparable: why its values may be wrong, and its progress."""
+    progress = status_badge(row.run, progress=True)
+    return [*doubt_marks(row.run, row.contaminated, row.violations), *([progress] if progress else [])]
+
+
+def _failures(row: Row) -> list[Node]:
+    """Make the label for the questions of a run that failed; empty if none did."""
+    if not row.run.failed:
+        return []
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in row.failures.items())
+    return [badge(f"{row.run.failed:,} failed", "failed", f"Questions without an answer, which count as wrong: {kinds}")]
+
+
+def _parts(cost: Cost | None) -> list[str]:
+    """Say of which parts the tokens of a question consist; empty if there are none, or they are unknown."""
+    if cost is None or not cost.tokens > 0:
+        return []
+    calls = formats.NOTHING if math.isnan(cost.model_calls) else f"{cost.model_calls:,.1f}"
+    return [
+        f"prompt {cost.prompt_tokens:,.1f} ({cost.cached_tokens:,.1f} cached), completion {cost.completion_tokens:,.1f}, memory "
+        f"{cost.memory_tokens:,.1f} tokens and {calls} model calls per question"
+    ]
+
+
+def _name(board: Matrix, row: System, layout: _Layout, labels: Sequence[Node]) -> Node:
     pinned = row.key in layout.pins
     named = row.name == board.reference and not row.control
     marks = row_marks(row.runs.values(), reference=named)
     small, ours = aside(row), tuple(row.origins) == (OURS,)
     return el(
         "th",
-        el("span", _opener(row) if layout.live else el("span", row.name, cls="method", title=row.name), *marks, cls="top"),
+        el("span", _opener(row) if layout.live else el("span", row.name, cls="method", title=row.name), *marks, *labels, cls="top"),
         el("span", SOURCES[OURS][0], cls="aside", tip=SOURCES[OURS][2]) if layout.sources and ours else None,
         el("span", small, cls="aside") if small else None,
         el(
@@ -329,9 +433,11 @@ def _opener(row: System) -> Node:
     return el("button", row.name, cls="method", title=row.name, key=f"method-{row.key}", action={"method": row.any_run.method_id})
 
 
-def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> Node:
+def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout, *, named: bool) -> Node:
+    """Draw a value; `named`: whether labels next to the row's name give the reason why it is not comparable."""
+    focus = " focus" if shown.of is not None and column.key == shown.of.focus else ""
     if cell is None:
-        return el("td", formats.NOTHING, cls="number")
+        return el("td", formats.NOTHING, cls=f"number{focus}")
     scale, mark = shown.scale(column), better(column, cell)
     best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell) if layout.papers else None
@@ -344,12 +450,12 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         *value_line(f"({number})" if bracketed else number, scale.around(cell.value, cell.low, cell.high), mark, cell.band),
         drawn.whisker(cell.value, cell.low, cell.high, best=best) if drawn else None,
         el("span", rank(cell), cls="interval") if cell.band else None,
-        _reason(cell) if apart else None,
+        _reason(cell) if apart and not named else None,
         el("span", " ".join(filter(None, (gaps(cell), open_to(shown, column, cell)))), cls="interval") if cell.unscored else None,
         el("span", formats.published(known, scale), cls="interval printed") if known else None,
-        cls=f"number{' apart' if apart else ''}{' opens' if layout.live else ''}{decided(mark)}",
+        cls=f"number{focus}{' apart' if apart else ''}{' opens' if layout.live else ''}{decided(mark)}",
         tip=explained(shown, column, cell),
-        action={"runs": cell.run.run} if layout.live else None,
+        action=({"runs": cell.run.run} if shown.of is None else {"runs": cell.run.run, "metric": column.key}) if layout.live else None,
     )
 
 

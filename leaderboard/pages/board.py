@@ -9,12 +9,12 @@ import streamlit as st
 
 from leaderboard import read, read_boards, state
 from leaderboard.drawing import draw, offer, permalink, show, together
-from leaderboard.elements.formats import MAIN, higher_is_better
-from leaderboard.elements.nodes import Node, Order, line_of_facts, section
+from leaderboard.elements.formats import MAIN
+from leaderboard.elements.nodes import section
 from leaderboard.elements.pictures import Picture, svg_file
+from leaderboard.matrix.benchmark import intervals
 from leaderboard.pages import draw_page, matrix
 from leaderboard.read import Source
-from leaderboard.views import board as board_table
 from leaderboard.views import verdict
 from leaderboard.widgets import (
     NO_REFERENCE,
@@ -29,11 +29,10 @@ from leaderboard.widgets import (
 )
 from results.boards.board import Board
 from results.boards.tables import render as render_boards
-from results.boards.verdict_text import Headline
 
 QUESTIONS_PAGE = "question.py"
 # Parameters that change only what is below the choice of the benchmark.
-BELOW = ("columns", "metric", "reference", "papers", "sort", "order")
+BELOW = ("columns", "metric", "reference", "papers", "find", "sort", "order", "first", "pin", "hide")
 MATRIX, BENCHMARK = "matrix", "benchmark"
 VIEWS = {MATRIX: "All benchmarks", BENCHMARK: "One benchmark"}
 
@@ -71,7 +70,7 @@ def _benchmark(at: Source) -> None:
 
 def _below(chosen: Chosen) -> None:
     """Draw what depends on metrics, reference and order: the table and the chart."""
-    focus_column, family_column, reference_column = bar("shown", 3)
+    focus_column, family_column, reference_column, find_column = bar("shown", 4)
     with family_column:
         names = list(chosen.families)
         family = state.select("Columns", "columns", names, MAIN, show=lambda name: f"{name} metrics")
@@ -80,43 +79,23 @@ def _below(chosen: Chosen) -> None:
     with reference_column:
         usual = read.reference_of(chosen.at, chosen.experiment, chosen.methods)
         base = choose_reference(chosen.methods, usual or NO_REFERENCE)
+    with find_column:
+        words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
         papers = choose_papers()
     metrics = chosen.families[family]
-    shown = (focus, *(metric for metric in metrics if metric != focus))
-    board = read_boards.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
-    column = state.pick("sort", board_table.sort_columns(board), "rank")
-    first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
-    order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
-
-    ranked = read_boards.ranked(chosen.at, chosen.experiment, chosen.group, base, focus)
-    bands = ranked.bands
-    rows = board_table.ordered(board, focus, order, chosen.definitions)
-    drawing = board_table.intervals(board, rows, focus, chosen.definitions)
+    asked = (focus, *(metric for metric in metrics if metric != focus))
+    main = tuple(chosen.families[MAIN])
+    board, shown, headline = read_boards.benchmark_of(chosen.at, chosen.experiment, chosen.group, base, asked, main)
+    part, whole, order = matrix.chosen_rows(shown.board, words)
+    drawing = intervals(board, focus, (*whole.pinned, *whole.rows, *whole.controls), chosen.definitions)
     with together("content"):
-        if ranked.verdict is not None:
-            ranks = (read_boards.ranked(chosen.at, chosen.experiment, chosen.group, base, other) for other in chosen.families[MAIN])
-            others = (item.verdict for item in ranks if item.verdict is not None and item.verdict.place != ranked.verdict.place)
-            show(verdict.one_line(Headline(ranked.verdict, tuple(others))), "verdict")
-        show(_summary(board), "summary")
-        table = board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True, papers=papers)
-        show(table, "board", state.act(("sort", "order"), matrix.PAGES))
-        show(board_table.legend(board, ranked=bool(bands)), "legend")
+        if headline is not None:
+            show(verdict.one_line(headline), "verdict")
+        show(matrix.summary(shown), "summary")
+        matrix.show_table(shown, part, order, papers=papers)
         show(section(f"{chosen.label(focus)} with 95 % intervals"), "chart-title")
         draw(drawing, "chart")
     _links(board, drawing)
-
-
-def _summary(board: Board) -> Node:
-    controls = sum(row.control for row in board.rows)
-    running = sum(row.run.status == "running" for row in board.rows)
-    parts = [
-        f"{board.questions:,} questions",
-        f"{len(board.rows) - controls} methods",
-        f"{controls} control{'s' * (controls != 1)}" if controls else "",
-        f"{running} still running" if running else "",
-        f"differences from {board.reference}" if board.reference is not None else "no reference chosen",
-    ]
-    return line_of_facts(parts)
 
 
 def _links(board: Board, drawing: Picture | None) -> None:

@@ -38,7 +38,7 @@ from leaderboard.read import Source
 from leaderboard.views import verdict
 from leaderboard.widgets import NO_REFERENCE, bar, choose_papers, experiment_box, refresh_while_running, several
 from results.boards.matrix import Matrix
-from results.boards.systems import COST, COSTS
+from results.boards.systems import COST
 
 FILTERS = ("datasets", "kinds", "readers", "size", "weights", "untrained", "since", "until")
 """Parameters of filters."""
@@ -114,14 +114,9 @@ def _below(query: Request) -> None:
     datasets = [key for key in labels if key in _known("datasets", labels)] or list(labels)
     with compared[2]:
         papers = draw_filters(labels, result.choices, passing.active + (len(datasets) < len(labels)))
-    board, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference)
-    definitions = {**read.definitions(query.at), **COSTS}
-    shown = Shown(board, names, definitions, read_boards.published(*query.scope))
-    order = _order(board)
-    pinned, hidden = _keys("pin"), _keys("hide")
-    state.settle("first", state.read("first"))
-    part = visible_rows(board, order, pinned, hidden, words, state.number("first"))
-    whole = visible_rows(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
+    shown, verdicts = read_boards.matrix_of(*query.scope, tuple(datasets), passing, reference)
+    board = shown.board
+    part, whole, order = chosen_rows(board, words)
     export = Export(shown, whole, order, _title(query.experiment, shown), papers)
     with compared[3]:
         offer(
@@ -131,18 +126,35 @@ def _below(query: Request) -> None:
     with together("content"):
         if (line := verdict.first_line(verdicts)) is not None:
             show(line, "verdict")
-        show(_summary(board, len(result.rows) - len(board.rows)), "summary")
+        show(summary(shown, len(result.rows) - len(board.rows)), "summary")
         if passing.active and all(row.control for row in board.rows):
             _explain_empty()
         elif not board.cells:
             tell("No result of this kind", "None of these benchmarks was scored on the chosen metrics. Choose others above.")
         else:
-            _table(shown, part, order, papers=papers)
+            show_table(shown, part, order, papers=papers)
+            if (below := overall(shown)) is not None:
+                show(below, "overall")
 
 
-def _table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -> None:
+def chosen_rows(board: Matrix, words: str) -> tuple[VisibleRows, VisibleRows, Order]:
+    """Return the rows of this page of the table, all that match, and their order, as the URL says."""
+    usual = default_order(board)
+    column = state.pick("sort", sort_columns(board), usual.column)
+    first = "desc" if best_first(board, column) else "asc"
+    order = Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
+    # Unknown keys of rows are ignored.
+    pinned, hidden = ([key for key in state.settle(name, state.read(name)).split(",") if key] for name in ("pin", "hide"))
+    state.settle("first", state.read("first"))
+    part = visible_rows(board, order, pinned, hidden, words, state.number("first"))
+    return part, visible_rows(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1), order
+
+
+def show_table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -> None:
+    """Draw a page of the table with what turns its pages and explains it."""
     if part.pinned or part.rows or part.controls:
-        show(draw_matrix(shown, part, order, papers=papers), "matrix", _act(shown.board, part))
+        key = "matrix" if shown.of is None else "board"
+        show(draw_matrix(shown, part, order, papers=papers), key, _act(shown.board, part))
     else:
         text = f"{len(shown.board.rows):,} methods match the filters, but none with these words in its name is shown."
         tell("No method matches", text)
@@ -152,8 +164,6 @@ def _table(shown: Shown, part: VisibleRows, order: Order, *, papers: bool) -> No
     if papers and not shown.published:
         show(note("The stored papers report none of these metrics for these methods."), "no-papers")
     show(legend(shown), "legend")
-    if (below := overall(shown)) is not None:
-        show(below, "overall")
 
 
 def _act(board: Matrix, part: VisibleRows) -> Callable[[Mapping[str, str | None]], None]:
@@ -166,7 +176,8 @@ def _act(board: Matrix, part: VisibleRows) -> Callable[[Mapping[str, str | None]
             changes["pin"] = ",".join([*(name for name in pinned if name != key), *([key] if key not in pinned else [])])
         if key := action.get("hide"):
             changes["hide"] = ",".join([*part.hidden_keys, key])
-        if run := action.get("runs"):
+        run = action.get("runs")
+        if run and "metric" not in action:
             columns = {column.key: column.metric for column in board.columns}
             cells = ((cell.run, columns[key]) for (_, key), cell in board.cells.items() if cell.run.run == run)
             changes |= {name: value for row, metric in cells for name, value in (("board", board_key(row)), ("metric", metric))}
@@ -175,28 +186,18 @@ def _act(board: Matrix, part: VisibleRows) -> Callable[[Mapping[str, str | None]
     return clicked
 
 
-def _order(board: Matrix) -> Order:
-    usual = default_order(board)
-    column = state.pick("sort", sort_columns(board), usual.column)
-    first = "desc" if best_first(board, column) else "asc"
-    return Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
-
-
-def _keys(name: str) -> list[str]:
-    """Return the row keys in the URL; unknown ones are ignored."""
-    return [key for key in state.settle(name, state.read(name)).split(",") if key]
-
-
 def _title(experiment: str | None, shown: Shown) -> str:
     settings = dict.fromkeys(column.first.setting for column in shown.board.columns)
     return f"{experiment or 'All runs'}, setting {', '.join(settings)}"
 
 
-def _summary(board: Matrix, left_out: int) -> Node:
+def summary(shown: Shown, left_out: int = 0) -> Node:
+    """Build the line of facts about the table; `left_out`: number of methods that filters exclude."""
+    board, noun = shown.board, "benchmark" if shown.of is None else "metric"
     controls = sum(row.control for row in board.rows)
     apart = sum(bool(cell.apart) and cell.run.kind != "control" for cell in board.cells.values())
     parts = [
-        f"{len(board.columns):,} benchmark{'s' * (len(board.columns) != 1)}",
+        f"{len(board.columns):,} {noun}{'s' * (len(board.columns) != 1)}",
         f"{len(board.rows) - controls:,} method{'s' * (len(board.rows) - controls != 1)}",
         f"{controls:,} control{'s' * (controls != 1)}" if controls else "",
         f"{left_out:,} filtered out" if left_out else "",

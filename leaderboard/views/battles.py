@@ -55,51 +55,27 @@ def names(board: BattleBoard, criterion: str) -> list[str]:
 
 
 def rates(board: BattleBoard, criterion: str) -> Node:
-    """Build the win rates: a matrix, or a list if all methods were compared only with one."""
-    rivals = [{pairing.method, pairing.opponent} for pairing in board.pairings if pairing.criterion == criterion]
-    common = set.intersection(*rivals) if len(rivals) > 1 else set()
-    return rates_against(board, criterion, common.pop()) if len(common) == 1 else matrix(board, criterion)
+    """Build the win rates: the share of questions that the row's method wins against the column's, a tie as half a win.
 
-
-def matrix(board: BattleBoard, criterion: str) -> Node:
-    """Build the win-rate matrix: the share of questions that the row's method wins against the column's, a tie as half a win."""
+    If all methods were compared only with one, that one is the only column.
+    """
     order, known = names(board, criterion), _known(board, criterion)
-    columns = [_method_column("Wins of … against", board)] + [
-        NumberColumn(rival, partial(_pairing, rival, known), "control · × 100" if rival in board.controls else "× 100") for rival in order
+    met = [{method, opponent} for method, opponent in known]
+    common = set.intersection(*met) if len(met) > 1 else set()
+    rivals = order if len(common) != 1 else [*common]
+    columns = [_method_column(board)] + [
+        NumberColumn(rival, partial(_pairing, rival, known), "control · × 100" if rival in board.controls else "× 100") for rival in rivals
     ]
-    return table(f"Win rates by {criterion}", "matrix-scroll", order, columns, _row_class(board))
-
-
-def rates_against(board: BattleBoard, criterion: str, rival: str) -> Node:
-    """Build the win rates of all methods against one, with wins, ties and losses."""
-    known = _known(board, criterion)
-    sides = {name: side for name in names(board, criterion) if (side := _side(name, rival, known)) is not None}
-
-    def flips(name: str) -> str | None:
-        share = sides[name][0].rate.flips.rate
-        return None if math.isnan(share) else f"{100 * share:.0f}"
-
-    test = "Test that both win equally often, corrected over all pairs of the table"
-    order = "How often the two orders of the answers name different winners, if both name one; such a question is a tie"
-    columns = [
-        _method_column(f"Wins against {rival}", board),
-        NumberColumn("Share", partial(_pairing, rival, known), "× 100", "Share of judged questions that it won; a tie counts half"),
-        NumberColumn("Won", lambda name: sides[name][1], "questions"),
-        NumberColumn("Tied", lambda name: sides[name][0].rate.ties, "questions"),
-        NumberColumn("Lost", lambda name: sides[name][2], "questions"),
-        NumberColumn("Neither", lambda name: sides[name][0].rate.none, "questions", "Both answers were disqualified"),
-        NumberColumn("p", lambda name: formats.p_value(sides[name][0].corrected), "Holm-corrected", test),
-        NumberColumn("Order decides", flips, "%", order),
-    ]
-    return table(f"Win rates against {rival} by {criterion}", "matrix-scroll", sides, columns, _row_class(board))
+    rows = [name for name in order if rivals == order or name not in rivals]
+    return table(f"Win rates by {criterion}", "matrix-scroll", rows, columns, _row_class(board))
 
 
 def _known(board: BattleBoard, criterion: str) -> dict[tuple[str, str], Pairing]:
     return {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
 
 
-def _method_column(title: str, board: BattleBoard) -> Column[str]:
-    return Column(title, lambda name: named(name, control_badge(name in board.controls)))
+def _method_column(board: BattleBoard) -> Column[str]:
+    return Column("Wins of … against", lambda name: named(name, control_badge(name in board.controls)))
 
 
 def _row_class(board: BattleBoard) -> Callable[[str], str]:
@@ -138,7 +114,7 @@ def _pairing(other: str, known: Mapping[tuple[str, str], Pairing], name: str) ->
     counts += [f"{rate.unscored:,} the judge failed on"] if rate.unscored else []
     counts += [f"{item.unscorable:,} that cannot be judged"] if item.unscorable else []
     counts += [f"{item.pending:,} not judged yet"] if item.pending else []
-    counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
+    counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.both_decided else []
     counts += [f"{formats.p_value(item.corrected)} after correction"] if not math.isnan(item.corrected) else []
     counts += [share.insufficient_data] if share.insufficient_data else []
     cls = "" if better is None else "won" if better else "lost"

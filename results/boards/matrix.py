@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
-from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
+from results.boards.systems import COSTS, Figures, System, Wanted, contaminated_by, why_not_ranked
 from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
 from results.statistics.core import LEVEL
 from results.statistics.difference import Differences, compared, generalizes
@@ -51,6 +51,22 @@ class Column:
     def first(self) -> RunRow:
         """Return the first run, from which to read the dataset, setting and seed that all runs of the column share."""
         return self.runs[0]
+
+
+def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
+    """Make the requests for the columns' scores; `series` lists, by run, all seeds that it represents."""
+    return tuple(
+        Wanted(
+            column.key,
+            column.first.dataset_fingerprint,
+            tuple(run.run for run in column.runs),
+            column.metric,
+            series or {},
+            frozenset(run.experiment for run in column.runs),
+        )
+        for column in columns
+        if column.metric is not None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +187,11 @@ class Matrix:
     _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @property
+    def averaged(self) -> bool:
+        """Return whether rows can have a mean: the columns are several benchmarks, not the metrics of one."""
+        return len({(column.first.dataset_fingerprint, column.first.setting, column.first.seed) for column in self.columns}) > 1
+
     def line(self, row: System) -> list[Cell | None]:
         """Return a method's cells in column order; None where it has no value."""
         return [self.cells.get((row.key, column.key)) for column in self.columns]
@@ -207,7 +228,7 @@ class Matrix:
 
     def _mean(self, row: System) -> Mean | None:
         line = self.line(row)
-        if len(line) < 2 or len({kind_of(column) for column in self.columns}) > 1:
+        if not self.averaged or len({kind_of(column) for column in self.columns}) > 1:
             return None
         results = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
         if len(results) < len(line):
@@ -228,7 +249,8 @@ class Matrix:
         return Cost(**means | {"cost_usd": sum(item.cost_usd for item in spent)})
 
     def _runs(self, row: System) -> list[RunRow]:
-        return [row.runs[column.key] for column in self.columns if column.key in row.runs]
+        runs = (row.runs[column.key] for column in self.columns if column.key in row.runs)
+        return list({run.run: run for run in runs}.values())
 
 
 def kind_of(column: Column) -> str:

@@ -6,6 +6,7 @@ otherwise the comparison lists the keys that differ, and decides nothing.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
 from benchmarks.styles import FORMAL
 from results.boards.board import Board
+from results.boards.matrix import Matrix
 from results.boards.paper_figures import IDENTITY, METRIC, Figure, figures, options_of, same
 from results.statistics.core import Estimate
 from results.store.variants import questions_of, variant_of
@@ -209,6 +211,25 @@ def on_board(board: Board, *, facts: Mapping[str, str] | None = None) -> dict[tu
         for key, comparisons in results.items()
         if comparisons
     }
+
+
+def closest(board: Matrix) -> dict[tuple[str, str], Comparison]:
+    """Look up the published figure with the closest setting for every cell of a matrix, by (column key, run id)."""
+    results = {}
+    for column in board.columns:
+        first = column.first
+        if column.metric is None or not _about(_asked(first.dataset, first.setting)[0].name, _bare(column.metric)):
+            continue
+        for row in board.rows:
+            cell = board.cells.get((row.key, column.key))
+            if cell is None or math.isnan(cell.value):
+                continue
+            run, ours = cell.run, Estimate(cell.value, cell.low, cell.high, cell.n, 0)
+            facts = _named(run.method, run.description) | {"questions": str(board.questions[column.key])}
+            found = published_for(run.dataset, run.setting, column.metric, run.description, estimate=ours, facts=facts)
+            if found:
+                results[column.key, run.run] = found[0].as_undecided() if cell.apart or run.positive_control else found[0]
+    return results
 
 
 def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:

@@ -357,6 +357,7 @@ class System:
         training: Data references that it or its parts were trained on, from cards and checkpoints; empty if none are declared.
         declares: Whether `training` is complete: it comes from a submission's card, or the training data of every part are
             known.
+        control: Whether it is a control, which sees the gold answers; computed once, because pages ask for it again and again.
     """
 
     key: str
@@ -369,16 +370,15 @@ class System:
     last: datetime
     training: tuple[str, ...]
     declares: bool
+    control: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "control", any(run.kind == "control" for run in self.runs.values()))
 
     @property
     def any_run(self) -> RunRow:
         """Return one of its runs, to read what all share: kind, method id and origin."""
         return next(iter(self.runs.values()))
-
-    @property
-    def control(self) -> bool:
-        """Return whether it is a control, which sees the gold answers."""
-        return any(run.kind == "control" for run in self.runs.values())
 
     @property
     def positive_control(self) -> bool:

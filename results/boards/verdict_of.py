@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from results.boards.board import groups
 from results.boards.folded import Folded
-from results.boards.matrix import Column, matrix, ranked_cells
+from results.boards.matrix import Column, matrix, ranked_cells, wanted_of
 from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
 from results.boards.systems import Wanted, figures, scored_metrics, systems
@@ -62,18 +62,7 @@ def verdicts(
         ]
         for table in tables
     ]
-    wanted = [
-        Wanted(
-            column.key,
-            column.first.dataset_fingerprint,
-            tuple(run.run for run in column.runs),
-            str(column.metric),
-            folded.series,
-            frozenset(run.experiment for run in column.runs),
-        )
-        for columns in sets
-        for column in columns
-    ]
+    wanted = wanted_of([column for columns in sets for column in columns], folded.series)
     known, learned = figures(store, wanted), (cards(store), known_checkpoints(store))
     results, base = [], reference or (stored.reference if stored else None)
     names = labels(list(every_metric))

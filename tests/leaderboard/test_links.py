@@ -44,7 +44,7 @@ def test_all_unknown_names_are_shortened_in_one_note(app: Start, filled: Path) -
     page = app(filled).open(view="benchmark", experiment="x" * 5000, metric="<b>no</b>", sort="up")
     assert "an experiment that is not here, " + "x" * 59 + "…; " in notes_on(page)
     assert "a metric that is not here, <b>no</b>; " in notes_on(page)
-    assert "a value of sort that is not here, up; rank is shown." in notes_on(page)
+    assert "a value of sort that is not here, up; f1(rules=hotpotqa)#v1 is shown." in notes_on(page)
     assert page.query["metric"] != "<b>no</b>"
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import TAGS
 from leaderboard.widgets import STYLE
 from results.boards.board import boards
-from results.boards.tables import plus_minus
 from results.store import answer_queries, queries
 from results.store.store import Store
 
@@ -39,7 +39,7 @@ def test_page_shows_the_board_of_the_newest_experiment(app: Start, filled: Path,
     for row in expected.rows:
         result = row.cells[F1].estimate
         assert row.run.method in table
-        assert f" {plus_minus(result.value, result.low, result.high)} " in re.sub(r"[●○] |[()]", "", table)
+        assert f"{PERCENT.value(result.value)} {PERCENT.around(result.value, result.low, result.high)}" in re.sub("[()]", "", table)
     assert "40 questions" in words(page.part("summary"))
 
 

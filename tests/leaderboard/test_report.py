@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Order
-from leaderboard.report import as_json, page, report, sortable_board
-from leaderboard.views import board as drawings
-from leaderboard.views.board import ordered
+from leaderboard.matrix.benchmark import intervals, of_metrics
+from leaderboard.matrix.exports import whole_table
+from leaderboard.matrix.rows import ordered
+from leaderboard.report import as_json, page, report, sortable
 from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
 from results.boards.board import Board, boards
@@ -136,18 +137,19 @@ def test_report_embeds_the_complete_board(html: str, filled: Path, synthetic: Mo
 
 def test_report_table_orders_equal_the_board(made_up: Board, filled: Path) -> None:
     definitions = score_queries.definitions(Store(filled))
-    result = sortable_board(made_up, F1, definitions)
+    table = of_metrics(made_up, F1, definitions, ({}, {}), {})
+    result = sortable(whole_table(table, ""))
     assert len(result["orders"]) == 2 * len({key.partition("|")[0] for key in result["orders"]})
     for key, order in result["orders"].items():
         column, _, direction = key.partition("|")
         rows = [from_json(json.dumps(result["rows"][number])) for number in order]
         names = ["".join(node.texts()) for row in rows for node in row.find(cls="method")]
-        expected = ordered(made_up, F1, Order(column, direction == "desc"), definitions)
-        assert names == [row.run.method for row in expected]
+        assert names == [row.name for row in ordered(table.board, Order(column, direction == "desc"))]
 
 
 def test_dots_are_drawn_at_their_values(made_up: Board, filled: Path) -> None:
-    drawing = drawings.intervals(made_up, made_up.rows, F1, score_queries.definitions(Store(filled)))
+    definitions = score_queries.definitions(Store(filled))
+    drawing = intervals(made_up, F1, of_metrics(made_up, F1, definitions, ({}, {}), {}).board.rows, definitions)
     marks = [mark for mark in parts(drawing, "g") if str(mark[1].get("class", "")).startswith("mark")]
     assert len(marks) == len(made_up.rows)
     placed = []
@@ -263,7 +265,7 @@ def test_browser_draws_and_sorts_the_report_without_running_stored_text(
     assert after[:-2] == sorted(before[:-2], key=str.casefold)
     assert sorted_by("method") == ("descending", "↓")
     assert names.all_inner_texts()[:-2] == after[-3::-1]
-    assert sorted_by("rank") == ("ascending", "↑"), "as at first"
+    assert sorted_by(F1) == ("descending", "↓"), "as at first"
     assert names.all_inner_texts() == before
     assert opened.evaluate("window.pwned") is None
     assert opened.locator("img, iframe, object").count() == 0

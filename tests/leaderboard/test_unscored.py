@@ -13,11 +13,10 @@ import pytest
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Node
 from leaderboard.matrix import exports
-from leaderboard.matrix.exports import Export, still_matrix
+from leaderboard.matrix.benchmark import of_metrics
+from leaderboard.matrix.exports import Export, still_matrix, whole_table
 from leaderboard.matrix.rows import Order, visible_rows
 from leaderboard.matrix.table import draw_matrix, gaps
-from leaderboard.views.board import Order as BoardOrder
-from leaderboard.views.board import draw_board
 from results.boards.board import Board, boards
 from results.boards.tables import CSV_COLUMNS, remarks, tidy, to_csv
 from results.store.store import Store
@@ -119,11 +118,11 @@ def test_unscored_share_is_omitted_if_zero(several: Path) -> None:
 
 def test_benchmark_board_shows_the_unscored_share_for_every_metric(board: Board, matrix_store: ModuleType) -> None:
     em, recall = matrix_store.EM, matrix_store.RECALL
-    by_recall = line(draw_board(board, recall, BoardOrder("rank", False), {}), "dense")
-    assert " ".join(by_recall.texts()).count("5 % unscored") == 1
-    by_em = " ".join(line(draw_board(board, em, BoardOrder("rank", False), {}), "dense").texts())
-    assert "3 not scored by the judge" in by_em
-    assert "% unscored" not in by_em
+    for focus in (recall, em):
+        drawn = line(whole_table(of_metrics(board, focus, {}, ({}, {}), {}), "").tree, "dense")
+        (cell,) = [cell for cell in drawn.find(tag="td") if "unscored" in " ".join(cell.texts())]
+        assert "5 % unscored [" in " ".join(cell.texts())
+        assert "3 without a value from the judge" in cell.tip
     row = next(row for row in board.rows if row.run.method == "dense")
     assert any("the judge gave 3 questions no value" in remark for remark in remarks(row))
     lines = csv.DictReader(io.StringIO(to_csv(CSV_COLUMNS, tidy(board))))
@@ -132,5 +131,8 @@ def test_benchmark_board_shows_the_unscored_share_for_every_metric(board: Board,
 
 def test_metric_without_any_verdict_shows_the_reason_and_no_value(every_board: list[Board], matrix_store: ModuleType) -> None:
     board = next(item for item in every_board if item.dataset == "nq:test")
-    shown = line(draw_board(board, matrix_store.RECALL, BoardOrder("rank", False), {}), "bm25")
-    assert "– 100 % unscored" in " ".join(shown.texts())
+    shown = line(whole_table(of_metrics(board, matrix_store.RECALL, {}, ({}, {}), {}), "").tree, "bm25")
+    (cell,) = [cell for cell in shown.find(tag="td") if "unscored" in " ".join(cell.texts())]
+    assert next(iter(cell.texts())) == "–"
+    assert "100 % unscored" in " ".join(cell.texts())
+    assert "60 of 60 verdicts are missing" in cell.tip

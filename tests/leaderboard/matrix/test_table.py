@@ -19,11 +19,11 @@ from leaderboard.elements.formats import MAIN, PERCENT
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.matrix import exports, overall
 from leaderboard.matrix.exports import CSV_COLUMNS, Export
-from leaderboard.matrix.rows import OWN, Order, columns_of, labels, visible_rows, wanted_of
+from leaderboard.matrix.rows import OWN, Order, columns_of, labels, visible_rows
 from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager
 from results.boards import systems as column_figures
 from results.boards.board import groups
-from results.boards.matrix import Overall, matrix, ranked_cells
+from results.boards.matrix import Overall, matrix, ranked_cells, wanted_of
 from results.boards.published import Comparison, published_for
 from results.boards.systems import COSTS, systems
 from results.boards.tables import to_csv

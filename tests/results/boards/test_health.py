@@ -14,7 +14,8 @@ from rich.console import Console
 
 from benchmarks.datasets import longbench
 from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
-from leaderboard.views.board import legend
+from leaderboard.matrix.benchmark import of_metrics
+from leaderboard.matrix.table import legend
 from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
 from ragmeter.show.board_text import show_board
 from results.boards import health as module
@@ -320,7 +321,7 @@ def test_lines_stand_below_the_table_on_the_page_and_in_json(store: Store, run: 
     text = io.StringIO()
     show_board(shown, Console(file=text, width=120))
     assert "m: 20 of 20 replies contain a thought" in text.getvalue()
-    assert "20 of 20 replies contain a thought" in str(legend(shown, ranked=False).to_json())
+    assert "20 of 20 replies contain a thought" in str(legend(of_metrics(shown, shown.metrics[0], {}, ({}, {}), {})).to_json())
     assert shown.to_json()["health"] == [
         {
             "code": "thoughts",

@@ -10,8 +10,10 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Question
-from leaderboard.elements.nodes import Order
-from leaderboard.views.board import draw_board
+from leaderboard.elements.nodes import Node, Order
+from leaderboard.matrix.benchmark import of_metrics
+from leaderboard.matrix.rows import visible_rows
+from leaderboard.matrix.table import draw_matrix
 from methods.api import Prediction
 from methods.pipeline import Composition
 from methods.registry import Component
@@ -53,16 +55,22 @@ def hotpotqa(tmp_path_factory: pytest.TempPathFactory) -> Board:
     return board
 
 
+def drawn(board: Board, *, papers: bool) -> Node:
+    order, shown = Order("method", False), of_metrics(board, "recall@5#v2", {}, ({}, {}), {})
+    return draw_matrix(shown, visible_rows(shown.board, order, (), (), "", 0), order, papers=papers)
+
+
 @pytest.mark.slow
 def test_published_figure_is_shown_in_its_cell_with_the_differences(hotpotqa: Board) -> None:
-    tree = draw_board(hotpotqa, "recall@5#v2", Order("rank", False), {}, papers=True)
+    tree = drawn(hotpotqa, papers=True)
     (printed,) = [cell for cell in tree.find(tag="td") if list(cell.find(cls="printed"))]
     # CLaRa's table of retrievers prints 62.09 for BM25 in the oracle setting.
     assert "CLARA 62.09, gap +0.4, other setting" in " ".join(printed.texts())
     assert "questions: 7384 there, 40 here" in printed.tip
-    assert not list(draw_board(hotpotqa, "recall@5#v2", Order("rank", False), {}).find(cls="printed"))
+    assert not list(drawn(hotpotqa, papers=False).find(cls="printed"))
 
 
 def test_board_without_a_matching_paper_has_no_published_figure(hotpotqa: Board) -> None:
-    other = replace(hotpotqa, dataset="worlds/multihop:test")
-    assert not list(draw_board(other, "recall@5#v2", Order("rank", False), {}, papers=True).find(cls="printed"))
+    rows = tuple(replace(row, run=replace(row.run, dataset="worlds/multihop:test")) for row in hotpotqa.rows)
+    other = replace(hotpotqa, dataset="worlds/multihop:test", rows=rows)
+    assert not list(drawn(other, papers=True).find(cls="printed"))

@@ -204,7 +204,7 @@ def require_words(tokenizer: Any, name: str, noun: str) -> None:
 
 
 _FEW = 8
-"""Tokens beside the special ones that an empty vocabulary may have, for example for white space."""
+"""Number of tokens, besides the special ones, that an empty vocabulary may have, for example for white space."""
 
 
 def position_table(model: Any) -> Any:

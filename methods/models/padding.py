@@ -37,7 +37,8 @@ def fit_padding(model: Any, name: str, noun: str, tokenizer: Any = None) -> None
     if table is not None and table.padding_idx is None:
         tokenizer.padding_side = "right"
     for part in model.modules():
-        if isinstance(part, PreTrainedModel) and type(part).__name__.endswith("ForSequenceClassification"):
+        # Classifiers of language models have a layer `score`; others read the first token, or a token of their own.
+        if isinstance(part, PreTrainedModel) and type(part).__name__.endswith("ForSequenceClassification") and hasattr(part, "score"):
             configured = part.config.pad_token_id
             if configured is not None and 0 <= configured < len(tokenizer):
                 tokenizer.pad_token = tokenizer.convert_ids_to_tokens(configured)

@@ -70,7 +70,7 @@ def _is_missing(value: Any) -> bool:
 def _passage(context: Any) -> dict[str, Any] | None:
     if not isinstance(context, dict):
         return None
-    inner = next((context[name] for name in _INNER if isinstance(context.get(name), dict)), {})
+    inner: dict[str, Any] = next((context[name] for name in _INNER if isinstance(context.get(name), dict)), {})
     context = {**inner, **{name: value for name, value in context.items() if name not in inner or name == "score"}}
     text = next((context[name] for name in TEXTS if isinstance(context.get(name), str)), None)
     named = {name: str(context[name]) for name in ("id", "url") if isinstance(context.get(name), str | int)}

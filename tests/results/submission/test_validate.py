@@ -126,8 +126,8 @@ def test_rows_without_contexts_among_others_are_named(world: Benchmark) -> None:
     rows = [{name: value for name, value in row.items() if name != "evidence"} for row in rows]
     assert "no_contexts" not in [item.code for item in check(world, rows, ranked_by_contexts=True).findings]
     del rows[1]["contexts"]
-    found = next(item for item in check(world, rows, ranked_by_contexts=True).findings if item.code == "no_contexts")
-    assert ((found.severity, found.count), found.positions[0].line) == (("warning", 1), 2)
+    finding = next(item for item in check(world, rows, ranked_by_contexts=True).findings if item.code == "no_contexts")
+    assert ((finding.severity, finding.count), finding.positions[0].line) == (("warning", 1), 2)
 
 
 def test_rows_may_stand_in_any_order_and_under_either_id(world: Benchmark) -> None:

@@ -18,6 +18,7 @@ from benchmarks.core.errors import MissingPackage, UserError, unknown_name
 from benchmarks.text import common_tokens
 from judges.metric import Batch, Parameter, Scores, english, register
 from judges.metrics.answer import GOLDS, pairs
+from methods.models.complete import check_weights, complete
 from methods.models.pretrained import device_of, loading
 from methods.models.weights import locate
 
@@ -166,9 +167,11 @@ def _scorer(model: str, layer: int, device: str) -> Any:
     with loading("encoder", model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            scorer = bert_score.BERTScorer(model_type=_Source(source_of(model)), num_layers=layer, device=device, nthreads=0)
+            with complete("encoder", model, pooler=False):
+                scorer = bert_score.BERTScorer(model_type=_Source(source_of(model)), num_layers=layer, device=device, nthreads=0)
         except AssertionError as error:  # its way of saying that there are fewer layers
             raise UserError(str(error), code="scorer-failed", where=f"bertscore of {model!r}", try_this="a smaller layer=") from None
+    check_weights(scorer._model, model, "encoder", scorer._tokenizer)
     _limit(scorer._tokenizer, scorer._model.config)
     return scorer
 

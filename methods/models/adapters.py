@@ -100,6 +100,34 @@ def check_adapter(adapter: str, base: str, *, where: str, head: str | None = Non
             raise _headless(adapter, head, where)
 
 
+def require_own_template(adapter: str, tokenizer: Any, *, where: str) -> None:
+    """Refuse an adapter whose folder has another chat template than its base: it was trained on other prompts than it would get.
+
+    Args:
+        adapter: A folder or hub id; only a folder is checked.
+        tokenizer: The base's tokenizer, which renders the prompts.
+        where: The option that names it.
+
+    Raises:
+        UserError: The templates differ.
+    """
+    folder = Path(locate(adapter))
+    file, settings = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    template = None
+    if file.is_file():
+        template = file.read_text("utf-8")
+    elif settings.is_file():
+        with loading("tokenizer", adapter):
+            template = json.loads(settings.read_text("utf-8")).get("chat_template")
+    if isinstance(template, str) and template.strip() != str(tokenizer.chat_template or "").strip():
+        raise UserError(
+            f"the adapter {adapter!r} has another chat template than its base, whose template is the one that is used",
+            code="adapter-template-differs",
+            where=where,
+            try_this="put the adapter's tokenizer files into the base's folder; or remove its template, if it was not trained with it",
+        )
+
+
 def _headless(adapter: str, head: str, where: str) -> UserError:
     return UserError(
         f"the adapter {adapter!r} contains no weights of {head}",

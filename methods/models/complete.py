@@ -116,7 +116,8 @@ def without_load_report() -> Iterator[None]:
 
 
 def check_weights(model: Any, name: str, noun: str, tokenizer: Any = None) -> None:
-    """Refuse a loaded model whose weights contain NaN or infinity, and later inputs with tokens that it has no vectors for.
+    """Refuse a loaded model with weights that are NaN or infinite or a tokenizer without words, and later inputs with tokens
+    that it has no vectors for.
 
     Args:
         model: A torch module.
@@ -125,9 +126,12 @@ def check_weights(model: Any, name: str, noun: str, tokenizer: Any = None) -> No
         tokenizer: Its tokenizer; None for that of `model`, if it has one.
 
     Raises:
-        UserError: Some weights are not finite.
+        UserError: Some weights are not finite, or the tokenizer has no words.
     """
-    _guard_vocabulary(model, name, noun, getattr(model, "tokenizer", None) if tokenizer is None else tokenizer)
+    tokenizer = getattr(model, "tokenizer", None) if tokenizer is None else tokenizer
+    if callable(tokenizer):
+        require_words(tokenizer, name, noun)
+    _guard_vocabulary(model, name, noun, tokenizer)
     check_finite(model, name, noun)
 
 
@@ -174,10 +178,44 @@ def _guard_vocabulary(model: Any, name: str, noun: str, tokenizer: Any) -> None:
     inner.get_input_embeddings().register_forward_pre_hook(require_known)
 
 
+def require_words(tokenizer: Any, name: str, noun: str) -> None:
+    """Refuse a tokenizer that has only special tokens: `transformers` makes such a one for a folder without tokenizer files.
+
+    Args:
+        tokenizer: A tokenizer of `transformers`.
+        name: What the options call the model.
+        noun: What errors call its kind.
+
+    Raises:
+        UserError: The tokenizer knows no letter and no digit.
+    """
+    special = set(tokenizer.all_special_ids)
+    if len(tokenizer) > len(special) + _FEW:
+        return
+    ids = tokenizer(" ".join("abcdefghijklmnopqrstuvwxyz0123456789"), add_special_tokens=False)["input_ids"]
+    # SentencePiece has a token for white space, which every tokenizer knows.
+    if all(position in special or not tokenizer.decode([position]).strip() for position in ids):
+        raise UserError(
+            f"the tokenizer of the {noun} {name!r} has no words: {counted(len(tokenizer), 'token')}, all of them special",
+            code="no-vocabulary",
+            where=f"model {name!r}",
+            try_this="fetch the model's tokenizer files too: tokenizer.json, or the vocabulary and tokenizer_config.json",
+        )
+
+
+_FEW = 8
+"""Number of tokens, besides the special ones, that an empty vocabulary may have, for example for white space."""
+
+
+def position_table(model: Any) -> Any:
+    """Return the module that holds a torch module's positions; None if its positions are not a table."""
+    tables = (part for path, part in model.named_modules() if path.endswith("position_embeddings"))
+    return next((part for part in tables if hasattr(part, "num_embeddings")), None)
+
+
 def longest_input(model: Any) -> int | None:
     """Return the tokens that a torch module has positions for; None if its positions are not a table."""
-    tables = (part for path, part in model.named_modules() if path.endswith("position_embeddings"))
-    table = next((part for part in tables if hasattr(part, "num_embeddings")), None)
+    table = position_table(model)
     if table is None:
         return None
     return int(table.num_embeddings) - (0 if table.padding_idx is None else int(table.padding_idx) + 1)

@@ -23,6 +23,7 @@ from methods.models.complete import check_weights, complete
 from methods.models.delta import load_whole
 from methods.models.likelihood import FILL, by_length
 from methods.models.loaded import KEPT
+from methods.models.padding import fit_padding
 from methods.models.pretrained import device_of, loading, require_kind
 from methods.models.remote_code import check_models, remote_code_refused
 from methods.models.weights import locate, weights_hash
@@ -151,6 +152,7 @@ class CrossEncoderModel:
                 with complete("cross-encoder", config.model):
                     model = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
                 check_weights(model, config.model, "cross-encoder")
+                fit_padding(model, config.model, "cross-encoder")
                 # Layers next to the transformer (a head of its own) are loaded in float32.
                 return model.to(dtype).eval()
 

@@ -27,6 +27,7 @@ from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.encoder_presets import PRESETS
 from methods.models.loaded import KEPT
+from methods.models.padding import fit_padding
 from methods.models.plain_encoder import POOLING, Layout, PlainEncoder, layout
 from methods.models.pretrained import device_of, llama_tokenizer, loading, require_kind
 from methods.models.remote_code import check_models, remote_code_refused
@@ -70,6 +71,7 @@ class DprTower:
             if missing:
                 raise ValueError(f"it is not a {side} encoder of DPR ({missing[0]} is missing)")
         check_weights(loaded, model, "encoder", self._tokenizer)
+        fit_padding(loaded, model, "encoder", self._tokenizer)
         self._model: Any = loaded.to(device).eval()
         longest = longest_input(loaded)
         self._max_length = min(max_length, longest) if max_length and longest else max_length
@@ -444,6 +446,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         from sentence_transformers.sentence_transformer.modules import Pooling
 
         require_kind("encoder", model, revision, "encoder")
+        _require_modules(model)
         options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
         options |= {"config_kwargs": dict(config.model_options) or None}
         exported = config.backend in OPTIMUM
@@ -459,6 +462,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         if (read := llama_tokenizer(words)) is not words:
             encoder[0].processor = read
     check_weights(encoder, model, "encoder")
+    fit_padding(encoder, model, "encoder")
     # Layers next to the transformer (a projection) are loaded in float32.
     if not exported:
         encoder.to(getattr(torch, config.dtype)).eval()
@@ -475,6 +479,25 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         pooling.pooling_mode = config.pooling
         pooling.pooling_output_dimension = pooling.embedding_dimension
     return encoder
+
+
+def _require_modules(model: str) -> None:
+    """Refuse a folder with settings of a SentenceTransformer but without modules.json: without it they are not read.
+
+    Raises:
+        UserError: The folder lacks modules.json.
+    """
+    folder = Path(locate(model))
+    if not folder.is_dir() or (folder / "modules.json").is_file():
+        return
+    unread = [name for name in ("1_Pooling", "config_sentence_transformers.json") if (folder / name).exists()]
+    if unread:
+        raise UserError(
+            f"the folder of the encoder {model!r} has {' and '.join(unread)}, which are not read without modules.json",
+            code="encoder-without-modules",
+            where=f"model {model!r}",
+            try_this="fetch modules.json too; or remove them, and set pooling and prompts as options",
+        )
 
 
 class SentenceTower:

@@ -24,6 +24,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, truncation
 from methods.models.complete import check_weights, complete
+from methods.models.padding import fit_padding
 from methods.models.pretrained import device_of, load_pretrained, loading
 from methods.models.remote_code import check_models, remote_code_refused
 from methods.models.weights import locate
@@ -81,6 +82,7 @@ class LateInteraction:
                     model_kwargs={"dtype": getattr(torch, config.dtype)},
                 )
         check_weights(self._model, config.model, "late-interaction encoder")
+        fit_padding(self._model, config.model, "late-interaction encoder")
         self._model.to(getattr(torch, config.dtype)).eval()
 
     def _check_projection(self) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Call, Usage, kept
 from methods.flow import Batcher, trace
-from methods.models.adapters import adapted
+from methods.models.adapters import adapted, require_own_template
 from methods.models.counting import Counter
 from methods.models.endpoint import Messages
 from methods.models.in_process import InProcessBackend, InProcessOptions
@@ -149,6 +149,7 @@ class Loaded(Conversations):
             else CausalModel(CausalConfig.model_validate(options), device, own=own)
         )
         if config.adapter is not None:
+            require_own_template(config.adapter, self.model.tokenizer, where="llm.adapter")
             self.model.model = adapted(self.model.model, config.adapter, where="llm.adapter").eval()
         self.generate: Batcher[_WritingJob, Generation] = Batcher(
             self._generate, 4 * config.batch_size, device=self.model.device, length=lambda job: len(job.prompt)

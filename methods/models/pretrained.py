@@ -13,7 +13,7 @@ from typing import Any, Literal
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.io.hub import use_cache_if_unreachable
-from methods.models.complete import check_weights, complete
+from methods.models.complete import check_weights, complete, require_words
 from methods.models.loaded import KEPT
 from methods.models.weights import locate, weights_hash
 
@@ -61,20 +61,38 @@ def loading(noun: str, model: str) -> Iterator[None]:
             raise
         reason = "a .bin file is cut off, or holds more than weights" if unreadable else str(error)
         raise UserError(
-            f"the weights of the {noun} {model!r} are damaged: {reason}", code="damaged-weights", try_this="fetch the model's files again"
+            f"the weights of the {noun} {model!r} are damaged: {reason}",
+            code="damaged-weights",
+            try_this=_other_kind(model) or "fetch the model's files again",
         ) from error
 
 
 def _other_kind(model: str) -> str:
     """Return how to use a folder that holds no whole model, by its files; "" if it may be one."""
     folder = Path(locate(model))
-    if not folder.is_dir() or (folder / "config.json").is_file():
+    if not folder.is_dir():
         return ""
+    if pointers := [path.name for path in sorted(folder.iterdir()) if path.is_file() and _begins(path, _POINTER)]:
+        return f"{', '.join(pointers)}: pointers of Git LFS without the files; run git lfs pull in the clone"
+    if (folder / "config.json").is_file():
+        return ""
+    if inner := sorted(path.parent for pattern in _MODELS_IN for path in folder.glob(f"{pattern}/config.json")):
+        return f"name one of the models in this folder: {', '.join(path.relative_to(folder).as_posix() for path in inner)}"
     if (folder / "adapter_config.json").is_file():
         return "this folder is a PEFT adapter: name its base as the model and this folder as the adapter, or merge the two"
     if any(folder.glob("*.gguf")):
         return "GGUF files run in a server (llama.cpp, Ollama): start it and name its base_url"
     return f"the folder has no config.json: {model} must hold the model itself"
+
+
+_POINTER = b"version https://git-lfs"
+_MODELS_IN = ("checkpoint-*", "snapshots/*")
+"""Folders of models in the output of a trainer and in a repository of the hub's cache."""
+
+
+def _begins(path: Path, content: bytes) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(content)) == content
 
 
 def load_pretrained(
@@ -141,7 +159,9 @@ def load_tokenizer(model: str, revision: str | None = None, **options: Any) -> A
         from transformers import AutoTokenizer
 
         source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
-        return llama_tokenizer(AutoTokenizer.from_pretrained(**source, **options), **options)
+        tokens = llama_tokenizer(AutoTokenizer.from_pretrained(**source, **options), **options)
+        require_words(tokens, model, "model")
+        return tokens
 
 
 def llama_tokenizer(tokens: Any, **options: Any) -> Any:

@@ -10,7 +10,7 @@ from pydantic import Field
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Answer, Call, Context, Services, Usage, kept
-from methods.models.adapters import adapted
+from methods.models.adapters import adapted, require_own_template
 from methods.models.causal import NO_THINKING, CausalConfig, CausalModel, Generation, template_variables
 from methods.models.decoding import Sampling
 from methods.models.pocket import answer_prompt
@@ -51,6 +51,7 @@ class AdaptedConfig(CausalConfig, ModelMethodConfig):
         """Load the model with its adapter."""
         model = CausalModel(self, device, own=self.adapter is not None)
         if self.adapter is not None:
+            require_own_template(self.adapter, model.tokenizer, where="adapter")
             model.model = adapted(model.model, self.adapter, where="adapter").eval()
         return model
 

@@ -27,6 +27,7 @@ from methods.api import Index, Ranking, Services
 from methods.models.checks import check_output, truncation
 from methods.models.complete import check_weights, complete, longest_input
 from methods.models.embeddings import read_array
+from methods.models.padding import fit_padding
 from methods.models.pretrained import device_of, loading
 from methods.models.remote_code import check_remote_code, remote_code_refused
 from methods.models.weights import locate
@@ -86,6 +87,7 @@ class SpladeEncoder:
                     model_kwargs={"dtype": getattr(torch, config.dtype)},
                 ).eval()
         check_weights(self._model, config.model, "sparse encoder")
+        fit_padding(self._model, config.model, "sparse encoder")
         if config.max_length is not None:
             self._model.max_seq_length = min(config.max_length, longest_input(self._model) or config.max_length)
         self.terms = len(self._vector(""))

@@ -85,7 +85,7 @@ def import_runs(
     def show() -> None:
         listing(("from", "new runs", "completed runs", "questions", "scores rescored"), lines, empty="nothing to import")
         for item in merged.values():
-            for line in item.scores.in_words():
+            for line in item.in_words():
                 err.print(Text(line, style="yellow"))
 
     common.emit(value, show)

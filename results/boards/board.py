@@ -30,7 +30,7 @@ from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
 from results.store import checkpoints, cost_queries, provenance, queries, score_queries
 from results.store.cost_queries import Cost, IndexCost
-from results.store.failures import failures
+from results.store.failures import Failures, failures
 from results.store.invariants import violations
 from results.store.queries import RunRow
 from results.store.reuse import Reuse, merged, reuse
@@ -409,7 +409,12 @@ def board(
         for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
             cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     indexing = {} if folded else cost_queries.index_costs(store, ids)
-    failed = failures(store, [run.run for run in runs if run.failed])
+    of_run = failures(store, [member.run for run in runs for member in members[run.run] if member.failed])
+    failed = {
+        run.run: Failures.together([of_run[member.run] for member in members[run.run] if member.run in of_run])
+        for run in runs
+        if run.failed
+    }
     rows = tuple(
         Row(
             run,

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from benchmarks.core.errors import UserError, make_folder
+from benchmarks.core.errors import UserError, counted, make_folder
 from results.formats.hashes import check_hashes, content_hashes
 from results.formats.rescoring import Rescored, rescore
 from results.judging import labels as labeling
@@ -75,17 +75,34 @@ _RENAMED_COLUMNS = {"runs": {"unit": "cluster"}, "datasets": {"unit": "cluster"}
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Result of `merge`: numbers of new runs, of completed runs, and of their questions and scores."""
+    """Result of `merge`: numbers of new runs, of completed runs, and of their questions and scores.
+
+    Attributes:
+        separate: New runs whose id belongs to a run with other answers here; they got ids of their own.
+        not_shown: By name of an experiment that is here too, the number of runs that only the source shows in it.
+    """
 
     new_runs: int
     completed_runs: int
     questions: int
     scores: Rescored = field(default_factory=Rescored, compare=False)
+    separate: int = field(default=0, compare=False)
+    not_shown: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts of the merge as a JSON object."""
-        counts = {name: getattr(self, name) for name in ("new_runs", "completed_runs", "questions")}
-        return counts | {"scores": self.scores.to_json()}
+        counts = {name: getattr(self, name) for name in ("new_runs", "completed_runs", "questions", "separate")}
+        return counts | {"not_shown": dict(self.not_shown), "scores": self.scores.to_json()}
+
+    def in_words(self) -> list[str]:
+        """Return remarks on runs that are kept apart and on scores that could not be recomputed."""
+        lines = []
+        if self.separate:
+            lines.append(f"{counted(self.separate, 'run')} with other answers than the run with this id here: kept as a new run")
+        for name, count in self.not_shown.items():
+            line = f"experiment {name!r} is here too and stays as it is: its tables lack {counted(count, 'run')} of the source"
+            lines.append(f"{line}; `ragmeter results --all` shows them, `ragmeter run` of a file with all methods adds them")
+        return lines + self.scores.in_words()
 
 
 def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, hashes: bool = True) -> dict[str, int]:
@@ -325,6 +342,12 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         f"""UPDATE runs SET status = '{FINISHED}', error = NULL WHERE status <> '{FINISHED}' AND questions =
             (SELECT count(*) FROM predictions p WHERE p.run = runs.run) AND run IN (SELECT run FROM {source["runs"]})"""
     )
+    not_shown = connection.execute(
+        f"""SELECT experiment, count(*) FROM {source["experiment_runs"]} there ANTI JOIN experiment_runs here USING (experiment, run)
+            WHERE experiment IN (SELECT name FROM experiments) AND run IN (SELECT run FROM runs)
+            GROUP BY experiment ORDER BY experiment"""
+    ).fetchall()
+    separate = one("SELECT count(*) FROM renamed")
     for table in ("experiment_runs", "added_columns"):
         if table in source:
             connection.execute(
@@ -333,7 +356,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
             )
     fresh = f"FROM {source['experiments']} there ANTI JOIN experiments USING (name)"
     connection.execute(f"INSERT INTO experiments BY NAME SELECT there.* {fresh}")
-    return Merged(new, max(0, touched - new), questions)
+    return Merged(new, max(0, touched - new), questions, separate=separate, not_shown=dict(not_shown))
 
 
 _DIFFER = "(there.answer IS DISTINCT FROM here.answer OR (there.failed IS NULL) <> (here.failed IS NULL))"
@@ -341,12 +364,21 @@ _RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate", "anchor"}
 
 
 def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
-    """Give imported finished executions a new id if a finished one with that id has other answers here."""
+    """Give an imported execution a new id if the one with that id has other answers here: two systems' answers are not one run's.
+
+    If the execution here is finished, a finished one with other answers or failures gets a new id. If it is not, one that would
+    complete it does if answers to the same questions differ; an answer may replace a failure.
+    """
     connection.execute(
         f"""CREATE TEMP TABLE renamed AS
             SELECT run, split_part(run, '.', 1) || '.' || left(md5(run || there.started_at::VARCHAR), {TOKEN}) AS id
-            FROM {source["runs"]} there JOIN closed USING (run) WHERE there.status = '{FINISHED}'
-            AND run IN (SELECT there.run FROM {source["predictions"]} there JOIN predictions here USING (run, question) WHERE {_DIFFER})"""
+            FROM {source["runs"]} there WHERE run IN (
+                SELECT there.run FROM {source["predictions"]} there JOIN predictions here USING (run, question)
+                JOIN {source["runs"]} execution USING (run) LEFT JOIN closed USING (run)
+                WHERE CASE WHEN closed.run IS NULL
+                    THEN there.failed IS NULL AND here.failed IS NULL AND there.answer IS DISTINCT FROM here.answer
+                        AND there.run IN (SELECT run FROM {source["predictions"]} ANTI JOIN predictions USING (run, question))
+                    ELSE execution.status = '{FINISHED}' AND {_DIFFER} END)"""
     )
     if not connection.execute("FROM renamed").fetchall():
         return

@@ -23,29 +23,55 @@ from results.formats.trec import run_rows
 from results.submission import shown
 from results.submission.rows import Bad, RowReader, wrong
 
-TEXTS = ("contents", "text", "content", "page_content")
+TEXTS = ("contents", "text", "content", "page_content", "passage", "passage_text", "paragraph_text", "snippet", "body", "chunk")
 """Keys of a context's text in the formats of tools."""
+_INNER = ("node", "document", "kwargs", "chunk", "payload")
+"""Keys of objects that hold the text: nodes of LlamaIndex, documents as LangChain serializes them, hits of search engines."""
+_RETRIEVED = (
+    *("retrieved_contexts", "contexts", "retrieval_context", "retrieved_context", "source_documents", "source_nodes"),
+    *("retrieved_documents", "documents", "docs", "ctxs", "passages", "context"),
+)
+"""Fields of a record's contexts, the most specific first: in some tools `context` holds the gold texts."""
+_PREDICTED = (
+    *("prediction", "pred", "predicted_answer", "model_answer", "generated_answer", "generated_text", "generation"),
+    *("output", "actual_output", "result", "completion", "model_output"),
+)
+"""Fields that hold a system's answer in files whose `answer` is often the gold."""
 
 
-def _contexts(contexts: Any) -> dict[str, Any]:
-    """Return the contexts of a record as fields of a row: texts, or objects with a text and optional id, url and score."""
+def _contexts(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the contexts of a record as fields of a row: texts, or objects with a text and optional id, url and score.
+
+    The first field of these names that is not null counts. A record without contexts gives no fields.
+    """
+    name = next((name for name in names if not _is_missing(record.get(name))), None)
+    if name is None:
+        return {}
+    contexts = record[name]
     if isinstance(contexts, str):
         try:
             written = listed(contexts)
         except ValueError as error:
-            raise wrong("contexts", LIST, contexts) from error
-        contexts = written if written is not None else [contexts] if contexts.strip() else None
+            raise wrong(name, LIST, contexts) from error
+        contexts = [contexts] if written is None else written
     if not isinstance(contexts, list):
-        return {}
+        raise wrong(name, "a list of contexts", contexts)
     kept = [{"text": item} if isinstance(item, str) else _passage(item) for item in contexts]
     if None in kept:
-        raise wrong("contexts", f"texts, or objects with one of {', '.join(TEXTS)}", contexts[kept.index(None)])
+        raise wrong(name, f"texts, or objects with one of {', '.join(TEXTS)}", contexts[kept.index(None)])
     return {"contexts": kept}
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a cell is empty: null, NaN, or blank in a CSV."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or (isinstance(value, str) and not value.strip())
 
 
 def _passage(context: Any) -> dict[str, Any] | None:
     if not isinstance(context, dict):
         return None
+    inner: dict[str, Any] = next((context[name] for name in _INNER if isinstance(context.get(name), dict)), {})
+    context = {**inner, **{name: value for name, value in context.items() if name not in inner or name == "score"}}
     text = next((context[name] for name in TEXTS if isinstance(context.get(name), str)), None)
     named = {name: str(context[name]) for name in ("id", "url") if isinstance(context.get(name), str | int)}
     score = context.get("score")
@@ -88,7 +114,7 @@ def flashrag(benchmark: Benchmark) -> Make:
 
     def make(record: Any) -> dict[str, Any]:
         output = field_of(record, "output", dict, "an object")
-        return row_of(questions.of(record), field_of(output, "pred", str, "a text")) | _contexts(output.get("retrieval_result"))
+        return row_of(questions.of(record), field_of(output, "pred", str, "a text")) | _contexts(output, "retrieval_result")
 
     return make
 
@@ -108,13 +134,22 @@ def lm_eval(benchmark: Benchmark) -> Make:
             return None
         answers = field_of(record, "filtered_resps", list, "a list of one text")
         answer = answers[0] if answers else None
+        likelihood = isinstance(answer, list) and len(answer) == 2 and str(answer[1]) in ("True", "False") and _is_number(answer[0])
         answer = answer[0] if isinstance(answer, list) and answer else answer
-        if not isinstance(answer, str):
+        if likelihood or not isinstance(answer, str):
             what = "a sample holds no text: the task scores log-likelihoods, and generates nothing"
             raise Bad("no_text", what, shown(json.dumps(answers)[:80]), "a task with output_type: generate_until")
         return row_of(questions.of(doc), answer)
 
     return make
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def ragas(benchmark: Benchmark) -> Make:
@@ -124,15 +159,21 @@ def ragas(benchmark: Benchmark) -> Make:
     def make(record: Any) -> dict[str, Any]:
         identifier = questions.of(record)
         name = "response" if "response" in record else "answer"
-        contexts = record.get("retrieved_contexts", record.get("contexts"))
-        return row_of(identifier, field_of(record, name, str, "a text")) | _contexts(contexts)
+        others = [other for other in _PREDICTED if isinstance(record.get(other), str)]
+        if name == "answer" and others:
+            what = "a row has several fields that may be the system's answer"
+            raise Bad("several_answers", what, ", ".join(("answer", *others)), "name the system's answer response; golds are not read")
+        return row_of(identifier, field_of(record, name, str, "a text")) | _contexts(record, *_RETRIEVED)
 
     return make
 
 
 def _columns(value: Any) -> list[Any] | None:
     """Return the rows of an object of columns, as written by pandas: each column a list, or an object by row number."""
-    columns = {name: list(cells.values()) if isinstance(cells, dict) else cells for name, cells in value.items()}
+    rows = next((list(cells) for cells in value.values() if isinstance(cells, dict)), [])
+    if any(cells.keys() != set(rows) for cells in value.values() if isinstance(cells, dict)):
+        return None
+    columns = {name: [cells[row] for row in rows] if isinstance(cells, dict) else cells for name, cells in value.items()}
     lists = [cells for cells in columns.values() if isinstance(cells, list)]
     named = any(isinstance(columns.get(name), list) for name in QUESTION_TEXTS)
     if not named or len(lists) < len(columns) or len({len(cells) for cells in lists}) != 1:
@@ -157,8 +198,7 @@ def promptfoo(benchmark: Benchmark) -> Make:
             what = "the file holds the results of several providers or prompts"
             raise Bad("several_systems", what, shown(f"{system[0]}, prompt {system[1]}"), "promptfoo eval --filter-providers, one prompt")
         identifier = questions.of(variables)
-        contexts = next((variables[name] for name in ("contexts", "context") if name in variables), None)
-        shown_texts = _contexts(contexts)
+        shown_texts = _contexts(variables, "contexts", "context")
         response = record.get("response")
         output = response.get("output") if isinstance(response, dict) else None
         if output is None:

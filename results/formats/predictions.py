@@ -56,7 +56,7 @@ class Format:
 
 def dpr(benchmark: Benchmark) -> RowReader:
     """Return a reader for DPR's retriever results: {question, answers, ctxs: [{id, title, text, score, has_answer}]}, an array
-    or JSON Lines.
+    or JSON Lines; also as Pyserini writes them: {query id: {question, answers, contexts: [{docid, score, has_answer}]}}.
 
     A context is matched to the corpus passage with its title and text, else to the passage with its id in the corpus or in
     DPR's Wikipedia dump.
@@ -65,7 +65,7 @@ def dpr(benchmark: Benchmark) -> RowReader:
 
     def context(item: Any) -> str:
         title, text = item.get("title", ""), item.get("text", "")
-        native = str(item.get("id", ""))
+        native = str(next((item[name] for name in ("id", "docid") if item.get(name) is not None), ""))
         if isinstance(title, str) and isinstance(text, str) and (own_id := passage_id(title, text)) in corpus:
             return own_id
         own_id = native if native in corpus else corpus.by_native_id(native.removeprefix("wiki:")) or ""
@@ -82,9 +82,10 @@ def dpr(benchmark: Benchmark) -> RowReader:
         def make(record: Any) -> dict[str, Any]:
             identifier = questions.of(record)
             evidence: dict[str, Any] = {}
-            for item in field_of(record, "ctxs", list, "a list of contexts"):
+            name = "ctxs" if "ctxs" in record or "contexts" not in record else "contexts"
+            for item in field_of(record, name, list, "a list of contexts"):
                 if not isinstance(item, dict):
-                    raise wrong("ctxs", "a list of {id, title, text, score}", item)
+                    raise wrong(name, "a list of {id, title, text, score}", item)
                 evidence.setdefault(context(item), _score(item.get("score", 0.0)))
             return row_of(identifier, "", evidence=[{"id": name, "score": score} for name, score in evidence.items()])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from itertools import accumulate
 from typing import Any, BinaryIO
 
 from benchmarks.schema import Question
-from results.offered import Limits
+from results.offered import LIMITS, Limits
 from results.submission import Findings, shown
 from results.submission.rows import DECODER, Bad, PredictionRow, RowReader, check_value, lines, prediction_of, too_deep, wrong
 
@@ -284,7 +285,7 @@ def _records(document: Document, unwrap: Unwrap | None, findings: Findings) -> I
         with suppress(ValueError, RecursionError):
             value = _LENIENT.decode(text)
             inner = unwrap(value) if unwrap is not None else None
-            yield from ((1, item) for item in ([value] if inner is None else inner))
+            yield from ((1, item) for item in (_wrapped(value) if inner is None else inner))
             return
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
@@ -294,15 +295,62 @@ def _records(document: Document, unwrap: Unwrap | None, findings: Findings) -> I
                     note(Bad("not_json", "a line is not JSON", shown(str(error), 120)), number, findings)
 
 
+def _wrapped(value: Mapping[str, Any]) -> list[Any]:
+    """Return the records of an object: its only list of objects, all of its values, or the object itself."""
+    if _names_question(value):
+        return [value]
+    lists = [item for item in value.values() if isinstance(item, list) and item and all(map(_names_question, item))]
+    if len(lists) == 1:
+        return lists[0]
+    return list(value.values()) if value and all(map(_names_question, value.values())) else [value]
+
+
+def _names_question(value: Any) -> bool:
+    return isinstance(value, dict) and any(name in value for name in (*_QUESTION_IDS, *QUESTION_TEXTS))
+
+
+_DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r"sep=(.)\r?\n")
+"""First line that Excel writes into a CSV."""
+
+
 def _table(text: str) -> Iterator[Record]:
     if not text.strip():
         return
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    csv.field_size_limit(LIMITS.file_bytes)  # the contexts of a row are longer than the module expects
+    stated = _SEPARATOR.match(text)
+    head = 0 if stated is None else 1
+    text = text if stated is None else text[stated.end() :]
     try:
-        for row in reader:
-            if any(row.get(None, ())) or None in row.values():
-                what = "a line has more or fewer fields than the header"
-                raise At(reader.line_num, Bad("not_csv", what, try_this="quote a field that holds a comma"))
-            yield reader.line_num, {name: value for name, value in row.items() if name}
+        names, delimiter = _header(text) if stated is None else _header(text, stated[1])
     except csv.Error as error:
-        raise At(reader.line_num, Bad("not_csv", "the file is neither JSON nor a CSV with a header", str(error))) from None
+        raise At(head + 1, Bad("not_csv", "the file is neither JSON nor a CSV with a header", str(error))) from None
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    twice = next((name for name, count in Counter(filter(None, names)).items() if count > 1), None)
+    if twice is not None:
+        raise At(head + 1, Bad("not_csv", "the header names a column twice", shown(twice), "keep one of the columns"))
+    try:
+        next(reader)
+        for row in reader:
+            if row and len(row) != len(names):
+                what = "a line has more or fewer fields than the header"
+                detail = f"{len(row)} fields, the header has {len(names)}, separated by {delimiter!r}"
+                raise At(head + reader.line_num, Bad("not_csv", what, detail, f"quote a field that holds {delimiter!r}"))
+            if row:
+                yield head + reader.line_num, {name: value for name, value in zip(names, row, strict=True) if name}
+    except csv.Error as error:
+        raise At(head + reader.line_num, Bad("not_csv", "the file is neither JSON nor a CSV with a header", str(error))) from None
+
+
+def _header(text: str, delimiters: str = _DELIMITERS) -> tuple[list[str], str]:
+    """Return the columns of a CSV, in lower case, and its delimiter: the one whose header names a question, else a comma.
+
+    Raises:
+        csv.Error: A column is too long.
+    """
+    headers = []
+    for delimiter in delimiters:
+        row = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+        headers.append(([name.strip().lower() for name in row], delimiter))
+    named = [header for header in headers if set(header[0]).intersection((*_QUESTION_IDS, *QUESTION_TEXTS))]
+    return max(named, key=lambda header: len(header[0])) if named else headers[0]

@@ -15,7 +15,7 @@ from judges.judge import AS_GIVEN, NONE, TIE
 from results.boards.board import BEST, NO_ANSWER, WORTHLESS, groups
 from results.boards.names import first_name, repeat_of
 from results.boards.tables import plain
-from results.boards.unread import Missing, max_unscored, why_incomplete
+from results.boards.unread import INCOMPLETE, Missing, max_unscored, why_incomplete
 from results.judging import judgments
 from results.judging import labels as labeling
 from results.judging.judgments import ONE, OTHER, Battle
@@ -26,7 +26,7 @@ from results.statistics.holm import holm
 from results.statistics.prediction_powered import ENOUGH_LABELS, PredictionPowered, prediction_powered_mean
 from results.store import answer_queries, score_queries
 from results.store.queries import RunRow
-from results.store.store import Store
+from results.store.store import FINISHED, Store
 
 THIS_JUDGE_ONLY = "for this judge only"
 """Qualifier of significance marks until people have labeled enough pairs."""
@@ -51,7 +51,7 @@ class Pairing:
         pending: Number of questions that both methods answered and that are not judged yet.
         corrected: `rate.p`, or the p-value of `people` if they labeled enough, Holm-corrected over all pairings of the
             board by this criterion; NaN without a verdict.
-        incomplete: Why the rates are hidden (too many verdicts are missing); empty if they are shown.
+        incomplete: Why the rates are hidden (a run is not finished, or too many verdicts are missing); empty if they are shown.
         people: Estimated win rate according to people, with ties and `none` as half: the judge's rate, corrected with human
             labels. None if fewer than two clusters are labeled, or ties do not count half.
     """
@@ -232,6 +232,11 @@ def _board(
         if {battle.one, battle.other} <= names.keys()
     ]
     order = {run.run: number for number, run in enumerate(group)}
+    unfinished = {
+        run.run: f"{INCOMPLETE}: {run.method} is {run.status}, {run.done:,} of {run.questions:,} questions answered"
+        for run in group
+        if run.status != FINISHED
+    }
     base = next((run.run for run in group if first_name(run.method) == reference), None)
     pairings: list[Pairing] = []
     strengths = {}
@@ -275,6 +280,7 @@ def _board(
             pending = sum((question, *pair) not in judged for question in both)
             scorable = rate.n + rate.unscored
             incomplete = why_incomplete(Missing(rate.unscored, rate.unscored == scorable), scorable, most)
+            incomplete = next((unfinished[run] for run in (a, b) if run in unfinished), incomplete)
             pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p, incomplete, one))
         known = not any(pairing.incomplete for pairing in pairings if pairing.criterion == criterion)
         if known and len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:

@@ -123,6 +123,13 @@ class Failures:
             counts[cause] += count
         return cls(rows, tuple((first[cause], count) for cause, count in counts.most_common()), code, accepted)
 
+    @classmethod
+    def together(cls, several: Sequence[Failures]) -> Failures:
+        """Add the failures of several runs; those in code count as accepted if they are accepted in every run that has some."""
+        accepted = any(item.code for item in several) and all(item.accepted for item in several if item.code)
+        reasons = (reason for item in several for reason in item.reasons)
+        return cls.of(sum(item.rows for item in several), reasons, sum(item.code for item in several), accepted)
+
     @property
     def failed(self) -> int:
         """Return the number of questions that failed."""

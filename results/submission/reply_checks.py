@@ -5,6 +5,7 @@ They lower the score and are not removed: the answers are scored as submitted.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -48,6 +49,8 @@ def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
             if match and not (code == "special_tokens" and _THOUGHT.fullmatch(match[0])):
                 detail = f"question {shown(row.question.id)}: {shown(text[max(0, match.start() - 20) :])}"
                 findings.add(code, what, detail, line=row.line, severity="warning", try_this=remedy)
+        if _is_json(text) and not _ERROR.match(text) and text.strip() not in row.question.golds:
+            findings.listed("json_as_answer", f"question {shown(row.question.id)}: {shown(text)}", line=row.line)
     echoed = [row for row in answered if _echoes(row)]
     if len(echoed) < max(3.0, _ECHO_SHARE * len(answered)):
         return
@@ -59,6 +62,18 @@ def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
             echoed=len(echoed),
             answered=len(answered),
         )
+
+
+def _is_json(text: str) -> bool:
+    """Return whether a text is a JSON object, or a list of texts or objects."""
+    text = text.strip()
+    if text[:1] + text[-1:] not in ("{}", "[]"):
+        return False
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(value) and (isinstance(value, dict) or isinstance(value[0], dict | str))
 
 
 def _echoes(row: Answered) -> bool:

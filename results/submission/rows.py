@@ -116,6 +116,13 @@ def _decoded(number: int, raw: bytes, findings: Findings) -> Iterator[Line]:
 
 
 KEYS = ("question_id", "answer", "evidence", "usage", "notes", "prompt", *RECORD)
+_OTHER_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("id", "_id", "qid", "query_id", "q_id", "uid", "example_id", "sample_id"), "question_id"),
+    **dict.fromkeys(("pred", "prediction", "predicted_answer", "output", "response", "generated_text", "generated_answer"), "answer"),
+    **dict.fromkeys(("text", "completion", "result", "hypothesis", "model_output", "model_answer", "answers"), "answer"),
+    **dict.fromkeys(("retrieved_contexts", "context", "ctxs", "docs", "documents", "passages", "source_documents"), "contexts"),
+}
+"""Names that other tools give to keys of a row."""
 PROMPT = "prompt"
 """Key of the prompts in a row, and in the notes of its prediction."""
 _COUNTS = ("prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes")
@@ -205,8 +212,12 @@ def read_json(text: str, limits: Limits) -> Any:
         value = DECODER.decode(text)
     except json.JSONDecodeError as error:
         hint = None
-        if text.lstrip().startswith("[") and "question_id" in text[:200]:
+        if text.lstrip().startswith("["):
             hint = "write one object per line instead of an array"
+        elif text.strip() == "{":
+            hint = "write each object on one line"
+        elif not text.lstrip().startswith("{"):
+            hint = '{"question_id": …, "answer": …} on each line; for a CSV with questions and answers: --format ragas'
         raise Bad("not_json", "a line is not JSON", f"{error.msg} at column {error.pos + 1}", hint) from None
     except RecursionError:
         raise too_deep(limits) from None
@@ -439,7 +450,7 @@ def _unknown_key(key: str, known: tuple[str, ...], of: str) -> Bad:
             shown(key),
             "remove them: scores are always computed here, from the predictions",
         )
-    guess = nearest(key[:64], known)
+    guess = (_OTHER_NAMES.get(key.lower()) if of == "a row" else None) or nearest(key[:64], known)
     hint = f"did you mean {guess!r}?" if guess else f"known keys of {of}: {', '.join(known)}"
     return Bad("unknown_key", "an unknown key", f"{shown(key)} in {of}: {hint}")
 

@@ -131,6 +131,8 @@ def validate(
         metrics = checker.scorable(metrics)
     refused = findings.errors - others - (findings.tolerated if strict else 0)
     checker.finish(card, ranked and not ranked_by_contexts, runs, partial, refused=refused if rows or not refused else most)
+    if ranked and ranked_by_contexts:
+        checker.note_unshown()
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -239,6 +241,8 @@ class _Checker:
         missing = [question for question in self._questions if question.id not in self._lines]
         if refused >= len(missing):
             return
+        if partial and not self._kept and not self._findings.errors:
+            self._findings.listed("nothing_matches")
         for question in missing:
             detail = f"question {shown(question.id)} ({question.query_id})"
             if partial:
@@ -292,6 +296,12 @@ class _Checker:
             ],
             self._findings,
         )
+
+    def note_unshown(self) -> None:
+        """Warn about rows without contexts among rows with contexts: their rankings are empty."""
+        for question, row in self._kept.items():
+            if self.shows_contexts and row.contexts is None and not row.evidence and FAILED not in row.notes:
+                self._findings.listed("no_contexts", f"question {shown(question)}", line=self._lines[question])
 
     def predictions(self) -> tuple[Prediction, ...]:
         lost = {FAILED: NOT_IN_FILE}

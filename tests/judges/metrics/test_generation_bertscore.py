@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from benchmarks.schema import Question
 from judges.metric import Batch, parse
@@ -181,3 +182,18 @@ def test_metric_id_refuses_a_model_path(models):
         parse("bertscore(layer=0)")
     # A function over texts has no id, so a folder is accepted.
     assert bertscore_of_pairs(["old"], ["old"], str(models / NAME), layer=2) == pytest.approx(1, abs=1e-6)
+
+
+def test_folder_without_tokenizer_or_with_missing_weights_is_refused(models: Path, tmp_path: Path) -> None:
+    for name, kept in (("no-tokenizer", ("config.json", "model.safetensors")), ("no-layer", None)):
+        (tmp_path / name).mkdir()
+        for file in (models / NAME).iterdir():
+            if kept is None or file.name in kept:
+                (tmp_path / name / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(tmp_path / "no-layer" / "model.safetensors")
+    rest = {name: tensor for name, tensor in tensors.items() if "layer.1." not in name}
+    save_file(rest, tmp_path / "no-layer" / "model.safetensors", metadata={"format": "pt"})
+    with raises("no-vocabulary"):
+        bertscore_of_pairs(["old"], ["a painter"], str(tmp_path / "no-tokenizer"), layer=2)
+    with raises("random-weights"):
+        bertscore_of_pairs(["old"], ["a painter"], str(tmp_path / "no-layer"), layer=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,6 +105,26 @@ def test_adapter_changes_replies_and_fingerprint(tiny_llama: str, tmp_path: Path
     bare = CausalModel(CausalConfig(model=tiny_llama, max_new_tokens=12), "cpu")
     bare.model = adapted.eval()
     assert texts[0] == [bare.generate([bare.render_chat(messages)])[0].text.strip() for messages in ASKED]
+
+
+@pytest.mark.parametrize("file", ["chat_template.jinja", "tokenizer_config.json"])
+def test_adapter_with_another_chat_template_than_its_base_is_refused(file: str, tiny_llama: str, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_llama), LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+    config = LocalConfig(local=tiny_llama, adapter=str(tmp_path))
+
+    def save(template: str | None) -> None:
+        json_ = file == "tokenizer_config.json"
+        (tmp_path / file).write_text(json.dumps({"chat_template": template}) if json_ else template or "", "utf-8")
+
+    own = AutoTokenizer.from_pretrained(tiny_llama).chat_template
+    save(f"{own or ''}\n")
+    opened(config)._backend.weights  # type: ignore[attr-defined]  # noqa: B018
+    save("{% for m in messages %}### {{ m['content'] }}{% endfor %}")
+    with raises("adapter-template-differs"):
+        opened(config.model_copy(update={"batch_size": 3}))._backend.weights  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize(("kind", "code"), [("damaged", "vectors-not-finite"), ("prompt", "adapter-not-mergeable")])

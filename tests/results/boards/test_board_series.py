@@ -125,6 +125,14 @@ def test_repeats_are_one_row_and_seeds_with_repeats_count_each_training_once(sto
     assert [line for line in remarks(together.rows[1]) if "by repeat" in line]
 
 
+@pytest.mark.slow
+def test_failures_of_repeats_are_added_by_kind(store: Store, fill: Any) -> None:
+    fill(store, {"m": ["a"] * 4, "m ~2": ["a", None, "a", "a"], "m ~3": [None, None, "a", "a"]}, ["a"] * 4)
+    (board,) = boards(store, "toy", metrics=["em"])
+    (row,) = board.rows
+    assert (row.run.failed, sum(row.failures.values())) == (3, 3)
+
+
 @pytest.mark.parametrize(
     ("name", "base", "first", "repeat"),
     [("ARK", "ARK", "ARK", 0), ("ARK ~3", "ARK", "ARK", 2), ("ARK #1 ~2", "ARK", "ARK #1", 1), ("a ~x", "a ~x", "a ~x", 0)],

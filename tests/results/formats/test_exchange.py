@@ -149,6 +149,36 @@ def test_an_answer_replaces_a_failure_and_never_the_other_way_round(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("there", [range(3), range(QUESTIONS)])
+def test_unfinished_run_is_not_completed_by_other_answers(tmp_path: Path, there: Sequence[int]) -> None:
+    store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    fill(store, "r1", [0, 1])
+    fill(other, "r1", there)
+    change_answer(other, "r1", "q1", "another")
+    merged = exchange.merge(store, other.folder)
+    assert (merged.new_runs, merged.completed_runs, merged.separate) == (1, 0, 1)
+    assert [prediction.answer for prediction in store.predictions("r1")] == ["r1 0", "r1 1"]
+    (id_,) = {row.run for row in queries.runs(store)} - {"r1"}
+    assert [prediction.answer for prediction in store.predictions(id_)] == ["r1 0", "another", *(f"r1 {n}" for n in there[2:])]
+    assert len(merged.in_words()) == 1 + len(merged.scores.in_words())
+
+
+@pytest.mark.slow
+def test_runs_that_only_the_source_shows_in_an_experiment_are_counted(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    for place, names in ((store, ("r1", "r2")), (other, ("r1", "r3"))):
+        for name in names:
+            fill(place, name, range(QUESTIONS))
+        with place.database.writing() as connection:
+            connection.execute("INSERT INTO experiments VALUES ('e', 'name: e', NULL, NULL, NULL, NULL, now())")
+            for position, name in enumerate(names):
+                connection.execute("INSERT INTO experiment_runs VALUES ('e', ?, ?, NULL, NULL, NULL)", [position, name])
+    merged = exchange.merge(store, other.folder)
+    assert (merged.not_shown, len(merged.in_words())) == ({"e": 1}, 1 + len(merged.scores.in_words()))
+    assert exchange.merge(Store(tmp_path / "c"), other.folder).not_shown == {}
+
+
+@pytest.mark.slow
 def test_scores_of_further_metrics_come_along(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [1])

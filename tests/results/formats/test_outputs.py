@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -85,9 +86,9 @@ def of_promptfoo() -> list[dict[str, Any]]:
     ]
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[dict[str, Any]], delimiter: str = ",", quoting: Literal[0, 1] = csv.QUOTE_MINIMAL) -> str:
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, list(rows[0]))
+    writer = csv.DictWriter(sink, list(rows[0]), delimiter=delimiter, quoting=quoting)
     writer.writeheader()
     writer.writerows(rows)
     return sink.getvalue()
@@ -105,6 +106,19 @@ FILES = {
         "columns of objects": json.dumps({key: {str(n): row[key] for n, row in enumerate(of_ragas(*NEW))} for key in of_ragas(*NEW)[0]}),
         "columns of lists": json.dumps({key: [row[key] for row in of_ragas(*OLD)] for key in of_ragas(*OLD)[0]}),
         "CSV with a byte order mark": "\ufeff" + table(of_ragas(*NEW)),
+        "CSV with quotes around everything": table(of_ragas(*NEW), ",", csv.QUOTE_ALL),
+        "CSV with semicolons": table(of_ragas(*NEW), ";"),
+        "CSV with semicolons and Excel's first line": "sep=;\r\n" + table(of_ragas(*NEW), ";"),
+        "tab-separated": table(of_ragas(*NEW), "\t"),
+        "CSV with other capitals": table(of_ragas(*NEW)).replace("user_input,response", "User_Input, Response", 1),
+        "rows by number": json.dumps({str(n): row for n, row in enumerate(of_ragas(*NEW))}),
+        "rows below a key": json.dumps({"name": "x", "samples": of_ragas(*NEW)}, indent=1),
+        "columns of objects in another order": json.dumps(
+            {
+                key: dict(sorted(((str(n), row[key]) for n, row in enumerate(of_ragas(*NEW))), reverse=key == "response"))
+                for key in of_ragas(*NEW)[0]
+            }
+        ),
     },
     "promptfoo": {
         "version 3": json.dumps(
@@ -125,6 +139,32 @@ def test_every_layout_gives_the_answers_of_each_question(name: str, layout: str,
     if name == "promptfoo":
         usage = predictions["a"].usage
         assert (usage.prompt_tokens, usage.completion_tokens, usage.cost_usd) == (3, 2, 0.5)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"retrieved_contexts": None, "contexts": SHOWN},
+        *({name: SHOWN} for name in ("retrieval_context", "source_documents", "documents", "docs", "ctxs", "passages", "context")),
+        {"source_nodes": [{"node": {"id_": "n", "text": text}, "score": 0.5} for text in SHOWN]},
+        {"context": [{"lc": 1, "type": "constructor", "id": ["Document"], "kwargs": {"page_content": text}} for text in SHOWN]},
+        {"docs": [{"title": "T", "passage": text} for text in SHOWN]},
+    ],
+)
+def test_contexts_of_other_tools_are_found(fields: dict[str, Any], benchmark: Benchmark) -> None:
+    predictions, findings = read("ragas", lines([{"question": "Who flies?", "answer": "bees", **fields}]), benchmark)
+    assert ([item.text for item in predictions["b"].contexts or ()], findings) == (SHOWN, ())
+
+
+def test_pyserinis_results_are_read(benchmark: Benchmark, tmp_path: Path) -> None:
+    (tmp_path / "dump.jsonl").write_text(lines([{"id": n, "contents": f"T{n}\\ntext {n}"} for n in range(3)]))
+    searched = load("flashrag/nq:test", {"path": str(tmp_path / "nq.jsonl"), "corpus": str(tmp_path / "dump.jsonl")})
+    results = {
+        str(n): {"question": text, "answers": [], "contexts": [{"docid": "2", "score": "1.5", "has_answer": True}]}
+        for n, text in enumerate(QUESTIONS.values())
+    }
+    predictions, findings = read("dpr", json.dumps(results), searched)
+    assert ([len(predictions[name].evidence) for name in QUESTIONS], findings) == ([1, 1, 1], ())
 
 
 def test_dprs_results_are_read_as_lines_and_as_an_array(benchmark: Benchmark, tmp_path: Path) -> None:
@@ -149,10 +189,12 @@ def test_failed_call_of_promptfoo_is_a_failed_question(benchmark: Benchmark) -> 
     assert read("promptfoo", lines([row]), benchmark)[0]["b"].notes[FAILED] == "timeout"
 
 
-def test_contexts_are_kept_whole(benchmark: Benchmark) -> None:
-    rows = [{"question": "Who flies?", "answer": "bees", "contexts": ["x" * 50_000, "\n" * 20_000, "z"]}]
-    predictions, findings = read("ragas", lines(rows), benchmark)
-    assert ([len(item.text) for item in predictions["b"].contexts or ()], findings) == ([50_000, 20_000, 1], ())
+@pytest.mark.parametrize("write", [lines, table])
+def test_contexts_are_kept_whole(write: Callable[[list[dict[str, Any]]], str], benchmark: Benchmark) -> None:
+    csv.field_size_limit(131_072)  # the module's own
+    rows = [{"question": "Who flies?", "answer": "bees", "contexts": ["x" * 150_000, "\n" * 20_000, "z"]}]
+    predictions, findings = read("ragas", write(rows), benchmark)
+    assert ([len(item.text) for item in predictions["b"].contexts or ()], findings) == ([150_000, 20_000, 1], ())
 
 
 @pytest.mark.parametrize(
@@ -167,6 +209,12 @@ def test_contexts_are_kept_whole(benchmark: Benchmark) -> None:
         ("flashrag", '[{"id": "a", "output": {}}]', "missing_field", 1),
         ("flashrag", '[{"id": "a", "question": "Who sings?", "output": {"pred": "x"}}]', "other_question", 1),
         ("lm-eval", '{"doc": {"question": "Who flies?"}, "filtered_resps": [[-1.5, false]]}\n', "no_text", 1),
+        ("lm-eval", '{"doc": {"question": "Who flies?"}, "filtered_resps": [["-1.5", "False"]]}\n', "no_text", 1),
+        ("flashrag", '[{"id": "a", "output": {"pred": "x", "retrieval_result": {"1": []}}}]', "wrong_type", 1),
+        ("ragas", '{"question": "Who flies?", "answer": "x", "contexts": {"text": ["x"]}}', "wrong_type", 1),
+        ("ragas", '{"query": "Who flies?", "answer": "gold", "result": "bees"}', "several_answers", 1),
+        ("ragas", "question,answer,answer\nWho flies?,bees,birds\n", "not_csv", 1),
+        ("ragas", '{"question": {"0": "Who flies?", "1": "Who digs?"}, "answer": {"0": "x", "2": "y"}}', "missing_field", 1),
         ("ragas", "question,answer\n\"Who flies?,bees\n", "not_csv", None),
         ("ragas", "question,answer\nWho flies?,bees, birds\n", "not_csv", 2),
         ("ragas", "question,answer,contexts\nWho flies?,bees\n", "not_csv", 2),

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from results.judging.judgments import Match
 from results.statistics.bradley_terry import bradley_terry
 from results.statistics.holm import holm
 from results.store.queries import RunRow
-from results.store.store import Store
+from results.store.store import RUNNING, Store
 
 JUDGE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 GOLDS = [f"gold{n}" for n in range(8)] + [""]
@@ -96,6 +97,19 @@ def test_the_table_made_by_hand(store: Store, runs: dict[str, RunRow]) -> None:
     assert rate.with_ties_failures_zero.value == pytest.approx(2.5 / 7)
     assert (rate.flips.flips, rate.flips.both_decided) == (1, 3)
     assert rate.verdicts == {"loss": 4, "tie": 1, "win": 4, "none": 2, "unscored": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [RUNNING, "incomplete", "failed"])
+def test_pair_with_an_unfinished_run_has_no_rate(status: str, store: Store, fill: Any) -> None:
+    golds = [f"gold{n}" for n in range(60)]
+    named: dict[str, RunRow] = fill(store, {name: ["x"] * 60 for name in ("mine", "theirs")}, golds, metrics=())
+    fight(store, named["mine"], named["theirs"], {f"q{n}": ("mine", "mine") for n in range(60)})
+    assert overall(board_of(store, named, "theirs")).won
+    runs = named | {"mine": replace(named["mine"], status=status, done=30)}
+    pairing = overall(board_of(store, runs, "theirs"))
+    assert (pairing.won, np.isnan(pairing.shown.p), np.isnan(pairing.share.value)) == (None, True, True)
+    assert pairing.incomplete
 
 
 def test_every_criterion_has_its_line(store: Store, runs: dict[str, RunRow]) -> None:

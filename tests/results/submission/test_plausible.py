@@ -305,6 +305,7 @@ RAW = {
         '{"error": {"message": "no"}}',
         "<html><body>502",
     ),
+    "json_as_answer": ('{"answer": "Lyon"}', ' [{"text": "Lyon"}]\n', '["Lyon", "Paris"]'),
 }
 
 
@@ -321,7 +322,21 @@ def test_echoed_prompts_are_found(world: Benchmark, honest: list[Row]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Lyon", "The <b> tag", "IndexError", "Error", "a think tank", "[1] Lyon", "HTTP", "x < y | z > w", "Catch-22: a novel"]
+    "text",
+    [
+        "Lyon",
+        "The <b> tag",
+        "IndexError",
+        "Error",
+        "a think tank",
+        "[1] Lyon",
+        "[1, 2]",
+        "[Lyon]",
+        "{}",
+        "HTTP",
+        "x < y | z > w",
+        "Catch-22: a novel",
+    ],
 )
 def test_plain_answer_is_no_raw_reply(world: Benchmark, honest: list[Row], text: str) -> None:
     assert check(world, [{**honest[0], "answer": text}, *honest[1:]]).of("warning") == []

@@ -65,6 +65,8 @@ def test_prompts_become_messages_in_the_notes() -> None:
     ("raw", "code", "detail"),
     [
         (b'{"question_id": "q", "anwser": "a", "answer": ""}', "unknown_key", "did you mean 'answer'"),
+        (b'{"question_id": "q", "text": "a"}', "unknown_key", "did you mean 'answer'"),
+        (b'{"_id": "q", "answer": "a"}', "unknown_key", "did you mean 'question_id'"),
         (row(usage={"prompt_token": 3}), "unknown_key", "did you mean 'prompt_tokens'"),
         (row(evidence=[{"id": "p", "scores": 1}]), "own_scores", "scores"),
         (row(scores={"em": 1.0}), "own_scores", "scores"),

@@ -121,6 +121,15 @@ def test_rankings_of_rows_without_evidence_are_the_passages_in_their_contexts(wo
     assert not any(name.startswith(("recall", "has_answer")) for name in check(world, bare, ranked_by_contexts=True).scores)
 
 
+def test_rows_without_contexts_among_others_are_named(world: Benchmark) -> None:
+    rows = [said(question, contexts=[{"text": world.corpus.get(question.evidence)[0].text}]) for question in world.questions]
+    rows = [{name: value for name, value in row.items() if name != "evidence"} for row in rows]
+    assert "no_contexts" not in [item.code for item in check(world, rows, ranked_by_contexts=True).findings]
+    del rows[1]["contexts"]
+    finding = next(item for item in check(world, rows, ranked_by_contexts=True).findings if item.code == "no_contexts")
+    assert ((finding.severity, finding.count), finding.positions[0].line) == (("warning", 1), 2)
+
+
 def test_rows_may_stand_in_any_order_and_under_either_id(world: Benchmark) -> None:
     rows = perfect(world)
     native = [row | {"question_id": question.id} for row, question in zip(rows, world.questions, strict=True)]
@@ -152,6 +161,11 @@ def test_missing_extra_and_double_questions_are_each_named(world: Benchmark) -> 
     assert second.id in missing.positions[0].detail
     assert second.query_id in missing.positions[0].detail
     assert (report.predictions, report.scores, report.digest) == ((), {}, "")
+
+
+def test_partial_file_must_have_a_row_of_the_benchmark(world: Benchmark) -> None:
+    assert only(check(world, b"\n", partial=True)).code == "nothing_matches"
+    assert check(world, perfect(world)[:1], partial=True).ok
 
 
 def test_all_problems_are_listed_at_once_in_text_and_json(world: Benchmark) -> None:

@@ -34,7 +34,7 @@ def of_metrics(
     columns = tuple(Column(metric, runs, metric, higher_is_better(metric, definitions)) for metric in metrics)
     by_run = {row.run.run: row for row in board.rows}
     rows = tuple(replace(row, runs=dict.fromkeys(metrics, row.any_run)) for row in systems({focus: runs}, *learned))
-    # Rows of one name are told apart by more than the name, which the board's reference is.
+    # The reference is a name, which several rows may have; keys distinguish them.
     base = next((row.run.run for row in board.rows if row.run.method == board.reference and not row.control), None)
     whole = Matrix(
         columns,

@@ -83,9 +83,9 @@ def _below(chosen: Chosen) -> None:
         words = state.search("Find", "find", placeholder="method or reader", resets=("first",))
         papers = choose_papers()
     metrics = chosen.families[family]
-    asked = (focus, *(metric for metric in metrics if metric != focus))
+    columns = (focus, *(metric for metric in metrics if metric != focus))
     main = tuple(chosen.families[MAIN])
-    board, shown, headline = read_boards.benchmark_of(chosen.at, chosen.experiment, chosen.group, base, asked, main)
+    board, shown, headline = read_boards.benchmark_of(chosen.at, chosen.experiment, chosen.group, base, columns, main)
     part, whole, order = matrix.chosen_rows(shown.board, words)
     drawing = intervals(board, focus, (*whole.pinned, *whole.rows, *whole.controls), chosen.definitions)
     with together("content"):

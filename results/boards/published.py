@@ -226,9 +226,9 @@ def closest(board: Matrix) -> dict[tuple[str, str], Comparison]:
                 continue
             run, ours = cell.run, Estimate(cell.value, cell.low, cell.high, cell.n, 0)
             facts = _named(run.method, run.description) | {"questions": str(board.questions[column.key])}
-            found = published_for(run.dataset, run.setting, column.metric, run.description, estimate=ours, facts=facts)
-            if found:
-                results[column.key, run.run] = found[0].as_undecided() if cell.apart or run.positive_control else found[0]
+            figures = published_for(run.dataset, run.setting, column.metric, run.description, estimate=ours, facts=facts)
+            if figures:
+                results[column.key, run.run] = figures[0].as_undecided() if cell.apart or run.positive_control else figures[0]
     return results
 
 

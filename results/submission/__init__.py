@@ -209,7 +209,7 @@ class Report:
         verdict = "can be stored" if self.ok else "cannot be stored"
         lines = [
             f"{self.card.method.label} on {self.dataset}, setting {self.card.setting}: {verdict}",
-            f"{counted(self.rows, 'row')} read for {counted(self.questions, 'question')}",
+            f"{counted(self.rows, 'row')} of {self.file} read for {counted(self.questions, 'question')}",
         ]
         for finding in self.findings:
             count = f" ({finding.count} times)" if finding.count > 1 else ""

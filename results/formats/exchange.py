@@ -364,7 +364,7 @@ _RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate", "anchor"}
 
 
 def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
-    """Give an imported execution a new id if the one with that id has other answers here: two systems' answers are not one run's.
+    """Give an imported execution a new id if the one with that id has other answers here: a run must not mix the answers of two systems.
 
     If the execution here is finished, a finished one with other answers or failures gets a new id. If it is not, one that would
     complete it does if answers to the same questions differ; an answer may replace a failure.

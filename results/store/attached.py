@@ -55,18 +55,18 @@ class AttachedFile:
         return cursor
 
     def close(self, *, sound: bool = True) -> None:
-        """Close the file, whose cursors must be closed, after its log is merged into it.
+        """Merge the write-ahead log into the file and close it; all cursors must be closed before.
 
         Args:
             sound: Whether the instance can take another file; after an error it may be unusable.
         """
         reusable = False
         try:
-            # Otherwise, or if the log cannot be merged, as on a full disk, the end of the instance closes the file.
+            # If this is skipped, or fails because the disk is full, closing the instance closes the file.
             if sound:
                 with suppress(duckdb.Error, OSError):
                     self.connection.execute("USE memory; DETACH store")
-                    # The folder of a query that did not fit into memory goes with the instance.
+                    # DuckDB removes the folder of a query that did not fit into memory only when the instance is closed.
                     reusable = not self._spilled.exists() and self._path.stat().st_size < _LARGE_BYTES
         finally:
             _give_back(self.connection, reusable=reusable)

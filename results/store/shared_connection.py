@@ -281,8 +281,8 @@ class SharedConnection:
     def _no_writer(self) -> Iterator[None]:
         """Keep writers out while DuckDB opens the file for reading.
 
-        A file that a writer makes is empty until DuckDB has locked it, and users who cannot write to the folder do not wait
-        for their turn.
+        A file that a writer has just created is empty until DuckDB locks it. A reader without write access to the folder does
+        not hold `store.queue`, so only this lock keeps it from opening such a file.
 
         Raises:
             Timeout: A process writes.

@@ -14,6 +14,7 @@ from leaderboard.elements.nodes import Order
 from results.boards.matrix import Column, Matrix
 from results.boards.primary import Primary
 from results.boards.systems import COST, COSTS, System, key_of
+from results.boards.verdict_of import main_metric
 from results.store.queries import RunRow
 from results.store.variants import overlap, without_options
 
@@ -73,16 +74,14 @@ def own_metrics(runs: Sequence[RunRow], scored: Collection[str]) -> list[str]:
 def ranked_families(
     runs: Sequence[RunRow], metrics: Sequence[str], definitions: Definitions, card: Mapping[str, Any], primary: Primary | None
 ) -> dict[str, list[str]]:
-    """Group metrics by family; the first metric of the main family determines ranks.
+    """Group metrics by family; the first metric of the main family (`main_metric`, as in verdicts) determines ranks.
 
-    The declared primary metric comes first, then the experiment's metrics in its order. Without an experiment, the dataset's
-    official metrics come first.
+    The experiment's other metrics follow in its order. Without an experiment, the dataset's official metrics follow.
     """
-    official = card.get("metrics", ())
-    if all(run.metrics is not None for run in runs):
-        official = own_metrics(runs, metrics) or official
-    declared = primary.of(tuple(metrics)) if primary is not None else None
-    return families(metrics, definitions, [declared, *official] if declared is not None else official)
+    own = own_metrics(runs, metrics)
+    first = main_metric(runs, own or metrics, card, primary)
+    official = own if own and all(run.metrics is not None for run in runs) else card.get("metrics", ())
+    return families(metrics, definitions, [first, *official] if first is not None else official)
 
 
 def known_families(metrics: Sequence[str], definitions: Definitions) -> list[str]:

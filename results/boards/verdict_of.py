@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from results.boards.board import groups
 from results.boards.folded import Folded
@@ -47,7 +48,7 @@ def verdicts(
     folded = Folded.of(every, cost_queries.costs(store, ids), violations(store, ids), over_seeds=stored is not None)
     shown_on = [_shown(runs, scored, metrics) for runs in folded.groups]
     mains = [
-        main_metric(shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ()), declared)
+        main_metric(runs, shown, data.get(runs[0].dataset_fingerprint, {}).get("card", {}), declared)
         for runs, shown in zip(folded.groups, shown_on, strict=True)
     ]
     tables = [list(enumerate(mains))]
@@ -94,16 +95,21 @@ def _shown(runs: Sequence[RunRow], scored: Mapping[str, Sequence[str]], metrics:
     return [metric for metric in named if metric in there]
 
 
-def main_metric(metrics: Sequence[str], official: Sequence[str], primary: Primary | None) -> str | None:
-    """Choose the deciding metric: the experiment's primary one, else the dataset's official one, else the first; None without metrics.
+def main_metric(runs: Sequence[RunRow], metrics: Sequence[str], card: Mapping[str, Any], primary: Primary | None) -> str | None:
+    """Choose the deciding metric, of verdicts and of boards: the primary one, else the experiment's first, else the dataset's official one.
 
     Args:
-        metrics: Metric ids, in the experiment's order.
-        official: The dataset's official metrics without versions, the main one first.
+        runs: Runs of one benchmark; if one belongs to no experiment, the official metric comes before the order of `metrics`.
+        metrics: Ids of the metrics to choose from, in the experiment's order.
+        card: The dataset's card, with its official metrics without versions, the main one first.
         primary: The experiment's declaration.
+
+    Returns:
+        Id of the metric; None without metrics.
     """
     declared = None if primary is None else primary.of(tuple(metrics))
-    own = (metric for metric in metrics if official and official[0] in (metric, metric.partition("#")[0]))
+    official = next(iter(card.get("metrics", ())), None) if any(run.metrics is None for run in runs) else None
+    own = (metric for metric in metrics if official in (metric, metric.partition("#")[0]))
     return declared or next(own, None) or next(iter(metrics), None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 from benchmarks.clusters import Sampled
+from leaderboard.elements.formats import MAIN
+from leaderboard.matrix.rows import ranked_families
 from results.boards.board import boards
 from results.boards.primary import Primary
 from results.boards.systems import Figures
@@ -22,6 +25,8 @@ from results.boards.verdict_of import main_metric, verdicts
 from results.statistics.difference import Side, all_pairs, means, p_at_both_ends
 from results.statistics.intervals import difference
 from results.store.cost_queries import Cost
+from results.store.queries import RunRow
+from results.store.variants import style_of_name
 
 BETWEEN_0_AND_1 = {"low": 0.0, "high": 1.0}
 
@@ -216,18 +221,26 @@ def test_cost_ratio_uses_the_first_cost_that_both_have(ours: Cost | None, theirs
 
 
 @pytest.mark.parametrize(
-    ("metrics", "official", "primary", "main"),
+    ("ours", "metrics", "official", "primary", "main"),
     [
-        (["em#v1", "f1#v1"], ["f1", "em"], None, "f1#v1"),
-        (["em#v1", "f1#v1"], ["f1"], Primary("em"), "em#v1"),
-        (["em#v1", "recall@5#v2"], ["f1"], Primary("ndcg@10"), "em#v1"),
-        ([], ["f1"], None, None),
+        (None, ["em#v1", "f1#v1"], ["f1", "em"], None, "f1#v1"),
+        (("em#v1", "f1#v1"), ["em#v1", "f1#v1"], ["f1", "em"], None, "em#v1"),
+        (None, ["em#v1", "f1#v1"], ["f1"], Primary("em"), "em#v1"),
+        (None, ["em#v1", "recall@5#v2"], ["f1"], Primary("ndcg@10"), "em#v1"),
+        (None, ["em#v1"], [], None, "em#v1"),
+        (None, [], ["f1"], None, None),
     ],
 )
-def test_main_metric_is_the_declared_one_else_the_datasets_own_else_the_first(
-    metrics: Sequence[str], official: Sequence[str], primary: Primary | None, main: str | None
+def test_main_metric_is_the_same_for_verdicts_and_boards(
+    ours: tuple[str, ...] | None, metrics: Sequence[str], official: Sequence[str], primary: Primary | None, main: str | None
 ) -> None:
-    assert main_metric(metrics, official, primary) == main
+    runs = [
+        RunRow("r", "e", "bm25", "bm25", "retriever", "nq:test", "f" * 16, "distractor", 0, 3, 3, 0, "done", None,
+               datetime.now(), datetime.now(), "run", {}, {}, {}, None, ours, style_of_name("nq:test"))
+    ]  # fmt: skip
+    assert main_metric(runs, metrics, {"metrics": official}, primary) == main
+    if metrics:
+        assert ranked_families(runs, metrics, {}, {"metrics": official}, primary)[MAIN][0] == main
 
 
 def test_verdicts_of_a_store_agree_with_its_boards(tmp_path: Path, module_at: Callable[[Path], ModuleType]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,18 +57,43 @@ def check_models(options: Any) -> None:
 
 @contextmanager
 def remote_code_refused(model: str) -> Iterator[None]:
-    """Context manager that converts a library's refusal to run a model's code into an error that names the option."""
+    """Context manager that refuses a model if a library needs its code, or replaces its activation function because it is foreign code.
+
+    Raises:
+        UserError: The model contains untrusted code. `sentence-transformers` only logs that it computes with another activation
+            function, and all values would be wrong.
+    """
+    replaced = _Replaced(logging.WARNING)
+    library = logging.getLogger("sentence_transformers")
+    library.addHandler(replaced)
     try:
         yield
     except UserError as error:
         if "trust_remote_code" not in f"{error.what}\n{error.__cause__}":
             raise
         raise _refusal(model) from error
+    finally:
+        library.removeHandler(replaced)
+    if replaced.functions:
+        raise _refusal(model, f" ({', '.join(replaced.functions)})")
 
 
-def _refusal(model: str) -> UserError:
+class _Replaced(logging.Handler):
+    """Collects the activation functions that `sentence-transformers` reports as replaced."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.functions: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        named = re.match(r"Activation function path '([^']*)' is not trusted", record.getMessage())
+        if named is not None:
+            self.functions.append(named[1])
+
+
+def _refusal(model: str, code: str = "") -> UserError:
     return UserError(
-        f"loading the model {model!r} would run code from its repository",
+        f"loading the model {model!r} would run code from its repository{code}",
         code="untrusted-model-code",
         try_this="read that code, pin the revision you read, then set trust_remote_code: true",
     )

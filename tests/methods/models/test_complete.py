@@ -193,3 +193,31 @@ def test_folder_without_a_model_is_named_by_what_it_holds(file: str, remedy: str
     with raises("load-failed") as caught:
         LOADERS["LlamaForCausalLM"](str(tmp_path))
     assert remedy in (caught.value.try_this or "")
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "BertForSequenceClassification"])
+def test_activation_function_that_the_library_would_replace_is_refused(kind: str, tiny_models: ModuleType, tmp_path: Path) -> None:
+    foreign = "acme.layers.Softsign"
+    folder = Path(make(tmp_path / "model", tiny_models, kind, dict))
+    if kind == "BertModel":
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+
+        base = SentenceTransformer(str(folder), device="cpu")
+        size = base.get_embedding_dimension()
+        whole = SentenceTransformer(modules=[base[0], Pooling(size), Dense(size, 8)], device="cpu")
+        folder = tmp_path / "projected"
+        whole.save(str(folder))
+        LOADERS[kind](str(folder))  # its own function, Tanh, is trusted
+        file, path = folder / "2_Dense" / "config.json", ("activation_function",)
+    else:
+        file, path = folder / "config.json", ("sentence_transformers", "activation_fn")
+    settings = json.loads(file.read_text())
+    part = settings
+    for name in path[:-1]:
+        part = part.setdefault(name, {})
+    part[path[-1]] = foreign
+    file.write_text(json.dumps(settings))
+    with raises("untrusted-model-code") as error:
+        LOADERS[kind](str(folder))
+    assert foreign in error.value.what

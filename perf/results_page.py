@@ -73,23 +73,41 @@ def section_of(name: str, row: Mapping[str, Any]) -> str:
 
 def real_text(section: str, records: Mapping[str, Any] | None = None) -> Iterator[str]:
     """Yield a sentence per comparison of an experiment that names its positive control, on what it showed."""
-    for name, part in (read("gains") if records is None else records).items():
-        rows = part["rows"] if "control" in part else []
-        controls = {(row["asked"], row["metric"]): row for row in rows if row["approach"] == part["control"]}
-        for row in rows:
+    parts = read("gains") if records is None else records
+    # A profile may measure a better control for the same questions and metric.
+    controls: dict[tuple[str, ...], dict[str, Any]] = {}
+    for name, part in parts.items():
+        for row in part["rows"] if "control" in part else ():
+            key = _compared(name, row)
+            if row["approach"] == part["control"] and (key not in controls or _better(row)):
+                controls[key] = {**row, "command": part["command"]}
+    for name, part in parts.items():
+        for row in part["rows"] if "control" in part else ():
             if row["approach"] == part["control"] or section_of(name, row) != section or row["base"]["value"] is None:
                 continue
-            base, control = row["base"], controls.get((row["asked"], row["metric"]))
+            base, control = row["base"], controls.get(_compared(name, row))
             effect = "Significant difference" if _significant(base) else "No effect shown"
             shown = interval(base, row["scale"], signed=True, digits=1 if row["scale"] > 1 else 2)
             least = base.get("detectable")
             reach = "" if least is None else f"; minimum detectable difference {least * row['scale']:.1f} (80 % power)"
             text = f"{row['approach']} minus {base['method']}, {row['asked']}: {shown}{reach}. {_detected(control)}"
-            yield f"{effect} in `{row['metric']}` (`{part['command']}`). {markdown_text(text)}"
+            other = "" if control is None or control["command"] == part["command"] else f" Command of the control: `{control['command']}`."
+            yield f"{effect} in `{row['metric']}` (`{part['command']}`). {markdown_text(text)}{other}"
 
 
 def _significant(difference: Mapping[str, Any]) -> bool:
     return difference["p_holm"] is not None and bool(stars(difference["p_holm"]))
+
+
+def _better(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is significantly better than its base."""
+    value = row["base"]["value"]
+    return value is not None and _significant(row["base"]) and (value < 0 if row.get("lower_is_better") else value > 0)
+
+
+def _compared(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is equal for a comparison and its control: experiment, questions and metric."""
+    return name.partition(" ")[0], row["asked"], row["metric"]
 
 
 def _detected(control: Mapping[str, Any] | None) -> str:
@@ -97,8 +115,7 @@ def _detected(control: Mapping[str, Any] | None) -> str:
     if control is None or control["base"]["value"] is None:
         return "No positive control was measured, so this is no evidence against an effect."
     shown = interval(control["base"], control["scale"], signed=True)
-    better = -control["base"]["value"] if control.get("lower_is_better") else control["base"]["value"]
-    if _significant(control["base"]) and better > 0:
+    if _better(control):
         return f"The positive control is detected: {shown}."
     return f"The positive control is not detected ({shown}), so this is no evidence against an effect."
 

@@ -22,22 +22,27 @@ def messages(root: Path) -> Iterator[tuple[str, str, str]]:
     Args:
         root: Folder that contains the packages.
     """
-    paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
-    trees = {path: ast.parse(text) for path in paths if "rror" in (text := path.read_text("utf-8"))}
-    nodes = {path: [node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.ClassDef)] for path, tree in trees.items()}
-    kinds = _kinds([node for some in nodes.values() for node in some if isinstance(node, ast.ClassDef)]) - OWN_CODE
-    for path, calls in nodes.items():
-        for node in calls:
-            if not isinstance(node, ast.Call) or not node.args or _name(node.func) not in kinds:
-                continue
-            code = next((_text(keyword.value) for keyword in node.keywords if keyword.arg == "code"), "")
-            yield f"{path.relative_to(root).as_posix()}:{node.lineno}", code, _text(node.args[0])
+    classes: list[tuple[str, set[str]]] = []
+    calls: list[tuple[str, str, str, str]] = []
+    # Trees are dropped one by one, because Python's garbage collector walks through all that are kept.
+    for path in (path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))):
+        if "rror" not in (text := path.read_text("utf-8")):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                classes.append((node.name, {_name(base) for base in node.bases}))
+            elif isinstance(node, ast.Call) and node.args:
+                code = next((_text(keyword.value) for keyword in node.keywords if keyword.arg == "code"), "")
+                place = f"{path.relative_to(root).as_posix()}:{node.lineno}"
+                calls.append((_name(node.func), place, code, _text(node.args[0])))
+    kinds = _kinds(classes) - OWN_CODE
+    yield from ((place, code, text) for name, place, code, text in calls if name in kinds)
 
 
-def _kinds(classes: list[ast.ClassDef]) -> set[str]:
+def _kinds(classes: list[tuple[str, set[str]]]) -> set[str]:
     """Return the names of `UserError` and of all classes that derive from it."""
     kinds = {"UserError"}
-    while more := {node.name for node in classes if {_name(base) for base in node.bases} & kinds} - kinds:
+    while more := {name for name, bases in classes if bases & kinds} - kinds:
         kinds |= more
     return kinds
 

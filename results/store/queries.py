@@ -199,28 +199,56 @@ class ExperimentRow:
 
 HIDDEN = ("held", "rejected", "withdrawn")
 """Origins of pending and removed submissions, which no board shows."""
-MEMBERS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
+_SUBMITTED = f"origin NOT IN {(OURS, *HIDDEN)}"
+_MEMBERS = "experiment_runs"
+_MEMBERS_AND_SUBMISSIONS = f"""(SELECT experiment, position, run, method, metrics, cluster FROM experiment_runs UNION ALL
 SELECT m.experiment, max(m.position) + 1, s.run, NULL, first(m.metrics ORDER BY m.position), first(m.cluster ORDER BY m.position)
 FROM runs s JOIN runs o USING (dataset_fingerprint, setting, seed) JOIN experiment_runs m ON m.run = o.run
-WHERE s.origin NOT IN ('{OURS}', {", ".join(f"'{name}'" for name in HIDDEN)})
-  AND s.run NOT IN (SELECT run FROM experiment_runs) GROUP BY m.experiment, s.run)"""
-"""SQL for the runs that an experiment shows: its own, and submissions on the same questions in its setting with its seed."""
-_RUNS = f"""
+WHERE s.{_SUBMITTED} AND s.run NOT IN (SELECT run FROM experiment_runs) GROUP BY m.experiment, s.run)"""
+_FILLED = f"""
+(SELECT 'submissions' FROM runs WHERE {_SUBMITTED} LIMIT 1) UNION ALL (SELECT 'added_columns' FROM added_columns LIMIT 1)
+UNION ALL (SELECT 'imports' FROM imports LIMIT 1) UNION ALL (SELECT 'gates' FROM gates LIMIT 1)
+"""
+
+
+def members(store: Store) -> str:
+    """Return SQL for the runs that an experiment shows: its own, and submissions on the same questions in its setting with its seed.
+
+    DuckDB plans each join for milliseconds, so tables without rows are left out.
+    """
+    return _MEMBERS_AND_SUBMISSIONS if "submissions" in _filled(store) else _MEMBERS
+
+
+def _filled(store: Store) -> set[str]:
+    """Return the names of optional parts of a store that have rows."""
+    return {name for (name,) in store.database.rows(_FILLED)}
+
+
+def _runs_query(store: Store) -> str:
+    filled = _filled(store)
+    metrics, imported, outcome, joins = "m.metrics", "NULL", "NULL", ""
+    if "added_columns" in filled:
+        metrics = """CASE WHEN m.metrics IS NOT NULL THEN
+            list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END"""
+        joins += """LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
+            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting\n"""
+    if "imports" in filled:
+        imported = "i.metrics"
+        joins += "LEFT JOIN (SELECT run, list(metric ORDER BY metric) AS metrics FROM imports GROUP BY run) i USING (run)\n"
+    if "gates" in filled:
+        outcome = "g.outcome"
+        joins += """LEFT JOIN (SELECT candidate AS run, arg_max(coalesce(details ->> 'gate', outcome), decided_at) AS outcome
+            FROM gates GROUP BY 1) g USING (run)\n"""
+    return f"""
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
-       r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
-       list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
-       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics, g.outcome
-FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {MEMBERS} m USING (run)
+       r.origin, r.description, r.provenance, e.description, r.card, {metrics},
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, {imported}, {outcome}
+FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN {members(store)} m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
-LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
-           GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
-LEFT JOIN (SELECT run, list(metric ORDER BY metric) AS metrics FROM imports GROUP BY run) i USING (run)
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
-LEFT JOIN (SELECT candidate AS run, arg_max(coalesce(details ->> 'gate', outcome), decided_at) AS outcome
-           FROM gates GROUP BY 1) g USING (run)
-"""
+{joins}"""
 
 
 def runs(
@@ -243,7 +271,7 @@ def runs(
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
     with store.database.reading():
-        rows = store.database.rows(_RUNS + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
+        rows = store.database.rows(_runs_query(store) + where + order, [*queries.values(), *([] if hidden else [list(HIDDEN)])])
         declaring = store.database.rows("SELECT name, source, profile FROM experiments WHERE contains(source, ?)", [POSITIVE_CONTROLS])
     declared = {name: with_profile(source, profile).get(POSITIVE_CONTROLS) or () for name, source, profile in declaring}
     results = [_run_row(row) for row in rows]
@@ -309,12 +337,13 @@ def _shareable(document: str | None) -> Any:
 
 def experiments(store: Store) -> list[ExperimentRow]:
     """List stored experiments, newest first."""
+    # Three subqueries per experiment would take twice as long.
     rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
-               (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
-               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished'),
-               (SELECT CAST(coalesce(sum(r.questions), 0) AS BIGINT) FROM experiment_runs m JOIN runs r USING (run)
-                WHERE m.experiment = e.name AND r.status = 'finished')
-               FROM experiments e ORDER BY updated_at DESC""")
+               coalesce(m.runs, 0), coalesce(m.finished, 0), coalesce(m.answered, 0)
+               FROM experiments LEFT JOIN (SELECT m.experiment AS name, count(*) AS runs, count(r.run) AS finished,
+                                                  CAST(sum(r.questions) AS BIGINT) AS answered
+                                           FROM experiment_runs m LEFT JOIN runs r ON r.run = m.run AND r.status = 'finished'
+                                           GROUP BY m.experiment) m USING (name) ORDER BY updated_at DESC""")
     return [ExperimentRow(*row) for row in rows]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from benchmarks.clusters import QUESTION, Sampled, connected
 from benchmarks.core.errors import UserError, unknown_name
-from results.store.queries import MEMBERS
+from results.store.queries import members
 from results.store.store import Store
 
 
@@ -103,14 +103,16 @@ def sampled_by_data(store: Store, runs_by_data: Mapping[str, Sequence[str]], exp
     """
     kinds: dict[str, list[str]] = {}
     every = sorted({run for same in runs_by_data.values() for run in same})
-    for data, kind in store.database.rows(
-        f"""SELECT DISTINCT dataset_fingerprint,
-                   coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
-            FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
-            LEFT JOIN {MEMBERS} m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
-            WHERE list_contains($1, r.run) ORDER BY ALL""",
-        [every, sorted(experiments)],
-    ):
+    with store.database.reading():
+        declared = store.database.rows(
+            f"""SELECT DISTINCT dataset_fingerprint,
+                       coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
+                FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
+                LEFT JOIN {members(store)} m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
+                WHERE list_contains($1, r.run) ORDER BY ALL""",
+            [every, sorted(experiments)],
+        )
+    for data, kind in declared:
         kinds.setdefault(data, []).append(kind)
     labels = {
         (data, kind): clusters

@@ -13,6 +13,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -156,7 +157,10 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         _watched.append(f"{event} {arguments!r}"[:2000])
 
 
-sys.addaudithook(_watch)
+@cache
+def watch() -> None:
+    """Add the hook once: it cannot be removed, and is called for nearly everything that Python does."""
+    sys.addaudithook(_watch)
 
 
 def parameters_of_pages() -> list[str]:
@@ -201,6 +205,7 @@ def test_url_paths_do_not_reach_the_file_system(opened: Any, tmp_path: Path, pag
     names = parameters_of_pages()
     for first in (0, 2):
         drawing.asset.cache_clear()
+        watch()
         _watched = []
         try:
             opened(page, {name: values[(position + first) % len(values)] for position, name in enumerate(names)})

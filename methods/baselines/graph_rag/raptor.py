@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -157,7 +158,13 @@ def _reduced(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> ND
 
         # One thread, and the same each time.
         umap = UMAP(n_neighbors=neighbors, n_components=size, metric="cosine", random_state=SEED, n_jobs=1)
-        return np.asarray(umap.fit_transform(vectors), np.float64)
+        torch = sys.modules.get("torch")
+        threads = torch.get_num_threads() if torch else 0
+        reduced = np.asarray(umap.fit_transform(vectors), np.float64)
+        if torch:
+            # Numba sets the number of cores for all libraries, and threads in excess slow PyTorch down.
+            torch.set_num_threads(threads)
+        return reduced
     left, values, _ = np.linalg.svd((vectors - vectors.mean(axis=0)).astype(np.float64), full_matrices=False)
     return np.asarray(left[:, :size] * values[:size])
 

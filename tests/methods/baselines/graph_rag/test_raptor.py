@@ -47,8 +47,11 @@ def test_cluster_that_cannot_be_divided_by_clustering_is_split_in_order(monkeypa
 @pytest.mark.slow
 def test_umap_keeps_distant_groups_apart() -> None:
     pytest.importorskip("umap", reason="extra umap")
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
     corner = np.repeat(np.eye(3, 32, dtype=np.float32), 14, axis=0)
     vectors = corner + 0.05 * np.random.default_rng(0).normal(size=corner.shape).astype(np.float32)
     result = in_two_steps(vectors, "umap")
+    assert torch.get_num_threads() == threads, "PyTorch would take the cores of other processes"
     assert {row for part in result for row in part} == set(range(42))
     assert all(len({row // 14 for row in part}) == 1 for part in result)

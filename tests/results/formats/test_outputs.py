@@ -149,11 +149,31 @@ def test_every_layout_gives_the_answers_of_each_question(name: str, layout: str,
         {"source_nodes": [{"node": {"id_": "n", "text": text}, "score": 0.5} for text in SHOWN]},
         {"context": [{"lc": 1, "type": "constructor", "id": ["Document"], "kwargs": {"page_content": text}} for text in SHOWN]},
         {"docs": [{"title": "T", "passage": text} for text in SHOWN]},
+        {"retrievalContext": SHOWN},
     ],
 )
 def test_contexts_of_other_tools_are_found(fields: dict[str, Any], benchmark: Benchmark) -> None:
     predictions, findings = read("ragas", lines([{"question": "Who flies?", "answer": "bees", **fields}]), benchmark)
     assert ([item.text for item in predictions["b"].contexts or ()], findings) == (SHOWN, ())
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"retrieval_result": [{"contents": "x"}], "final_retrieval_result": SHOWN},
+        {"retrieval_results": {str(n): {"query": "q", "docs": [{"contents": text}]} for n, text in enumerate(SHOWN)}},
+        {"retrieval_results": {"0": {"queries": ["q", "r"], "docs": [[{"contents": text}] for text in SHOWN]}}},
+    ],
+)
+def test_flashrags_documents_of_several_searches_are_read(output: dict[str, Any], benchmark: Benchmark) -> None:
+    predictions, findings = read("flashrag", lines([{"id": "b", "output": {"pred": "bees", **output}}]), benchmark)
+    assert ([item.text for item in predictions["b"].contexts or ()], findings) == (SHOWN, ())
+
+
+@pytest.mark.parametrize("name", ["actual_output", "actualOutput", "output", "result", "prediction"])
+def test_only_answer_of_a_row_is_read_under_the_names_of_other_tools(name: str, benchmark: Benchmark) -> None:
+    predictions, findings = read("ragas", lines([{"input": "Who flies?", name: "bees", "expected_output": "gold"}]), benchmark)
+    assert (predictions["b"].answer, findings) == ("bees", ())
 
 
 def test_pyserinis_results_are_read(benchmark: Benchmark, tmp_path: Path) -> None:
@@ -213,6 +233,8 @@ def test_contexts_are_kept_whole(write: Callable[[list[dict[str, Any]]], str], b
         ("flashrag", '[{"id": "a", "output": {"pred": "x", "retrieval_result": {"1": []}}}]', "wrong_type", 1),
         ("ragas", '{"question": "Who flies?", "answer": "x", "contexts": {"text": ["x"]}}', "wrong_type", 1),
         ("ragas", '{"query": "Who flies?", "answer": "gold", "result": "bees"}', "several_answers", 1),
+        ("ragas", '{"query": "Who flies?", "output": "x", "result": "bees"}', "several_answers", 1),
+        ("ragas", '{"input": "Who flies?", "actual_output": null, "expected_output": "gold"}', "missing_field", 1),
         ("ragas", "question,answer,answer\nWho flies?,bees,birds\n", "not_csv", 1),
         ("ragas", '{"question": {"0": "Who flies?", "1": "Who digs?"}, "answer": {"0": "x", "2": "y"}}', "missing_field", 1),
         ("ragas", "question,answer\n\"Who flies?,bees\n", "not_csv", None),

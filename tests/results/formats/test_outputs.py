@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,9 +86,11 @@ def of_promptfoo() -> list[dict[str, Any]]:
     ]
 
 
-def table(rows: list[dict[str, Any]], delimiter: str = ",", quoting: Literal[0, 1] = csv.QUOTE_MINIMAL) -> str:
+def table(
+    rows: list[dict[str, Any]], delimiter: str = ",", quoting: Literal[0, 1] = csv.QUOTE_MINIMAL, columns: Sequence[str] | None = None
+) -> str:
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, list(rows[0]), delimiter=delimiter, quoting=quoting)
+    writer = csv.DictWriter(sink, columns or list(rows[0]), delimiter=delimiter, quoting=quoting, extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     return sink.getvalue()
@@ -110,6 +112,10 @@ FILES = {
         "CSV with semicolons": table(of_ragas(*NEW), ";"),
         "CSV with semicolons and Excel's first line": "sep=;\r\n" + table(of_ragas(*NEW), ";"),
         "tab-separated": table(of_ragas(*NEW), "\t"),
+        "CSV with empty rows and columns": table(of_ragas(*NEW)).replace("\r\n", ",,\r\n") + ",,,,,\r\n" * 2,
+        "CSV without the empty cells at the end of a row": table(
+            [row | ({NEW[2]: ""} if row[NEW[0]] == QUESTIONS["b"] else {}) for row in of_ragas(*NEW)], columns=NEW
+        ).replace("bees,\r\n", "bees\r\n"),
         "CSV with other capitals": table(of_ragas(*NEW)).replace("user_input,response", "User_Input, Response", 1),
         "rows by number": json.dumps({str(n): row for n, row in enumerate(of_ragas(*NEW))}),
         "rows below a key": json.dumps({"name": "x", "samples": of_ragas(*NEW)}, indent=1),
@@ -207,6 +213,12 @@ def test_pages_of_kilt_are_kept_in_their_order(benchmark: Benchmark) -> None:
 def test_failed_call_of_promptfoo_is_a_failed_question(benchmark: Benchmark) -> None:
     row = {"vars": {"question": "Who flies?"}, "provider": "p", "response": {}, "error": "timeout"}
     assert read("promptfoo", lines([row]), benchmark)[0]["b"].notes[FAILED] == "timeout"
+
+
+@pytest.mark.parametrize(("length", "codes"), [(32_766, []), (32_767, ["cut_cell"]), (32_768, [])])
+def test_cells_as_long_as_excels_longest_are_named(length: int, codes: list[str], benchmark: Benchmark) -> None:
+    _, findings = read("ragas", table([{"question": "Who flies?", "answer": "bees", "contexts": "x" * length}]), benchmark)
+    assert [item.code for item in findings] == codes
 
 
 @pytest.mark.parametrize("write", [lines, table])

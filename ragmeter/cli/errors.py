@@ -32,7 +32,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FULL_DISK = re.compile(
     r"No space left on device|Disk quota exceeded|inline_container.*unexpected pos \d+ vs|PytorchStreamWriter failed writing"
 )
-"""How libraries report a full disk in exceptions of their own (safetensors, torch)."""
+"""Messages of exceptions in which safetensors and torch report a full disk."""
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
 

@@ -323,9 +323,9 @@ def test_judge_whose_model_changes_between_runs_is_reported(store: Store, fill: 
         calls = [[JudgeCall("match", 0, "k", Parsed({"verdict": "Match"}), model=name)] for name in models]
         scores = [dict.fromkeys(judge.metrics, Score(1.0)) for _ in GOLDS]
         judgments.put_judgments(store, row.run, judge, [f"q{number}" for number in range(20)], calls, scores)
-    found = [line for line in health(store, runs) if line.code == "changed_judge"]
-    assert [line.code for line in found] == codes
-    for line in found:
+    changed = [line for line in health(store, runs) if line.code == "changed_judge"]
+    assert [line.code for line in changed] == codes
+    for line in changed:
         assert (line.run, line.values) == ("", {"judge": str(judge), "served": {"j-1": 20, "j-2": 20}})
 
 

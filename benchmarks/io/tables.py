@@ -53,8 +53,12 @@ class Table:
         between = DELIMITERS.get(self.delimiter, repr(self.delimiter))
         return f"a table with {between} between columns" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
 
-    def items(self) -> Iterator[Item]:
-        """Yield each row as a mapping from column to text (`Item.value`), or the row's error."""
+    def items(self, *, padded: bool = False) -> Iterator[Item]:
+        """Yield each row as a mapping from column to text (`Item.value`), or the row's error.
+
+        Args:
+            padded: Whether a row may lack its last fields, which are empty then: Excel leaves out empty ones.
+        """
         mixed = frozenset(self.encoding.mixed)
         with _open_text(self.path, self.encoding) as text:
             lines = islice(text, self.first, None)
@@ -66,11 +70,16 @@ class Table:
                     row = next(reader)
                 except StopIteration:
                     return
+                except UnicodeError as error:
+                    yield Item(None, line, None, f"this is not valid {self.encoding.name}, the file may be cut off: {error}")
+                    return
                 except csv.Error as error:
                     cut = "a quote that opens here is not closed" if "end of data" in str(error) else f"the quotes are wrong: {error}"
                     yield Item(None, line, None, cut)
                     continue
                 last = self.first + reader.line_num
+                if padded and row:
+                    row += [""] * (len(self.names) - len(row))
                 problem = self._problem(row, line, last, mixed)
                 if problem is not None:
                     yield Item(None, line, None, problem)
@@ -105,8 +114,12 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
     """
     encoding = encoding_of(path)
     csv.field_size_limit(_LARGEST)  # Python's default refuses fields of 128 KiB
-    with _open_text(path, encoding) as text:
-        lines = list(islice(text, _LOOKED))
+    try:
+        with _open_text(path, encoding) as text:
+            lines = list(islice(text, _LOOKED))
+    except UnicodeError as error:
+        what = f"this file is not valid {encoding.name}: {error}"
+        raise UserError(what, code="unreadable-file", where=str(path), try_this="fetch or save it again; it may be cut off") from None
     first = next((number for number, line in enumerate(lines) if line.strip()), None)
     if first is None:
         raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")

@@ -179,7 +179,8 @@ def _guard_vocabulary(model: Any, name: str, noun: str, tokenizer: Any) -> None:
 
 
 def require_words(tokenizer: Any, name: str, noun: str) -> None:
-    """Refuse a tokenizer that has only special tokens: `transformers` makes such a one for a folder without tokenizer files.
+    """Refuse a tokenizer that has only special tokens, as `transformers` makes for a folder without tokenizer files, or that
+    fails on an unknown character.
 
     Args:
         tokenizer: A tokenizer of `transformers`.
@@ -187,8 +188,19 @@ def require_words(tokenizer: Any, name: str, noun: str) -> None:
         noun: What errors call its kind.
 
     Raises:
-        UserError: The tokenizer knows no letter and no digit.
+        UserError: The tokenizer knows no letter and no digit, or has no token for unknown characters.
     """
+    try:
+        tokenizer(_UNKNOWN)
+    except Exception as error:
+        if type(error) is not Exception:  # the class that the library `tokenizers` raises
+            raise
+        raise UserError(
+            f"the tokenizer of the {noun} {name!r} cannot read every text: {error}",
+            code="no-unknown-token",
+            where=f"model {name!r}",
+            try_this="fetch all of the model's tokenizer files, also tokenizer_config.json and special_tokens_map.json",
+        ) from None
     special = set(tokenizer.all_special_ids)
     if len(tokenizer) > len(special) + _FEW:
         return
@@ -203,6 +215,8 @@ def require_words(tokenizer: Any, name: str, noun: str) -> None:
         )
 
 
+_UNKNOWN = "a \u2603 \U0001d54f"
+"""Text with characters that few vocabularies have."""
 _FEW = 8
 """Number of tokens, besides the special ones, that an empty vocabulary may have, for example for white space."""
 

@@ -138,7 +138,7 @@ class CrossEncoderModel:
             UserError: The model cannot be loaded, or contains untrusted code.
         """
         config = self.config
-        with remote_code_refused(config.model), loading("cross-encoder", config.model):
+        with remote_code_refused(config.model), loading("cross-encoder", config.model, config.revision):
             import torch
 
             from methods.models.token_match import load_cross_encoder

@@ -32,7 +32,7 @@ from methods.models.plain_encoder import POOLING, Layout, PlainEncoder, layout
 from methods.models.pretrained import device_of, llama_tokenizer, loading, require_kind
 from methods.models.remote_code import check_models, remote_code_refused
 from methods.models.static import distilled
-from methods.models.weights import MINILM, locate, weights_hash
+from methods.models.weights import MINILM, loaded_folder, locate, weights_hash
 
 # `AutoModel` loads every DPR folder as a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
@@ -440,13 +440,12 @@ def _plain(config: EncoderConfig, model: str) -> Layout | None:
 
 def sentence_transformer(config: EncoderConfig, model: str, revision: str | None, device: str) -> Any:
     """Return a `SentenceTransformer` with the pooling and length of the options."""
-    with remote_code_refused(model), loading("encoder", model):
+    with remote_code_refused(model), loading("encoder", model, revision):
         import torch
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
         require_kind("encoder", model, revision, "encoder")
-        _require_modules(model)
         options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
         options |= {"config_kwargs": dict(config.model_options) or None}
         exported = config.backend in OPTIMUM
@@ -458,6 +457,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
             options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
         with complete("encoder", model, pooler=False, layers=not config.model_options):
             encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
+        _require_modules(model, revision)
         words = getattr(encoder[0], "processor", None)
         if (read := llama_tokenizer(words)) is not words:
             encoder[0].processor = read
@@ -481,14 +481,14 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
     return encoder
 
 
-def _require_modules(model: str) -> None:
+def _require_modules(model: str, revision: str | None) -> None:
     """Refuse a folder with settings of a SentenceTransformer but without modules.json: without it they are not read.
 
     Raises:
         UserError: The folder lacks modules.json.
     """
-    folder = Path(locate(model))
-    if not folder.is_dir() or (folder / "modules.json").is_file():
+    folder = loaded_folder(model, revision)
+    if folder is None or (folder / "modules.json").is_file():
         return
     unread = [name for name in ("1_Pooling", "config_sentence_transformers.json") if (folder / name).exists()]
     if unread:

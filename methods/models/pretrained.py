@@ -15,15 +15,16 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.io.hub import use_cache_if_unreachable
 from methods.models.complete import check_weights, complete, require_words
 from methods.models.loaded import KEPT
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import SETTINGS, absent_files, loaded_folder, locate, weights_hash
 
 
 @contextmanager
-def loading(noun: str, model: str) -> Iterator[None]:
+def loading(noun: str, model: str, revision: str | None = None) -> Iterator[None]:
     """Context manager that converts a library's failure to load a model into an error with a remedy.
 
     Raises:
-        UserError: The block raised an exception of the model libraries for missing, incompatible or damaged models.
+        UserError: The block raised an exception of the model libraries for missing, incompatible or damaged models, or the
+            model's folder lacks files that the libraries leave out silently.
     """
     try:
         if not Path(locate(model)).is_dir():
@@ -40,7 +41,9 @@ def loading(noun: str, model: str) -> Iterator[None]:
         raise UserError(
             f"the {noun} {model!r} cannot be loaded: {reason}",
             code="load-failed",
-            try_this=_other_kind(model) or "give a folder with the model's files, or a hub id and a connection to the hub",
+            try_this=_other_kind(model)
+            or _fetch_absent(model, revision)
+            or "give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
         if isinstance(error, RuntimeError) and "mismatch" in str(error):
@@ -65,6 +68,24 @@ def loading(noun: str, model: str) -> Iterator[None]:
             code="damaged-weights",
             try_this=_other_kind(model) or "fetch the model's files again",
         ) from error
+    folder = loaded_folder(model, revision)
+    if folder is not None and (absent := absent_files(folder, SETTINGS)):
+        raise UserError(
+            f"the files of the {noun} {model!r} lack {absent[0]}: a link leads nowhere",
+            code="absent-files",
+            where=str(folder),
+            try_this=_fetch_absent(model, revision),
+        )
+
+
+def _fetch_absent(model: str, revision: str | None) -> str:
+    """Return how to fetch files of a model whose links lead nowhere; "" without such links."""
+    folder = loaded_folder(model, revision)
+    if folder is None or not (absent := absent_files(folder)):
+        return ""
+    if Path(locate(model)).is_dir():
+        return f"copy the files and not only their links (cp -rL): {', '.join(absent[:5])}"
+    return f"hf download {model}: an earlier download ended before {', '.join(absent[:5])}"
 
 
 def _other_kind(model: str) -> str:
@@ -122,7 +143,7 @@ def load_pretrained(
     Raises:
         UserError: It cannot be loaded.
     """
-    with loading(noun, model):
+    with loading(noun, model, revision):
         import torch
         import transformers
 

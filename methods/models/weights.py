@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -89,6 +89,8 @@ SHIPPED: Mapping[str, str] = {
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
 """Files that determine what a model computes: weights, configuration, vocabulary."""
+SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
+"""Files that the libraries may leave out silently if they are missing: configuration, vocabulary, chat templates."""
 TEMPLATES = ("*.jinja",)
 """Files that determine a model's input: chat templates outside the configuration."""
 
@@ -143,6 +145,31 @@ def files_of(model: str, revision: str | None, settings: str = "config.json") ->
         return None
     results = [item / folder for item in snapshots.iterdir() if (item / folder / settings).exists() and revision in (None, item.name)]
     return max(results, key=lambda item: item.stat().st_mtime, default=None)
+
+
+def loaded_folder(model: str, revision: str | None) -> Path | None:
+    """Return the folder that a model is loaded from: its own, or the revision's snapshot in the hub's cache; None without one."""
+    path = Path(locate(model))
+    if path.is_dir():
+        return path
+    repository, folder = split_hub_id(model)
+    place = cache_folder() / f"models--{repository.replace('/', '--')}"
+    named = place / "refs" / (revision or "main")
+    commit = named.read_text("utf-8").strip() if named.is_file() else revision
+    snapshot = place / "snapshots" / str(commit) / folder
+    return snapshot if commit and snapshot.is_dir() else None
+
+
+def absent_files(folder: Path, patterns: Iterable[str] = ()) -> list[str]:
+    """Return the links in a model's folder that lead to no file: a download was interrupted, or links were copied.
+
+    Args:
+        folder: The folder.
+        patterns: Kinds of files to look for; none: all that determine what a model computes.
+    """
+    suffixes = {pattern.removeprefix("*") for pattern in patterns or (*WEIGHTS, *TEMPLATES)}
+    links = (path for path in folder.rglob("*") if path.suffix in suffixes and path.is_symlink() and not path.exists())
+    return sorted(path.relative_to(folder).as_posix() for path in links)
 
 
 def split_hub_id(model: str) -> tuple[str, str]:

@@ -29,6 +29,10 @@ The last is what shells return for a broken pipe.
 _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
 """Exception class of typer's parser; newer typers define it, older ones take it from click."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FULL_DISK = re.compile(
+    r"No space left on device|Disk quota exceeded|inline_container.*unexpected pos \d+ vs|PytorchStreamWriter failed writing"
+)
+"""Messages of exceptions in which safetensors and torch report a full disk."""
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
 
@@ -149,6 +153,10 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         # Writing names no place; it is standard output, unless the command was asked for a file.
         response = refused(error, what="the output could not be written", try_this="free some space, then try again")
         _say(response, as_json)
+        return BROKE
+    if _FULL_DISK.search(str(error)):
+        what = f"the disk is full: {message_of(error)}"
+        _say(Broke(what, code="disk-full", try_this="free some space; finished work is kept, and the same command continues"), as_json)
         return BROKE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         first = message_of(error).split(". ")[0].rstrip(".") or "out of memory"

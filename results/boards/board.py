@@ -22,7 +22,7 @@ from results.boards.health import HealthLine, health
 from results.boards.names import base_name
 from results.boards.primary import Primary, primary_of
 from results.boards.sides import sides, trainings_of
-from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
+from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, systems, why_not_ranked
 from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
 from results.boards.untouched import ReadBefore, read_before
 from results.statistics.core import Clusters, Difference, Estimate
@@ -273,7 +273,29 @@ def boards(
         board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, facts=Facts.read(store, group, learned))
         for group in results
     )
-    return [replace(item, primary=of) for item in every_board]
+    shown = [replace(item, primary=of) for item in every_board]
+    return shown if experiment is not None else _named_apart(shown, results, learned)
+
+
+def _named_apart(shown: Sequence[Board], runs: Sequence[Sequence[RunRow]], learned: tuple[Cards, Checkpoints]) -> list[Board]:
+    """Distinguish runs of several experiments that have one name and different parts, as the verdict does (`systems`), and
+    tables on different data of one name.
+    """
+    method_of = {run.run: run.method for group in runs for run in group}
+    rows = systems({str(place): group for place, group in enumerate(runs)}, *learned)
+    added = {run.run: row.name.removeprefix(method_of[run.run]) for row in rows for run in row.runs.values()}
+
+    def named(item: Board) -> Board:
+        renamed = [replace(row, run=replace(row.run, method=row.run.method + added[row.run.run])) for row in item.rows]
+        base = next((new.run.method for old, new in zip(item.rows, renamed, strict=True) if old.run.method == item.reference), None)
+        health = [replace(line, method=line.method + added.get(line.run, "") if line.method else "") for line in item.health]
+        if len({other.dataset_fingerprint for other in shown if other.dataset == item.dataset}) > 1:
+            data = item.dataset_fingerprint[:8]
+            text = f"its data ({data}) differ from those of another table of {item.dataset}"
+            health.append(HealthLine("other_data", "", text, {"data": data}))
+        return replace(item, rows=tuple(renamed), reference=base, health=tuple(health))
+
+    return list(map(named, shown))
 
 
 def groups(runs: Sequence[RunRow], *, seeds_apart: bool = False) -> list[list[RunRow]]:

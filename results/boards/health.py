@@ -53,6 +53,8 @@ LONGEST_ANSWER = 200
 MOST_COMPARED = 20_000
 """Maximum answers of a board that are compared leniently; from more, an evenly spaced sample is taken."""
 SIGNIFICANT = 0.05
+_LEADING = ("changed_judge", "changed_model")
+"""Codes of lines that stand first, because values of one column cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def health(store: Store, runs: Sequence[RunRow]) -> tuple[HealthLine, ...]:
         return ()
     order = {run.run: position for position, run in enumerate(runs)}
     lines = [line for check in CHECKS for line in check(store, runs)]
-    return tuple(sorted(lines, key=lambda line: order.get(line.run, len(order))))
+    return tuple(sorted(lines, key=lambda line: (line.code not in _LEADING, order.get(line.run, len(order)))))
 
 
 def health_text(lines: Iterable[HealthLine]) -> list[str]:
@@ -198,7 +200,7 @@ def unpriced(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 
 def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Warn if another model than the requested one answered."""
+    """Warn if another model than the requested one answered, or several versions of it answered questions of one run."""
     ids, names = _ids(runs), _names(runs)
     statements = _rows(
         store,
@@ -207,6 +209,7 @@ def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         ids,
     )
     counts: Counter[tuple[str, str, str]] = Counter()
+    endpoints = {run.run: [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})] for run in runs}
     unreadable: Counter[str] = Counter()
     for run, text, count in statements:
         value = json.loads(text) if text else []
@@ -222,6 +225,41 @@ def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         if requested and served and not is_same_model(requested, served):
             values = {"requested": requested, "served": served, "questions": count}
             yield HealthLine("served_model", run, f"requested {requested}, served {served}", values, names[run])
+    for run in ids:
+        for model in sorted({requested for of, requested, _ in counts if of == run}):
+            versions = {served: count for (of, requested, served), count in sorted(counts.items()) if (of, requested) == (run, model)}
+            # One name may stand for a model at each of several endpoints.
+            if len(versions) > max(1, endpoints[run].count(model)):
+                text = f"the endpoint changed for {model} between its questions: {_versions(versions)}"
+                yield HealthLine("changed_model", run, text, {"requested": model, "served": versions}, names[run])
+
+
+def _versions(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{model or 'not named'} {count:,}" for model, count in counts.items())
+
+
+def judging_models(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Warn if several versions of a judge's model gave the verdicts on a board, which then differ in more than the answers.
+
+    System fingerprints do not count: some endpoints change theirs from call to call.
+    """
+    ids = _ids(runs)
+    marks = ", ".join("?" * len(ids))
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT judge, regexp_replace(model, '(, )?system_fingerprint [^,]*', '') AS served, count(*) FROM (
+                    SELECT judge, model FROM judge_calls WHERE run IN ({marks}) AND call IS NOT NULL AND model <> ''
+                    UNION ALL
+                    SELECT judge, model FROM battle_calls WHERE one IN ({marks}) AND other IN ({marks}) AND call IS NOT NULL AND model <> ''
+                ) WHERE served <> '' GROUP BY ALL ORDER BY ALL""",
+            ids * 3,
+        ).fetchall()
+    for judge in dict.fromkeys(row[0] for row in rows):
+        versions = {model: count for name, model, count in rows if name == judge}
+        if len(versions) > 1:
+            remedy = "state llm.revision and judge all runs again"
+            text = f"the endpoint changed for {judge} between its verdicts: {_versions(versions)}; {remedy}"
+            yield HealthLine("changed_judge", "", text, {"judge": judge, "served": versions})
 
 
 _DATE = re.compile(r"[-@:_.](?:\d{3,8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}(?:-\d{4})?|latest|preview(?:-.*)?|v\d+(?:\.\d+)*)$")
@@ -587,6 +625,7 @@ CHECKS: list[Check] = [
     form,
     encoders,
     verdicts,
+    judging_models,
     gold_answers,
 ]
 """All checks, in the order of their lines for a run."""

@@ -28,15 +28,15 @@ TEXTS = ("contents", "text", "content", "page_content", "passage", "passage_text
 _INNER = ("node", "document", "kwargs", "chunk", "payload")
 """Keys of objects that hold the text: nodes of LlamaIndex, documents as LangChain serializes them, hits of search engines."""
 _RETRIEVED = (
-    *("retrieved_contexts", "contexts", "retrieval_context", "retrieved_context", "source_documents", "source_nodes"),
+    *("retrieved_contexts", "contexts", "retrieval_context", "retrievalContext", "retrieved_context", "source_documents", "source_nodes"),
     *("retrieved_documents", "documents", "docs", "ctxs", "passages", "context"),
 )
 """Fields of a record's contexts, the most specific first: in some tools `context` holds the gold texts."""
 _PREDICTED = (
     *("prediction", "pred", "predicted_answer", "model_answer", "generated_answer", "generated_text", "generation"),
-    *("output", "actual_output", "result", "completion", "model_output"),
+    *("output", "actual_output", "actualOutput", "result", "completion", "model_output"),
 )
-"""Fields that hold a system's answer in files whose `answer` is often the gold."""
+"""Fields that hold a system's answer in files without `response`; next to one of them, `answer` is often the gold."""
 
 
 def _contexts(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -109,14 +109,25 @@ def kilt(benchmark: Benchmark) -> Make:
 def flashrag(benchmark: Benchmark) -> Make:
     """Return the converter for FlashRAG's `intermediate_data.json`: [{id, question, output: {pred, retrieval_result: [{id,
     contents}]}}].
+
+    Pipelines that search several times may write `retrieval_results`, the documents of each search by its number.
     """
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
         output = field_of(record, "output", dict, "an object")
-        return row_of(questions.of(record), field_of(output, "pred", str, "a text")) | _contexts(output, "retrieval_result")
+        steps = output.get("retrieval_results")
+        if isinstance(steps, dict) and all(isinstance(step, dict) and isinstance(step.get("docs"), list) for step in steps.values()):
+            output = {**output, "retrieval_results": [passage for step in steps.values() for passage in _flat(step["docs"])]}
+        shown_texts = _contexts(output, "final_retrieval_result", "retrieval_result", "retrieval_results")
+        return row_of(questions.of(record), field_of(output, "pred", str, "a text")) | shown_texts
 
     return make
+
+
+def _flat(searched: list[Any]) -> list[Any]:
+    """Return the documents of a search; a search of several queries has one list per query."""
+    return [passage for item in searched for passage in (item if isinstance(item, list) else [item])]
 
 
 def lm_eval(benchmark: Benchmark) -> Make:
@@ -153,17 +164,21 @@ def _is_number(value: Any) -> bool:
 
 
 def ragas(benchmark: Benchmark) -> Make:
-    """Return the converter for ragas' rows: {user_input, response, retrieved_contexts}, or the older {question, answer, contexts}."""
+    """Return the converter for ragas' rows: {user_input, response, retrieved_contexts}, or the older {question, answer, contexts}.
+
+    Rows of other tools name the answer differently, for example DeepEval's `actual_output`.
+    """
     questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
         identifier = questions.of(record)
-        name = "response" if "response" in record else "answer"
-        others = [other for other in _PREDICTED if isinstance(record.get(other), str)]
-        if name == "answer" and others:
+        named = [name for name in _PREDICTED if isinstance(record.get(name), str)]
+        names = ["response"] if "response" in record else [*(["answer"] if "answer" in record else []), *named]
+        if len(names) > 1:
             what = "a row has several fields that may be the system's answer"
-            raise Bad("several_answers", what, ", ".join(("answer", *others)), "name the system's answer response; golds are not read")
-        return row_of(identifier, field_of(record, name, str, "a text")) | _contexts(record, *_RETRIEVED)
+            raise Bad("several_answers", what, ", ".join(names), "name the system's answer response; golds are not read")
+        answer = field_of(record, names[0] if names else "response", str, "a text")
+        return row_of(identifier, answer) | _contexts(record, *_RETRIEVED)
 
     return make
 

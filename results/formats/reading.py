@@ -280,7 +280,7 @@ def _records(document: Document, unwrap: Unwrap | None, findings: Findings) -> I
     if begins == "[":
         yield from document.elements(_LENIENT)
     elif begins != "{":
-        yield from _table(text)
+        yield from _table(text, findings)
     else:
         with suppress(ValueError, RecursionError):
             value = _LENIENT.decode(text)
@@ -312,9 +312,11 @@ def _names_question(value: Any) -> bool:
 _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(r"sep=(.)\r?\n")
 """First line that Excel writes into a CSV."""
+_CELL = 32_767
+"""Characters at which Excel cuts the text of a cell."""
 
 
-def _table(text: str) -> Iterator[Record]:
+def _table(text: str, findings: Findings) -> Iterator[Record]:
     if not text.strip():
         return
     csv.field_size_limit(LIMITS.file_bytes)  # the contexts of a row are longer than the module expects
@@ -329,15 +331,22 @@ def _table(text: str) -> Iterator[Record]:
     twice = next((name for name, count in Counter(filter(None, names)).items() if count > 1), None)
     if twice is not None:
         raise At(head + 1, Bad("not_csv", "the header names a column twice", shown(twice), "keep one of the columns"))
+    lines = text.count("\n") + 1
     try:
         next(reader)
         for row in reader:
-            if row and len(row) != len(names):
+            if not any(cell.strip() for cell in row):
+                continue
+            # Excel leaves out empty cells at the end of a row; the last line of a file may be cut off.
+            if reader.line_num < lines:
+                row += [""] * (len(names) - len(row))
+            if _CELL in map(len, row):
+                findings.listed("cut_cell", line=head + reader.line_num)
+            if len(row) != len(names):
                 what = "a line has more or fewer fields than the header"
                 detail = f"{len(row)} fields, the header has {len(names)}, separated by {delimiter!r}"
                 raise At(head + reader.line_num, Bad("not_csv", what, detail, f"quote a field that holds {delimiter!r}"))
-            if row:
-                yield head + reader.line_num, {name: value for name, value in zip(names, row, strict=True) if name}
+            yield head + reader.line_num, {name: value for name, value in zip(names, row, strict=True) if name}
     except csv.Error as error:
         raise At(head + reader.line_num, Bad("not_csv", "the file is neither JSON nor a CSV with a header", str(error))) from None
 

@@ -102,16 +102,16 @@ def wide_csv(boards: Sequence[Board]) -> str:
     heads = ["method"]
     lines: list[list[Any]] = [[name] for name in _methods(boards)]
     notes: dict[str, list[str]] = {line[0]: [] for line in lines}
-    for board in boards:
+    for board, title in zip(boards, _titles(boards), strict=True):
         rows = {row.run.method: row for row in board.rows}
         for metric in board.metrics:
-            name = f"{title_of(board)} {metric}"
+            name = f"{title} {metric}"
             heads += [name, *(f"{name} {part}" for part in ("low", "high", "n", "mark"))]
             for line in lines:
                 cell = rows[line[0]].cells.get(metric) if line[0] in rows else None
                 line += [None] * 5 if cell is None else [*_numbers(cell), mark(cell)]
                 if cell is not None:
-                    notes[line[0]] += (f"{title_of(board)}: {note}" for note in notes_of(board, rows[line[0]], cell))
+                    notes[line[0]] += (f"{title}: {note}" for note in notes_of(board, rows[line[0]], cell))
     below = "\n".join(_below(boards))
     rows_with_notes = [[*line, "\n".join(dict.fromkeys(notes[line[0]])), below] for line in lines]
     return to_csv([*heads, "notes", "table_notes"], rows_with_notes)
@@ -134,9 +134,9 @@ def wide_latex(boards: Sequence[Board], definitions: Mapping[str, Mapping[str, A
         name: Name of the experiment, for the caption and `\label`.
     """
     first, second, rules, at = [""], ["method"], [], 2
-    for board in boards:
+    for board, title in zip(boards, _titles(boards), strict=True):
         heads, width = labels(board.metrics), len(board.metrics)
-        first.append(rf"\multicolumn{{{width}}}{{c}}{{{latex_text(title_of(board))}}}")
+        first.append(rf"\multicolumn{{{width}}}{{c}}{{{latex_text(title)}}}")
         rules.append(rf"\cmidrule(lr){{{at}-{at + width - 1}}}")
         second += [latex_text(heads[metric]) for metric in board.metrics]
         at += width
@@ -171,6 +171,15 @@ def wide_latex(boards: Sequence[Board], definitions: Mapping[str, Mapping[str, A
     if any(r"\dagger" in line for line in body):
         lines.append(r"\par\smallskip\footnotesize $\dagger$: not comparable, for the reasons above.")
     return "\n".join([*lines, r"\end{table*}", ""])
+
+
+def _titles(boards: Sequence[Board]) -> list[str]:
+    """Return a distinct title per board; boards on different data of one name have the beginning of the data's fingerprint."""
+    titles = [title_of(board) for board in boards]
+    return [
+        f"{title}, data {board.dataset_fingerprint[:8]}" if titles.count(title) > 1 else title
+        for board, title in zip(boards, titles, strict=True)
+    ]
 
 
 def _methods(boards: Sequence[Board]) -> list[str]:
@@ -218,7 +227,7 @@ def _latex(row: Row | None, cell: Cell | None, best: float | None) -> str:
 def _below(boards: Sequence[Board]) -> list[str]:
     """Return notes of all benchmarks: common ones once, others after the benchmark's name."""
     notes: dict[str, list[str]] = {}
-    for board in boards:
+    for board, title in zip(boards, _titles(boards), strict=True):
         for note in board_notes(board, differences=False):
-            notes.setdefault(note, []).append(title_of(board))
+            notes.setdefault(note, []).append(title)
     return [note if len(names) == len(boards) else f"{'; '.join(names)}: {note}" for note, names in notes.items()]

@@ -9,8 +9,6 @@ that holds the runs; and the hash of what the labeler reads, which is what the l
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ import pyarrow as pa
 from benchmarks.columns import strings
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
+from benchmarks.io.tables import open_table
 from judges.judge import NONE, TIE
 from results.boards.tables import to_csv
 from results.judging.judgments import ONE, OTHER
@@ -41,8 +40,6 @@ COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "pas
 FIRST, SECOND = "1", "2"
 """Labels of a pair item: the better answer, as displayed; besides `TIE` and `NONE`."""
 PAIR_LABELS = (FIRST, SECOND, TIE, NONE)
-_LONGEST = 1 << 30
-"""Maximum characters of a cell."""
 CODES = {ONE: 0.0, OTHER: 1.0, TIE: 2.0, NONE: 3.0}
 """Numbers for labels of pairs."""
 
@@ -244,21 +241,16 @@ _Key = tuple[str, str, str | None, str, str | None]
 
 
 def label_rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
-    """Yield the rows of a filled-in CSV, each with its file and line for error messages.
+    """Yield the rows of a filled-in table, each with its file and line for error messages, as spreadsheets save it: with any
+    delimiter, as UTF-16, without the empty cells at the end of a row.
 
     Raises:
-        UserError: The file cannot be read, or lacks a column.
+        UserError: The file or a row cannot be read, or the file lacks a column.
     """
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"this file cannot be read: {error}", code="unreadable-file", where=str(path)) from None
-    csv.field_size_limit(_LONGEST)  # passages of whole documents are longer than the module expects
-    # Spreadsheets of countries that write 0,5 separate cells by semicolons.
-    reader = csv.DictReader(io.StringIO(text), delimiter=";" if text.partition("\n")[0].count(";") > 2 else ",")
-    both = {"label_1", "label_2"} & set(reader.fieldnames or ())
+    table = open_table(path)
+    both = {"label_1", "label_2"} & set(table.names)
     needed = ("item", "criterion", "label_1", "label_2") if both else ("item", "criterion", "label")
-    missing = [repr(name) for name in needed if name not in (reader.fieldnames or ())]
+    missing = [repr(name) for name in needed if name not in table.names]
     if missing:
         raise UserError(
             f"the column {missing[0]} is missing" if len(missing) == 1 else f"the columns {', '.join(missing)} are missing",
@@ -266,18 +258,18 @@ def label_rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
             where=str(path),
             try_this="fill a file that `ragmeter judge labels export` wrote, and keep its columns",
         )
-    try:
-        for row in reader:
-            position = f"{path}, line {reader.line_num}"
-            if both:
-                yield from ((position, single) for single in _split(row, position))
-            else:
-                yield position, {name: row.get(name) or "" for name in COLUMNS}
-    except csv.Error as error:
-        raise UserError(f"this is not CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
+    for item in table.items(padded=True):
+        position = f"{path}, line {item.line}"
+        if item.problem is not None:
+            remedy = "save the file as CSV again, without changing its columns"
+            raise UserError(item.problem, code="bad-row", where=position, try_this=remedy)
+        if both:
+            yield from ((position, single) for single in _split(item.value, position))
+        else:
+            yield position, {name: item.value.get(name) or "" for name in COLUMNS}
 
 
-def _split(row: Mapping[str, str | None], position: str) -> Iterable[dict[str, str]]:
+def _split(row: Mapping[str, str], position: str) -> Iterable[dict[str, str]]:
     """Yield the two answers of a row of `export_both`, each as a row of `export_items`."""
     item = row.get("item") or ""
     sides, _, question = item.partition("/")

@@ -1,4 +1,4 @@
-"""Signs that an answer is a raw reply: thoughts, special tokens, error messages and echoed prompts.
+"""Signs that an answer is a raw reply: thoughts, special tokens, error messages and echoed prompts; and texts in a wrong encoding.
 
 They lower the score and are not removed: the answers are scored as submitted.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from benchmarks.text import normalize
 from results.submission import Findings, shown
@@ -27,7 +28,12 @@ _ERROR = re.compile(
     r"|(?:[A-Za-z_.]{0,60}\.)?[A-Z][A-Za-z]{2,40}(?:Error|Exception|Timeout)\b(?=\s*[:(])"
     r"|(?:Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out|Too Many Requests|Connection (?:refused|reset)"
     r"|Rate limit (?:reached|exceeded)|Request timed out|context_length_exceeded|CUDA out of memory)\b)"
+    r"|\A\s*#(?:NAME\?|VALUE!|REF!|DIV/0!|N/A|NUM!|NULL!|ERROR!|WERT!|BEZUG!|NV)\s*\Z"
 )
+_MOJIBAKE = re.compile(
+    "[\u00c2-\u00c5\u00d0\u00d1](?:[^\\w\\s\u00ab\u00bb\u2013-\u2026]|[\u00aa\u00b2-\u00ba\u00bc-\u00be\u0152-\u0192])|\u00e2[\u0080\u20ac]."
+)
+"""UTF-8 that was read as Latin-1 or cp1252: two or three characters in place of one."""
 _ECHO_WORDS, _ECHO_SHARE = 5, 0.05
 
 
@@ -37,6 +43,11 @@ def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
     Marks that the question or a gold answer contains are ignored. Long answers sometimes repeat the question, so that is
     reported only for at least three questions and 5 % of the answers.
     """
+    for row in rows:
+        # A corpus may hold such texts itself: a context that matches a passage is as it should be.
+        written = (row.prediction.answer, *(context.text for context in row.prediction.contexts or () if not context.matched))
+        if misread := next((text for text in written if _misread(text)), None):
+            findings.listed("mojibake", f"question {shown(row.question.id)}: {shown(_misread(misread))}", line=row.line)
     answered = [row for row in rows if row.prediction.answer.strip()]
     for row in answered:
         text, topic = row.prediction.answer, " ".join((row.question.text, *row.question.golds))
@@ -62,6 +73,16 @@ def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
             echoed=len(echoed),
             answered=len(answered),
         )
+
+
+def _misread(text: str) -> str:
+    """Return the beginning of the first sequence that is UTF-8 read as another encoding; "" without one."""
+    for match in _MOJIBAKE.finditer(text):
+        with suppress(UnicodeError):
+            raw = b"".join(bytes([ord(mark)]) if ord(mark) < 256 else mark.encode("cp1252") for mark in match[0])
+            raw.decode("utf-8")
+            return text[max(0, match.start() - 20) : match.end() + 20]
+    return ""
 
 
 def _is_json(text: str) -> bool:

@@ -298,7 +298,9 @@ class _Checker:
         )
 
     def note_unshown(self) -> None:
-        """Warn about rows without contexts among rows with contexts: their rankings are empty."""
+        """Warn about rows without contexts among rows with contexts, whose rankings are empty; note if no row has contexts."""
+        if self._kept and not self.shows_contexts and self._setting.name != "closed_book":
+            self._findings.listed("no_contexts_read")
         for question, row in self._kept.items():
             if self.shows_contexts and row.contexts is None and not row.evidence and FAILED not in row.notes:
                 self._findings.listed("no_contexts", f"question {shown(question)}", line=self._lines[question])

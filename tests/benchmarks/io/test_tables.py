@@ -84,3 +84,14 @@ def test_lines_in_two_encodings_are_reported(tmp_path: Path) -> None:
 def test_byte_in_no_known_encoding_is_reported(tmp_path: Path) -> None:
     with raises("unknown-encoding", "line 2"):
         encoding_of(table(tmp_path, b"a\nb\x81\n"))
+
+
+def test_utf_16_that_is_cut_is_named_in_the_header_or_in_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("id,question\n1,x\n".encode("utf-16")[:-1])
+    with raises("unreadable-file"):
+        open_table(path)
+    path.write_bytes(("id,question\n" + "1,x\n" * 20_000).encode("utf-16")[:-1])
+    *rows, last = open_table(path).items()
+    assert (len(rows), {row.problem for row in rows}, last.value) == (19_999, {None}, None)
+    assert last.problem is not None

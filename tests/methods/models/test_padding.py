@@ -114,6 +114,37 @@ def test_settings_that_are_not_read_without_modules_json_are_refused(name: str, 
         vectors(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("config_sentence_transformers.json", "absent-files"),
+        ("modules.json", "encoder-without-modules"),
+        ("model.safetensors", "load-failed"),
+    ],
+)
+def test_snapshot_of_the_hub_with_a_link_that_leads_nowhere_is_refused(
+    name: str, code: str, tiny_models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repository = tmp_path / "models--owner--name"
+    snapshot = repository / "snapshots" / ("a" * 40)
+    snapshot.parent.mkdir(parents=True)
+    saved(snapshot, tiny_models, "BertModel")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(snapshot.name)
+    if name == "modules.json":
+        (snapshot / "1_Pooling").mkdir()
+    (snapshot / name).unlink(missing_ok=True)
+    (snapshot / name).symlink_to("../../blobs/none")
+    with raises(code) as caught:
+        vectors(Path("owner/name"))
+    assert ("hf download owner/name" in str(caught.value.try_this)) is (code != "encoder-without-modules")
+
+
 def test_unusable_folder_is_explained_by_its_files(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = saved(tmp_path / "output" / "checkpoint-500", tiny_models, "BertModel")
     with raises("load-failed") as caught:

@@ -1,4 +1,4 @@
-"""Cards of shipped checkpoints: their options can still be loaded."""
+"""Checkpoints are saved whole, and the options in cards of shipped ones can still be loaded."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 import methods
 from methods.presets import laid_over
 from methods.training import TRAININGS
-from methods.training.stages import card_of
+from methods.training.stages import Manifest, StageRecord, card_of, saved
 
 CARDS = sorted(Path(methods.__path__[0]).glob("*/weights/**/ragmeter.json"))
 
@@ -37,3 +37,17 @@ def test_removed_option_is_accepted_only_with_the_value_now_in_effect() -> None:
 
 def test_cards_of_three_approaches_ship() -> None:
     assert {card.relative_to(methods.__path__[0]).parts[0] for card in CARDS} == {"ark", "gpr", "sark"}
+
+
+def test_saving_a_checkpoint_removes_what_killed_processes_left(tmp_path: Path) -> None:
+    left = tmp_path / ".towers.1" / "model.safetensors"
+    left.parent.mkdir()
+    left.write_text("half")
+    manifest, record = Manifest.open(tmp_path, "i", {}), StageRecord("", "p", None, "", {})
+
+    def save(draft: Path) -> None:
+        (draft / "weights").write_text("whole")
+
+    made = saved("towers", tmp_path / "towers", manifest, record, save)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "towers"]
+    assert manifest.finished("towers", tmp_path / "towers", "p") == made

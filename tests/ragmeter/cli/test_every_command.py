@@ -255,6 +255,8 @@ class OutOfMemoryError(RuntimeError):
         (Stopped("interrupted; go on"), 130, "interrupted; go on"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (OutOfMemoryError("CUDA out of memory. Tried"), 1, "error: not enough memory: CUDA out of memory\n  try:   a smaller micro_batch"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), 1, "error: the disk is full: I/O error"),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 277824 vs 277712"), 1, "error: the disk is full"),
         (ValueError("odd"), 1, "error: ragmeter broke: ValueError: odd\n  try:   run it again with --verbose"),
     ],
 )

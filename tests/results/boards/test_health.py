@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.datasets import longbench
-from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
+from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed, Score
 from leaderboard.matrix.benchmark import of_metrics
 from leaderboard.matrix.table import legend
 from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
@@ -149,6 +149,18 @@ def test_other_model_than_requested_is_reported_even_without_calls(store: Store,
     line = lines_of(store, run)["served_model"]
     assert line.values == {"requested": "m", "served": "cheap-mini", "questions": 7}
     assert line.text == "requested m, served cheap-mini"
+
+
+def test_model_that_changes_between_the_questions_of_a_run_is_reported_first(store: Store, run: RunRow) -> None:
+    predictions = store.predictions(run.run)
+    served = ["m-2024-08-06"] * 12 + ["m-2024-11-20"] * 8
+    notes = [{ENDPOINTS: [{"asked": "m", "model": model}]} for model in served]
+    changed = [replace(item, answer="same", notes=of) for item, of in zip(predictions, notes, strict=True)]
+    answer_again(store, run.run, changed)
+    line = health(store, [run])[0]
+    assert (line.code, line.values) == ("changed_model", {"requested": "m", "served": {"m-2024-08-06": 12, "m-2024-11-20": 8}})
+    two = replace(run, provenance={"revisions": {"m at http://one": "", "m at http://two": ""}})
+    assert "changed_model" not in lines_of(store, two)
 
 
 @pytest.mark.parametrize("malformed", ["x", {"asked": "m"}, ["m"], None, 5])
@@ -299,6 +311,22 @@ def test_unread_verdicts_are_counted_per_judge(store: Store, pair: tuple[RunRow,
     assert line.values == {"judge": str(judge), "verdicts": 20, "unread": 6, "kinds": {"other": 6}}
     assert line.run == ""
     assert line.text.endswith("could not be read")
+
+
+@pytest.mark.parametrize(("served", "codes"), [(("j-1", "j-1"), []), (("j-1", "j-2"), ["changed_judge"]), (("j-1", ""), [])])
+def test_judge_whose_model_changes_between_runs_is_reported(store: Store, fill: Any, served: tuple[str, str], codes: list[str]) -> None:
+    runs = list(fill(store, {"m": GOLDS, "n": GOLDS}, GOLDS).values())
+    judge = Judge.of("match", {"llm": {"model": "j"}})
+    judgments.put_judge(store, judge)
+    for row, model in zip(runs, served, strict=True):
+        models = [f"{model}, system_fingerprint fp_{number}" if model else "" for number in range(20)]
+        calls = [[JudgeCall("match", 0, "k", Parsed({"verdict": "Match"}), model=name)] for name in models]
+        scores = [dict.fromkeys(judge.metrics, Score(1.0)) for _ in GOLDS]
+        judgments.put_judgments(store, row.run, judge, [f"q{number}" for number in range(20)], calls, scores)
+    changed = [line for line in health(store, runs) if line.code == "changed_judge"]
+    assert [line.code for line in changed] == codes
+    for line in changed:
+        assert (line.run, line.values) == ("", {"judge": str(judge), "served": {"j-1": 20, "j-2": 20}})
 
 
 @pytest.mark.parametrize("reasons", [("refusal: no", "no verdict in the reply"), ("no verdict in the reply", "refusal: no")])

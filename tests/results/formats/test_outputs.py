@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,9 +86,11 @@ def of_promptfoo() -> list[dict[str, Any]]:
     ]
 
 
-def table(rows: list[dict[str, Any]], delimiter: str = ",", quoting: Literal[0, 1] = csv.QUOTE_MINIMAL) -> str:
+def table(
+    rows: list[dict[str, Any]], delimiter: str = ",", quoting: Literal[0, 1] = csv.QUOTE_MINIMAL, columns: Sequence[str] | None = None
+) -> str:
     sink = io.StringIO()
-    writer = csv.DictWriter(sink, list(rows[0]), delimiter=delimiter, quoting=quoting)
+    writer = csv.DictWriter(sink, columns or list(rows[0]), delimiter=delimiter, quoting=quoting, extrasaction="ignore")
     writer.writeheader()
     writer.writerows(rows)
     return sink.getvalue()
@@ -110,6 +112,10 @@ FILES = {
         "CSV with semicolons": table(of_ragas(*NEW), ";"),
         "CSV with semicolons and Excel's first line": "sep=;\r\n" + table(of_ragas(*NEW), ";"),
         "tab-separated": table(of_ragas(*NEW), "\t"),
+        "CSV with empty rows and columns": table(of_ragas(*NEW)).replace("\r\n", ",,\r\n") + ",,,,,\r\n" * 2,
+        "CSV without the empty cells at the end of a row": table(
+            [row | ({NEW[2]: ""} if row[NEW[0]] == QUESTIONS["b"] else {}) for row in of_ragas(*NEW)], columns=NEW
+        ).replace("bees,\r\n", "bees\r\n"),
         "CSV with other capitals": table(of_ragas(*NEW)).replace("user_input,response", "User_Input, Response", 1),
         "rows by number": json.dumps({str(n): row for n, row in enumerate(of_ragas(*NEW))}),
         "rows below a key": json.dumps({"name": "x", "samples": of_ragas(*NEW)}, indent=1),
@@ -149,11 +155,31 @@ def test_every_layout_gives_the_answers_of_each_question(name: str, layout: str,
         {"source_nodes": [{"node": {"id_": "n", "text": text}, "score": 0.5} for text in SHOWN]},
         {"context": [{"lc": 1, "type": "constructor", "id": ["Document"], "kwargs": {"page_content": text}} for text in SHOWN]},
         {"docs": [{"title": "T", "passage": text} for text in SHOWN]},
+        {"retrievalContext": SHOWN},
     ],
 )
 def test_contexts_of_other_tools_are_found(fields: dict[str, Any], benchmark: Benchmark) -> None:
     predictions, findings = read("ragas", lines([{"question": "Who flies?", "answer": "bees", **fields}]), benchmark)
     assert ([item.text for item in predictions["b"].contexts or ()], findings) == (SHOWN, ())
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"retrieval_result": [{"contents": "x"}], "final_retrieval_result": SHOWN},
+        {"retrieval_results": {str(n): {"query": "q", "docs": [{"contents": text}]} for n, text in enumerate(SHOWN)}},
+        {"retrieval_results": {"0": {"queries": ["q", "r"], "docs": [[{"contents": text}] for text in SHOWN]}}},
+    ],
+)
+def test_flashrags_documents_of_several_searches_are_read(output: dict[str, Any], benchmark: Benchmark) -> None:
+    predictions, findings = read("flashrag", lines([{"id": "b", "output": {"pred": "bees", **output}}]), benchmark)
+    assert ([item.text for item in predictions["b"].contexts or ()], findings) == (SHOWN, ())
+
+
+@pytest.mark.parametrize("name", ["actual_output", "actualOutput", "output", "result", "prediction"])
+def test_only_answer_of_a_row_is_read_under_the_names_of_other_tools(name: str, benchmark: Benchmark) -> None:
+    predictions, findings = read("ragas", lines([{"input": "Who flies?", name: "bees", "expected_output": "gold"}]), benchmark)
+    assert (predictions["b"].answer, findings) == ("bees", ())
 
 
 def test_pyserinis_results_are_read(benchmark: Benchmark, tmp_path: Path) -> None:
@@ -189,6 +215,12 @@ def test_failed_call_of_promptfoo_is_a_failed_question(benchmark: Benchmark) -> 
     assert read("promptfoo", lines([row]), benchmark)[0]["b"].notes[FAILED] == "timeout"
 
 
+@pytest.mark.parametrize(("length", "codes"), [(32_766, []), (32_767, ["cut_cell"]), (32_768, [])])
+def test_cells_as_long_as_excels_longest_are_named(length: int, codes: list[str], benchmark: Benchmark) -> None:
+    _, findings = read("ragas", table([{"question": "Who flies?", "answer": "bees", "contexts": "x" * length}]), benchmark)
+    assert [item.code for item in findings] == codes
+
+
 @pytest.mark.parametrize("write", [lines, table])
 def test_contexts_are_kept_whole(write: Callable[[list[dict[str, Any]]], str], benchmark: Benchmark) -> None:
     csv.field_size_limit(131_072)  # the module's own
@@ -213,6 +245,8 @@ def test_contexts_are_kept_whole(write: Callable[[list[dict[str, Any]]], str], b
         ("flashrag", '[{"id": "a", "output": {"pred": "x", "retrieval_result": {"1": []}}}]', "wrong_type", 1),
         ("ragas", '{"question": "Who flies?", "answer": "x", "contexts": {"text": ["x"]}}', "wrong_type", 1),
         ("ragas", '{"query": "Who flies?", "answer": "gold", "result": "bees"}', "several_answers", 1),
+        ("ragas", '{"query": "Who flies?", "output": "x", "result": "bees"}', "several_answers", 1),
+        ("ragas", '{"input": "Who flies?", "actual_output": null, "expected_output": "gold"}', "missing_field", 1),
         ("ragas", "question,answer,answer\nWho flies?,bees,birds\n", "not_csv", 1),
         ("ragas", '{"question": {"0": "Who flies?", "1": "Who digs?"}, "answer": {"0": "x", "2": "y"}}', "missing_field", 1),
         ("ragas", "question,answer\n\"Who flies?,bees\n", "not_csv", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -96,3 +97,24 @@ def test_question_scores_average_to_the_values_of_the_table(store: Store, two: l
                 assert len(own) == board.questions
                 assert sum(values) / len(values) == pytest.approx(cell.estimate.value)
                 assert all(item["cluster"] for item in own)
+
+
+def test_pipelines_with_one_name_and_data_of_one_name_stay_apart_over_all_experiments(tmp_path: Path) -> None:
+    mine = Store(tmp_path / "s")
+    texts = [{"id": name, "title": name, "text": f"{name} is a color."} for name in ("red", "blue", "green")]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    for name, k1, gold in (("one", 0.9, "red"), ("two", 1.7, "red"), ("three", 1.7, "blue")):
+        questions = [{"id": f"q{number}", "question": "Which color?", "answers": [gold]} for number in range(2)]
+        (tmp_path / "q.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+        data = f"config: {{path: {tmp_path}/q.jsonl, documents: {tmp_path}/corpus.jsonl}}"
+        methods = f"methods: [{{id: bm25, name: tuned, config: {{k1: {k1}}}}}]"
+        text = f"name: {name}\nbenchmarks: [{{id: files, split: dev, {data}}}]\n{methods}\nmetrics: [em]\n"
+        (tmp_path / "x.yaml").write_text(text)
+        assert not run(tmp_path / "x.yaml", store=mine.folder).failed
+    every = boards(mine)
+    names = sorted(row.run.method for board in every for row in board.rows)
+    assert names == ["tuned · one", "tuned · two", "tuned · two"]
+    assert [[line.code for line in board.health].count("other_data") for board in every] == [1, 1]
+    rows = list(csv.reader(io.StringIO(wide_csv(every))))
+    assert {row[0] for row in rows[1:]} == set(names)
+    assert len(rows[0]) == len(set(rows[0]))

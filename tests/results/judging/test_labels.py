@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def test_a_wrong_row_names_its_line_and_nothing_comes_in(
     path = written(tmp_path / "a.csv", drawn)
     with pytest.raises(UserError, match=what.replace("(", r"\(")) as caught:
         import_labels(store, path, "ann")
-    line = 1 + sum(1 + cell.count("\n") for row in drawn[:2] for cell in [row["passages"]])
+    line = 3 + drawn[0]["passages"].count("\n")
     assert caught.value.where == f"{path}, line {line}"
     assert remedy is None or remedy in str(caught.value.try_this)
     assert labels(store) == []
@@ -222,9 +223,16 @@ def test_file_without_labels_is_refused(store: Store, runs: dict[str, Any], tmp_
     with raises("unreadable-file"):
         import_labels(store, tmp_path / "none.csv", "ann")
     path = tmp_path / "a.csv"
-    path.write_bytes(b"\xff\xfe\x00")
-    with raises("unreadable-file"):
-        import_labels(store, path, "ann")
+    table = written(path, [{**row, "label": "right"} for row in single(store, runs, 3)]).read_text("utf-8").encode("utf-16")
+    for content in (b"\xff\xfe\x00", table[:-1]):
+        path.write_bytes(content)
+        with raises("unreadable-file"):
+            import_labels(store, path, "ann")
+    for heads, code in (("item,criterion,label,label", "bad-header"), ("item,criterion,label", "bad-row")):
+        path.write_text(f"{heads}\n1,2,right,wrong\n")
+        with raises(code):
+            import_labels(store, path, "ann")
+    assert labels(store) == []
     for heads in ("item,criterion", "label,note"):
         path.write_text(f"{heads}\n1,2\n")
         with raises("missing-columns") as caught:
@@ -240,6 +248,26 @@ def test_label_files_saved_by_spreadsheets_are_read(store: Store, runs: dict[str
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert import_labels(store, path, "ann").labels == 3
     assert {label.value for label in labels(store)} == {0.5}
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        lambda table: table.replace(",", "\t").encode("utf-16"),  # Excel's Unicode text
+        lambda table: ("sep=;\r\n" + table.replace(",", ";")).encode("utf-8-sig"),
+        lambda table: table.replace(",right,\r\n", ",right\r\n").encode(),  # Excel leaves out empty cells at the end of a row
+        lambda table: (table.replace("\r\n", ",,\r\n") + ",,,,\r\n" * 3).encode(),
+        lambda table: table.replace(",right,", ',"RIGHT ",').encode("cp1252"),
+    ],
+)
+def test_tables_in_other_forms_of_spreadsheets_are_read(
+    store: Store, runs: dict[str, Any], tmp_path: Path, saved: Callable[[str], bytes]
+) -> None:
+    drawn = [{**row, "label": "right", "note": ""} for row in single(store, runs, 3)]
+    path = written(tmp_path / "a.csv", drawn, ("item", "criterion", "label", "note"))
+    path.write_bytes(saved(path.read_bytes().decode()))
+    assert import_labels(store, path, "ann").labels == 3
+    assert {label.value for label in labels(store)} == {1.0}
 
 
 def test_columns_that_a_person_took_away_are_not_missed(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:

@@ -304,7 +304,10 @@ RAW = {
         "Internal Server Error",
         '{"error": {"message": "no"}}',
         "<html><body>502",
+        "#NAME?",
+        "#DIV/0! ",
     ),
+    "mojibake": ("MÃ¼nster", "Itâ€™s Lyon", "Åódź".encode().decode("latin-1"), "naÃ¯ve"),
     "json_as_answer": ('{"answer": "Lyon"}', ' [{"text": "Lyon"}]\n', '["Lyon", "Paris"]'),
 }
 
@@ -336,6 +339,10 @@ def test_echoed_prompts_are_found(world: Benchmark, honest: list[Row]) -> None:
         "HTTP",
         "x < y | z > w",
         "Catch-22: a novel",
+        "#1",
+        "N/A",
+        "São Paulo, Ångström, «Ñ», château",
+        "Âge",
     ],
 )
 def test_plain_answer_is_no_raw_reply(world: Benchmark, honest: list[Row], text: str) -> None:

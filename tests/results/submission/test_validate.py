@@ -118,7 +118,9 @@ def test_rankings_of_rows_without_evidence_are_the_passages_in_their_contexts(wo
     assert report.findings == ()
     assert report.means[str(parse_metric("recall@5"))] == 1.0
     bare = [{name: row[name] for name in ("question_id", "answer")} for row in rows]
-    assert not any(name.startswith(("recall", "has_answer")) for name in check(world, bare, ranked_by_contexts=True).scores)
+    unread = check(world, bare, ranked_by_contexts=True)
+    assert not any(name.startswith(("recall", "has_answer")) for name in unread.scores)
+    assert "no_contexts_read" in [item.code for item in unread.findings]
 
 
 def test_rows_without_contexts_among_others_are_named(world: Benchmark) -> None:

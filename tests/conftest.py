@@ -70,8 +70,9 @@ def _leave(process: int) -> None:
         os._exit(0)
 
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Registered first, so that it is called last. Nothing reads the exit code of a worker.
+if "PYTEST_XDIST_WORKER" in os.environ and not hasattr(sys.modules["__main__"], "__file__"):
+    # Registered first, so that it is called last. Nothing reads the exit code of a worker; a pytest that a test starts inherits the
+    # variable, but runs from a file.
     atexit.register(_leave, os.getpid())
 
 

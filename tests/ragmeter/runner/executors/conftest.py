@@ -1,4 +1,4 @@
-"""One local Ray cluster for all tests that need one."""
+"""One local Ray cluster for the tests of this folder; its processes would take a tenth of a core from later tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[4]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[None]:
     """Start a small cluster with two simulated GPUs, in which workers import the packages of this checkout."""
     ray = pytest.importorskip("ray")

@@ -338,7 +338,8 @@ def _table(text: str, findings: Findings) -> Iterator[Record]:
             if not any(cell.strip() for cell in row):
                 continue
             # Excel leaves out empty cells at the end of a row; the last line of a file may be cut off.
-            if reader.line_num < lines:
+            if reader.line_num < lines and len(row) < len(names):
+                findings.listed("short_row", line=head + reader.line_num)
                 row += [""] * (len(names) - len(row))
             if _CELL in map(len, row):
                 findings.listed("cut_cell", line=head + reader.line_num)

@@ -221,6 +221,12 @@ def test_cells_as_long_as_excels_longest_are_named(length: int, codes: list[str]
     assert [item.code for item in findings] == codes
 
 
+def test_rows_that_end_before_the_last_column_are_named(benchmark: Benchmark) -> None:
+    text = "question,note,response\nWho flies?,bees\nWho digs?,x,ants\n"
+    predictions, (short,) = read("ragas", text, benchmark)
+    assert (short.code, predictions["b"].answer, predictions["a"].answer) == ("short_row", "", "ants")
+
+
 @pytest.mark.parametrize("write", [lines, table])
 def test_contexts_are_kept_whole(write: Callable[[list[dict[str, Any]]], str], benchmark: Benchmark) -> None:
     csv.field_size_limit(131_072)  # the module's own

@@ -106,18 +106,18 @@ def _better(row: Mapping[str, Any]) -> bool:
 
 
 def _compared(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is equal for a comparison and its control: experiment, questions and metric."""
+    """Return the key that a comparison shares with its control: experiment, questions and metric."""
     return name.partition(" ")[0], row["asked"], row["metric"]
 
 
 def _detected(control: Mapping[str, Any] | None) -> str:
     """Return whether an experiment found the gain of its positive control."""
     if control is None or control["base"]["value"] is None:
-        return "No positive control was measured, so this is no evidence against an effect."
+        return "No positive control was measured; the result is no evidence against an effect."
     shown = interval(control["base"], control["scale"], signed=True)
     if _better(control):
         return f"The positive control is detected: {shown}."
-    return f"The positive control is not detected ({shown}), so this is no evidence against an effect."
+    return f"The positive control is not detected ({shown}); the result is no evidence against an effect."
 
 
 def line(

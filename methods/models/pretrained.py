@@ -71,7 +71,7 @@ def loading(noun: str, model: str, revision: str | None = None) -> Iterator[None
     folder = loaded_folder(model, revision)
     if folder is not None and (absent := absent_files(folder, SETTINGS)):
         raise UserError(
-            f"the files of the {noun} {model!r} lack {absent[0]}: a link leads nowhere",
+            f"the files of the {noun} {model!r} lack {absent[0]}: the link is broken",
             code="absent-files",
             where=str(folder),
             try_this=_fetch_absent(model, revision),
@@ -79,7 +79,7 @@ def loading(noun: str, model: str, revision: str | None = None) -> Iterator[None
 
 
 def _fetch_absent(model: str, revision: str | None) -> str:
-    """Return how to fetch files of a model whose links lead nowhere; "" without such links."""
+    """Return how to fetch files of a model whose links are broken; "" without broken links."""
     folder = loaded_folder(model, revision)
     if folder is None or not (absent := absent_files(folder)):
         return ""

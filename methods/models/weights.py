@@ -161,7 +161,7 @@ def loaded_folder(model: str, revision: str | None) -> Path | None:
 
 
 def absent_files(folder: Path, patterns: Iterable[str] = ()) -> list[str]:
-    """Return the links in a model's folder that lead to no file: a download was interrupted, or links were copied.
+    """Return the broken links in a model's folder, as interrupted downloads and copies of links leave them.
 
     Args:
         folder: The folder.

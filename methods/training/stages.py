@@ -353,7 +353,7 @@ def saved(stage: str, folder: Path, manifest: Manifest, record: StageRecord, sav
         The record with the hash.
     """
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    # Of processes that were killed: one training at a time writes into these folders.
+    # Remove drafts of killed processes, too: only one training at a time writes into these folders.
     for earlier in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(earlier, ignore_errors=True)
     draft.mkdir(parents=True)

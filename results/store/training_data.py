@@ -59,8 +59,8 @@ def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
 def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     """List training data of a run that cover its test questions, one sentence each; compares references and fingerprints.
 
-    If the training questions are recorded one by one, the record decides, because different parts of a split share one
-    reference.
+    If the training questions are recorded one by one, the record decides about parts of a split and about generated worlds,
+    because different parts and seeds share one reference.
     """
     in_record = {
         reference for item in _lineage(run, known) if item.read is not None for reference in references_of(item) if _is_part(reference)
@@ -181,10 +181,12 @@ def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
 
 _PARTS = ("ids", "fold")
 """Options of loaders that choose a part of a split; they become the variant of its reference."""
+_GENERATED = "worlds"
+"""Dataset whose seeds all share one reference, although each generates other questions."""
 
 
 def _is_part(reference: str) -> bool:
-    return any(f"({option}=" in reference for option in _PARTS)
+    return any(f"({option}=" in reference for option in _PARTS) or DataReference.of_name(reference).name == _GENERATED
 
 
 def _own(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -113,6 +113,12 @@ def test_part_of_a_split_contaminates_only_if_its_questions_were_read_or_nobody_
     assert bool(contaminated_by(run("webqsp:test(ids=b)"), CARDS, known)) is contaminated
 
 
+@pytest.mark.parametrize(("read", "contaminated"), [(None, True), (Read(0), False), (Read(1), True)])
+def test_training_worlds_of_another_seed_do_not_contaminate(read: Read | None, contaminated: bool) -> None:
+    known = {A: replace(checkpoint(A, {"data": ["worlds/long:train"]}), read=cast(Record | None, read))}
+    assert bool(contaminated_by(run("worlds/long:train(seed=100)"), CARDS, known)) is contaminated
+
+
 def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
     known = {A: checkpoint(A, {"data": ["worlds:train"], "validation": ["worlds:validation"]})}
     for dataset in ("worlds/multihop:test(mix=single:1)", "styled:validation(worlds/multihop,formal=1,seed=0)"):

@@ -131,7 +131,8 @@ _OTHERS = (
 )
 _IS = "ist|lautet|est|es|è|é|は|是|为|為|هي|هو|jest|är|er|is"
 """Words between one of these labels and its colon ("La respuesta es: …")."""
-_SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:(?:the|my)[ \t]+)?"
+_THEN = "so|therefore|thus|hence|finally|ultimately|overall|consequently|in (?:conclusion|summary|short)|to (?:conclude|summarize|sum up)"
+_SO = rf"(?:(?:{_THEN}),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:(?:the|my)[ \t]+)?"
 _LABEL = r"(?:(?:the|my)[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output"
 _LABEL += rf"|(?:{_OTHERS})(?:[ \t]*(?:{_IS}))?"
 _STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer(?: to (?:the|this|your) question)?[ \t]+(?:is|would be)"
@@ -154,7 +155,7 @@ _POLITE = re.compile(
 )
 """Pattern of a Japanese or Korean sentence that states the answer."""
 
-_CONCLUSION = rf"(?:(?=so|therefore|thus|hence|finally|in c|the f){_STATES}\b|{_STATES}[ \t]*[:*])"
+_CONCLUSION = rf"(?:(?=(?:{_THEN})\b|the f){_STATES}\b|{_STATES}[ \t]*[:*])"
 _CONCLUDES = re.compile(rf"[ \t>*_]{{0,10}}{_CONCLUSION}", re.IGNORECASE)
 """Pattern of a line that concludes with the answer."""
 _SENTENCE = re.compile(rf"(?<=[.!?\"”’)\]*])[ \t]+(?={_CONCLUSION})", re.IGNORECASE)
@@ -167,7 +168,9 @@ _PREFACE = re.compile(
 )
 _GREETING = re.compile(r"(?:(?:sure|certainly|of course|okay)\b[!,.]? ?)?here(?:['’]s| is| are)\b[^\n:]{0,80}:\s*", re.IGNORECASE)
 _WILLING = re.compile(r"[*_]{0,3}(?:sure|certainly|of course|absolutely|okay)(?: thing)?[!,.:]{0,2}[*_]{0,3}", re.IGNORECASE)
-_AGREES = re.compile(rf"(?:sure|certainly|of course|absolutely|okay)[!,.]\s+(?={_STATES}\b)", re.IGNORECASE)
+_AGREES = re.compile(rf"(?:sure|certainly|of course|absolutely|okay)[!,.]\s+(?={_STATES}\b|{_PREFACE.pattern})", re.IGNORECASE)
+_HOPES = re.compile(r"[.!]?[*$]{0,3}[ \t]{1,3}i hope (?:it|this|that) is correct[.!]?[*$]{0,3}$", re.IGNORECASE)
+"""Pattern of the last words of answers to the published prompt for MATH."""
 _TAGGED = re.compile(r"<(final_answer|short_answer|answer|response|final|result|output|ans)>", re.IGNORECASE)
 _STYLED = re.compile(r"<(b|strong|i|em|u|p|span)>([^<>\n]+)</\1>", re.IGNORECASE)
 _RULE = re.compile(r"\s*(?:={3,}|-{3,}|\*{3,}|_{3,})\s*")
@@ -396,7 +399,7 @@ def _plain(line: str) -> str:
     if polite := _POLITE.fullmatch(line.strip()):
         return (polite["ja"] or polite["ko"]).strip()
     match = _PREFIX.match(line)
-    return (line[match.end() :] if match else line).strip()
+    return (_HOPES.sub("", line[match.end() :].rstrip()) if match else line).strip()
 
 
 def _bare(text: str) -> str:

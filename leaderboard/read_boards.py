@@ -31,7 +31,8 @@ from results.boards import budget
 from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
 from results.boards.folded import Folded
-from results.boards.health import HealthLine, health
+from results.boards.health import health
+from results.boards.health_lines import HealthLine
 from results.boards.matrix import Cell, Column, Key, matrix, ranked_cells, wanted_of
 from results.boards.published import closest
 from results.boards.systems import COSTS, Figures, System, Wanted, systems

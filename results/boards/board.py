@@ -18,7 +18,8 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
 from judges.metric import parse
 from results.boards.folded import folded_columns, folded_costs, folded_runs, series_of
-from results.boards.health import HealthLine, health
+from results.boards.health import health
+from results.boards.health_lines import HealthLine
 from results.boards.names import base_name
 from results.boards.primary import Primary, primary_of
 from results.boards.sides import sides, trainings_of

@@ -20,7 +20,9 @@ from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
 from ragmeter.show.board_text import show_board
 from results.boards import health as module
 from results.boards.board import board
-from results.boards.health import HealthLine, health, health_text, is_same_model
+from results.boards.health import health, health_text
+from results.boards.health_lines import HealthLine
+from results.boards.health_models import is_same_model
 from results.judging import judgments
 from results.judging.judgments import Match
 from results.store import queries

@@ -34,8 +34,8 @@ from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
 from results.boards.compare import compare
+from results.boards.markup import plain
 from results.boards.style import style_gaps
-from results.boards.tables import plain
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import verdicts
 from results.errors import UserError

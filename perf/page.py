@@ -11,7 +11,7 @@ from methods.models import static
 from perf.corpus import DIMENSION, WIKIPEDIA, fitted_at
 from perf.growth import exponent
 from perf.table import ROOT, Figure, figures, markdown, number
-from results.boards.tables import to_markdown
+from results.boards.markup import to_markdown
 
 PAGE = ROOT / "docs" / "speed.md"
 SIZES = (WIKIPEDIA, 1_000_000_000)

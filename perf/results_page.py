@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perf.table import MEASURED, ROOT
-from results.boards.tables import markdown_text, plus_minus, stars, to_markdown
+from results.boards.markup import markdown_text, to_markdown
+from results.boards.tables import plus_minus, stars
 
 PAGE = ROOT / "docs" / "results.md"
 SECTIONS = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.measuring import say
-from results.boards.tables import markdown_text, to_markdown
+from results.boards.markup import markdown_text, to_markdown
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "perf" / "measured"

@@ -34,7 +34,8 @@ from ragmeter.show.console import SafeConsole
 from results import store_folder
 from results.boards.board import Board, boards
 from results.boards.diff import Number, Setting, diff
-from results.boards.tables import CSV_COLUMNS, board_html, plus_minus, tidy, to_html
+from results.boards.markup import to_html
+from results.boards.tables import CSV_COLUMNS, board_html, plus_minus, tidy
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import MANY, verdicts
 from results.boards.verdict_text import headline_of, headline_text, headlines, html

@@ -17,7 +17,8 @@ from typing import Any
 
 from benchmarks.core.errors import Broke, MissingPackage
 from results.boards.board import Board, Row
-from results.boards.tables import CSV_COLUMNS, board_notes, notes_of, tidy, title_of, to_csv
+from results.boards.markup import to_csv
+from results.boards.tables import CSV_COLUMNS, board_notes, notes_of, tidy, title_of
 from results.store.store import Store
 
 TABLE, NOTES = "table.csv", "notes.txt"

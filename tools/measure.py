@@ -25,7 +25,7 @@ from ragmeter import experiment as experiments
 from ragmeter.cli.demo import PARTS
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.show.gains import APPROACHES, Gain, gains
-from results.boards.tables import plain
+from results.boards.markup import plain
 from results.statistics.holm import holm
 from results.store.store import Store
 from results.store.variants import without_options

@@ -19,7 +19,8 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from leaderboard.elements.formats import Scale
-from results.boards.tables import minus, to_csv
+from results.boards.markup import to_csv
+from results.boards.tables import minus
 from results.statistics.core import Difference, Estimate
 
 Drawing = list[Any]

@@ -16,12 +16,13 @@ from leaderboard.matrix.table import Shown, draw_matrix, gaps, legend_lines
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.folded import Folded
+from results.boards.markup import latex_text, markdown_text, to_csv, to_latex, to_markdown
 from results.boards.matrix import Cell, Column, matrix, ranked_cells, wanted_of
 from results.boards.names import is_called
 from results.boards.primary import primary_of
 from results.boards.published import closest
 from results.boards.systems import COSTS, System, systems
-from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
+from results.boards.tables import BRACKETS, source_of
 from results.store import checkpoints, cost_queries, invariants, provenance, queries, score_queries
 from results.store.doubts import NOT_RESCORED
 from results.store.queries import RunRow

@@ -12,7 +12,7 @@ from leaderboard.elements.marks import control_badge, significance
 from leaderboard.elements.nodes import Node, badge, el, fold, named, note
 from leaderboard.elements.pictures import KINDS, METHOD, Picture, Point, forest
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, table, value_cell
-from results.boards.board import BEST, WORTHLESS
+from results.boards.controls import BEST, WORTHLESS
 from results.judging import battles
 from results.judging.battles import BattleBoard, Pairing, Placed
 from results.statistics.bradley_terry import Strength

@@ -12,7 +12,8 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, Scale, higher_is_better, scale_of
 from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, flat, fold, message, named, note, prose, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, value_cell
-from results.boards.board import Board, Row, checked
+from results.boards.board import Board, Row
+from results.boards.controls import checked
 from results.judging.judge_card import Corrected, JudgeCard
 from results.judging.judgments import Conversation, Verdict
 from results.statistics.core import Estimate

@@ -380,7 +380,7 @@ def _estimated(item: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
     """Return rows of measures with intervals; the pairs of one passage form a cluster."""
     import numpy as np
 
-    from results.boards.tables import plain
+    from results.boards.markup import plain
     from results.statistics.intervals import estimates
 
     if not item.measures:

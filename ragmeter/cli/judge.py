@@ -320,7 +320,7 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, version: st
     """Print trec_eval's measures of a run: over its questions with documents, and over all judged questions."""
     from benchmarks.datasets.beir import qrels_of
     from benchmarks.io.files import is_zip
-    from results.boards.tables import plain
+    from results.boards.markup import plain
     from results.formats import trec_eval
 
     chosen = next((known for known in trec_eval.VERSIONS if str(known) == version), None)
@@ -351,7 +351,7 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, version: st
 def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[str, Any]]:
     """Return the values of a judge's measures for a run, with bounds for missing verdicts."""
     from results.boards.board import board
-    from results.boards.tables import plain
+    from results.boards.markup import plain
 
     (shown,) = board(store, [row], metrics=metrics).rows
     results = []
@@ -394,7 +394,7 @@ StylePairsOption = Annotated[
 @labels_app.command()
 def show(common: Common, style_pairs: StylePairsOption = None) -> None:
     """Show how many items each person labeled, and the agreement between people."""
-    from results.boards.tables import plain
+    from results.boards.markup import plain
     from results.judging import labels as labeling
 
     if style_pairs is not None:
@@ -481,7 +481,7 @@ def import_labels(
     style_pairs: StylePairsOption = None,
 ) -> None:
     """Import a person's labels, and show the agreement between people."""
-    from results.boards.tables import plain
+    from results.boards.markup import plain
     from results.judging import labels as labeling
 
     if style_pairs is not None:
@@ -509,7 +509,7 @@ def _show_style_labels(pairs: Path, imported: Mapping[str, int], common: Common)
     """Show human labels of style pairs; after an import also the number of new labels."""
     from benchmarks.styles.pairs import load_pairs
     from ragmeter.show.board_text import shown_share
-    from results.boards.tables import plain
+    from results.boards.markup import plain
     from results.judging.style_labels import checked, read_style_labels
 
     rows = checked(load_pairs(pairs), read_style_labels(pairs))

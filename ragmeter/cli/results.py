@@ -69,7 +69,7 @@ def table(
     from ragmeter.show.board_text import show_boards
     from results.boards import published_table
     from results.boards.board import boards
-    from results.boards.tables import plain
+    from results.boards.markup import plain
     from results.boards.verdict_of import MANY, verdicts
     from results.boards.verdict_text import headlines
     from results.store import queries
@@ -160,7 +160,8 @@ def _export_tables(
     questions: bool,
 ) -> None:
     """Export tables or question scores in a format of `results.formats.table_files`."""
-    from results.boards.tables import CSV_COLUMNS, tidy, to_csv
+    from results.boards.markup import to_csv
+    from results.boards.tables import CSV_COLUMNS, tidy
     from results.formats import table_files
     from results.store import score_queries
 

@@ -113,8 +113,8 @@ def sensitivity(
     from methods.sark.reranker import sensitivity as measure
     from ragmeter.cli.config_options import given_options
     from ragmeter.runner.progress import CountingProgress
+    from results.boards.markup import plain
     from results.boards.style import MEASURES, sensitivity_estimates
-    from results.boards.tables import plain
 
     value = given_options(config, settings)
     chosen = _rerankers(rerankers or (), value.pop("reranker", {}), experiment, profile, common.store.folder)

@@ -12,11 +12,12 @@ from typing import Any
 
 from results.boards.contamination import read_lines
 from results.boards.folded import folded_columns
+from results.boards.markup import plain
 from results.boards.names import base_name
 from results.boards.primary import of_metrics, primary_of
 from results.boards.series import side_by_side
 from results.boards.sides import sides
-from results.boards.tables import labels, plain, primary_comparison, primary_metric
+from results.boards.tables import labels, primary_comparison, primary_metric
 from results.boards.unread import bounds_of_rows, range_of_metric, without_incomplete
 from results.statistics.core import Difference, Estimate
 from results.statistics.difference import compared

@@ -9,9 +9,9 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from results.boards.diff import why_unpaired
+from results.boards.markup import plain
 from results.boards.series import side_by_side
 from results.boards.sides import sides
-from results.boards.tables import plain
 from results.boards.unread import range_of_metric
 from results.statistics.core import Difference
 from results.statistics.difference import AtBothEnds, compared

@@ -22,8 +22,8 @@ from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.styles import STYLED
 from benchmarks.styles.mix import Survival, survival
 from results.boards.folded import folded_columns, folded_runs
+from results.boards.markup import plain
 from results.boards.names import is_called
-from results.boards.tables import plain
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import difference, differences_together, estimates
 from results.statistics.style_gaps import StyleGap, style_robustness

@@ -1,27 +1,20 @@
 """Boards for papers, READMEs and spreadsheets: LaTeX (booktabs), Markdown, CSV.
 
 LaTeX and Markdown show value × 100 ± half its interval with stars for the difference from the reference, as the terminal
-does. CSV is tidy, one row per run and metric, and holds values as they are stored: fractions, or plain numbers. All
-text is untrusted: it is escaped for the format, and a spreadsheet never treats a text cell as a formula.
+does. CSV is tidy, one row per run and metric, and holds values as they are stored: fractions, or plain numbers.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
-from html import escape
 from textwrap import shorten
 from typing import Any
 
-import numpy as np
-
-from benchmarks.core.unseen import printable
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
+from results.boards.markup import latex_text, markdown_text, to_csv, to_html, to_latex, to_markdown
 from results.boards.primary import EACH, of_several
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, accepted, implausible
 from results.offered import TABLES
@@ -43,14 +36,6 @@ CSV_COLUMNS = (
     "index_seconds", "index_calls", "index_tokens", "index_usd", "notes", "table_notes",
 )  # fmt: skip
 """Columns of a board as CSV."""
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\n")
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': "''", "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\dots{}",
-    "·": r"$\cdot$", "−": "$-$",
-}  # fmt: skip
 
 
 def mark(cell: Cell) -> str:
@@ -438,24 +423,6 @@ def render(boards: Sequence[Board], form: str) -> str:
     return "\n".join(write(board) for board in boards)
 
 
-def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Render rows as CSV (RFC 4180, line feeds); missing values become empty cells, and texts are made safe for spreadsheets.
-
-    A text that a spreadsheet would evaluate as a formula is prefixed with an apostrophe; carriage returns become line feeds.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([[_csv_cell(value) for value in row] for row in (columns, *rows)])
-    return text.getvalue()
-
-
-def _csv_cell(value: Any) -> Any:
-    if isinstance(value, str):
-        text = value.replace("\r\n", "\n").replace("\r", "\n")
-        return "'" + text if text.startswith(_FORMULA) else text
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
-
-
 def tidy(board: Board) -> Iterable[list[Any]]:
     """Yield one CSV line per run and metric, in the order of `CSV_COLUMNS`; scores are fractions, None if missing."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
@@ -484,22 +451,6 @@ def tidy(board: Board) -> Iterable[list[Any]]:
                 value.n, value.unscorable, cell.unscored, *open_to, board.reference if result else None, *compared, mark(cell),
                 *spent, *once, "\n".join(notes_of(board, row, cell)), below,
             ]  # fmt: skip
-
-
-def markdown_text(text: str) -> str:
-    """Escape a text for a Markdown table cell: no markup, links, HTML, cell separators or mentions."""
-    text = printable(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
-    # Text that looks like an address would become a link.
-    text = re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
-    return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", text)
-
-
-def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Render a Markdown table; the first `left` columns are left-aligned, the others right-aligned. Cells must be escaped already."""
-    rules = [":--" if position < left else "--:" for position in range(len(columns))]
-    lines = [columns, rules, *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _markdown_board(board: Board) -> str:
@@ -534,35 +485,6 @@ def _cell(cell: Cell | None, between: str = " ") -> str:
     return f"{text}{between}({below}{mark(cell)})"
 
 
-def latex_text(text: str) -> str:
-    """Escape a text for LaTeX (pdfLaTeX with UTF-8 input)."""
-    kept = "".join(character for character in " ".join(text.split()) if character.isprintable())
-    return "".join(_LATEX.get(character, character) for character in kept)
-
-
-def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1) -> str:
-    """Render a LaTeX table in `booktabs` style. Cells, caption and notes must be escaped already."""
-    shape = "l" * left + "r" * (len(columns) - left)
-    body = [" & ".join(row) + r" \\" for row in rows]
-    responses = [rf"\par\smallskip\footnotesize {note}." for note in notes]
-    lines = [
-        "% \\usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{caption}}}",
-        rf"\begin{{tabular}}{{{shape}}}",
-        r"\toprule",
-        " & ".join(columns) + r" \\",
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        *responses,
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _latex_board(board: Board) -> str:
     heads = labels(board.metrics)
     rows = [
@@ -592,56 +514,8 @@ def _latex_cell(cell: Cell | None) -> str:
     return f"${text}$"
 
 
-# Boards and other tables as pieces of HTML for notebooks: no script, no style sheet, every text escaped.
-# Leaderboard and report build their own pages (`leaderboard/elements/nodes.py`); this is for a cell of a notebook, which
-# puts what it is given into its page as it is.
-
-
-_LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
-
-
-def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", notes: Sequence[str] = ()) -> str:
-    """Render an HTML table; the first column is left-aligned, the others right-aligned.
-
-    Args:
-        columns, rows: Plain texts, escaped here; a line feed becomes a line break.
-        caption: Text above the table.
-        notes: Texts below the table.
-    """
-    head = _cells("th", columns)
-    body = "".join(f"<tr>{_cells('td', row)}</tr>\n" for row in rows)
-    named = f"<caption{_LEFT}>{_text(caption)}</caption>\n" if caption else ""
-    items = "".join(f"<li>{_text(note)}</li>\n" for note in notes)
-    below = f"<ul>\n{items}</ul>\n" if items else ""
-    return f"<table>\n{named}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{below}"
-
-
 def board_html(board: Board) -> str:
     """Render a board as HTML: score × 100 ± half its interval, below it the paired difference from the reference, then the notes."""
     heads = labels(board.metrics)
     rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric), "\n") for metric in board.metrics)] for row in board.rows]
     return to_html(["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=board_notes(board))
-
-
-def _cells(tag: str, texts: Sequence[str]) -> str:
-    """Return one row's cells, the first aligned left."""
-    return "".join(f"<{tag}{_RIGHT if position else _LEFT}>{_text(text)}</{tag}>" for position, text in enumerate(texts))
-
-
-def _text(text: str) -> str:
-    return "<br>".join(map(escape, text.splitlines()))
-
-
-def plain(value: Any) -> Any:
-    """Convert a value to plain JSON types: NaN becomes None, tuples and arrays become lists."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, Enum):
-        return value.name.lower()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,9 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.core.errors import counted
+from results.boards.markup import plain
 from results.boards.matrix import Cell, Column, Matrix, kind_of, pooled_from, strata_of
 from results.boards.systems import Figures, System
-from results.boards.tables import labels, plain
+from results.boards.tables import labels
 from results.boards.unread import range_of_metric
 from results.statistics.core import LEVEL, Floats
 from results.statistics.difference import AtBothEnds, Side, compared, generalizes

@@ -16,21 +16,8 @@ from benchmarks.core.errors import unwritable
 from benchmarks.core.files import whole
 from methods.api import FAILED
 from results.boards.board import Board, Cell, Row, groups
-from results.boards.tables import (
-    badge,
-    board_notes,
-    bracketed,
-    labels,
-    latex_text,
-    mark,
-    notes_of,
-    plain,
-    plus_minus,
-    settled,
-    source_of,
-    title_of,
-    to_csv,
-)
+from results.boards.markup import latex_text, plain, to_csv
+from results.boards.tables import badge, board_notes, bracketed, labels, mark, notes_of, plus_minus, settled, source_of, title_of
 from results.store import queries, score_queries
 from results.store.store import Store
 

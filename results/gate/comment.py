@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.core.errors import counted
 from benchmarks.core.unseen import printable
 from results.boards.changes import changes
-from results.boards.tables import markdown_text, to_markdown
+from results.boards.markup import markdown_text, to_markdown
 from results.boards.verdict_of import runs_verdict
 from results.boards.verdict_text import verdict_parts
 from results.gate.many import ManyGates

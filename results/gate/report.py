@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from benchmarks.core.errors import counted
 from benchmarks.core.unseen import printable
-from results.boards.tables import markdown_text, minus, to_markdown
+from results.boards.markup import markdown_text, to_markdown
+from results.boards.tables import minus
 from results.gate.many import ManyGates
 from results.gate.verdicts import Gate, Verdict
 

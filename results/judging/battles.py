@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judges.judge import AS_GIVEN, NONE, TIE
-from results.boards.board import BEST, NO_ANSWER, WORTHLESS, groups
+from results.boards.board import groups
+from results.boards.controls import BEST, NO_ANSWER, WORTHLESS
+from results.boards.markup import plain
 from results.boards.names import first_name, repeat_of
-from results.boards.tables import plain
 from results.boards.unread import INCOMPLETE, Missing, max_unscored, why_incomplete
 from results.judging import judgments
 from results.judging import labels as labeling

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from judges.judge import AS_GIVEN, NONE, TIE, JudgeCall, Score
-from results.boards.tables import plain
+from results.boards.markup import plain
 from results.judging import judgments, labels
 from results.judging.judgments import ONE, OTHER, Battle
 from results.judging.labels import Label

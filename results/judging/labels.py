@@ -24,7 +24,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.io.tables import open_table
 from judges.judge import NONE, TIE
-from results.boards.tables import to_csv
+from results.boards.markup import to_csv
 from results.judging.judgments import ONE, OTHER
 from results.statistics.judges import Agreement, krippendorff_alpha
 from results.store import answer_queries, queries, records

@@ -22,7 +22,7 @@ from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.styles import FORMAL
 from benchmarks.styles.pairs import StylePairs
-from results.boards.tables import to_csv
+from results.boards.markup import to_csv
 from results.judging.labels import Imported, label_rows
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimate

@@ -16,8 +16,8 @@ from benchmarks.registry import DataReference
 from judges.metric import Metric
 from methods.api import Prediction
 from results.boards.added import added_columns
+from results.boards.markup import plain
 from results.boards.systems import IMPLAUSIBLE
-from results.boards.tables import plain
 from results.contexts import named
 from results.offered import MIB
 from results.statistics.core import Estimate

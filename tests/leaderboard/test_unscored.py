@@ -18,7 +18,8 @@ from leaderboard.matrix.exports import Export, still_matrix, whole_table
 from leaderboard.matrix.rows import Order, visible_rows
 from leaderboard.matrix.table import draw_matrix, gaps
 from results.boards.board import Board, boards
-from results.boards.tables import CSV_COLUMNS, remarks, tidy, to_csv
+from results.boards.markup import to_csv
+from results.boards.tables import CSV_COLUMNS, remarks, tidy
 from results.store.store import Store
 
 DATASET = "hotpotqa:dev"

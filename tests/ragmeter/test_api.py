@@ -26,7 +26,8 @@ from ragmeter.api import Compared, Results, compare, load_results, run
 from ragmeter.runner.loop import execute
 from results.boards.board import boards
 from results.boards.diff import diff
-from results.boards.tables import board_html, to_html
+from results.boards.markup import to_html
+from results.boards.tables import board_html
 from results.boards.verdict_text import headline_text, headlines, html
 from results.statistics.intervals import difference
 from results.store import queries

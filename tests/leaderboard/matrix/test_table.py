@@ -23,10 +23,10 @@ from leaderboard.matrix.rows import OWN, Order, columns_of, labels, visible_rows
 from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager
 from results.boards import systems as column_figures
 from results.boards.board import groups
+from results.boards.markup import to_csv
 from results.boards.matrix import Overall, matrix, ranked_cells, wanted_of
 from results.boards.published import Comparison, published_for
 from results.boards.systems import COSTS, systems
-from results.boards.tables import to_csv
 from results.statistics.core import Estimate
 from results.statistics.difference import Range, Side
 from results.statistics.places import Standing

@@ -17,7 +17,7 @@ from leaderboard.report import behind
 from leaderboard.views import battles as battle_view
 from leaderboard.views import judge as judge_view
 from results.boards.board import board, groups
-from results.boards.tables import to_csv
+from results.boards.markup import to_csv
 from results.judging import judgments, labels
 from results.judging.battles import BattleBoard, battle_boards
 from results.judging.judge_card import JudgeCard, judge_card

@@ -14,7 +14,8 @@ from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import METRICS, register
 from ragmeter.show.board_text import show_board
 from results.boards.added import add_columns
-from results.boards.board import boards, wrongly_ranked
+from results.boards.board import boards
+from results.boards.controls import wrongly_ranked
 from results.judging import judgments
 from results.store.store import Store
 

@@ -23,9 +23,10 @@ from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results.boards.board import Board, boards
 from results.boards.budget import budget_curves, informative_axis, quality_budget
+from results.boards.markup import to_csv
 from results.boards.matrix import Column, ranked_cells
 from results.boards.systems import Wanted, figures, systems
-from results.boards.tables import CSV_COLUMNS, tidy, to_csv
+from results.boards.tables import CSV_COLUMNS, tidy
 from results.store import cost_queries, queries
 from results.store.cost_queries import AS_STATED, NOT_STATED
 from results.store.store import FINISHED, Run, Store

@@ -20,19 +20,8 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import Prediction
 from results.boards.board import Board, boards
-from results.boards.tables import (
-    CSV_COLUMNS,
-    READ_UNKNOWN,
-    footnotes,
-    latex_text,
-    markdown_text,
-    plus_minus,
-    remarks,
-    render,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
+from results.boards.markup import latex_text, markdown_text, to_csv, to_latex, to_markdown
+from results.boards.tables import CSV_COLUMNS, READ_UNKNOWN, footnotes, plus_minus, remarks, render
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
 from tests.support.toy import CARD
 

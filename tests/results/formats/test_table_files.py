@@ -14,7 +14,8 @@ from pyarrow import parquet
 
 from ragmeter.api import run
 from results.boards.board import Board, boards
-from results.boards.tables import CSV_COLUMNS, board_notes, latex_text, tidy
+from results.boards.markup import latex_text
+from results.boards.tables import CSV_COLUMNS, board_notes, tidy
 from results.formats.table_files import QUESTION_COLUMNS, question_scores, wide_csv, wide_latex, write_parquet
 from results.store import score_queries
 from results.store.store import Store

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
-from results.boards.tables import to_csv
+from results.boards.markup import to_csv
 from results.judging import judgments, labels
 from results.judging.judge_card import judge_card
 from results.judging.judgments import Match

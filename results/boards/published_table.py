@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.boards import tables
+from results.boards import markup, tables
 from results.boards.board import Board
 from results.boards.published import Comparison, on_board
 
@@ -60,7 +60,7 @@ class Compared:
             "our_setting": self.board.setting,
             "our_method": self.method,
             "metric": self.metric,
-            "ours": tables.plain({name: getattr(ours, name) for name in ("value", "low", "high", "n")}) if ours else None,
+            "ours": markup.plain({name: getattr(ours, name) for name in ("value", "low", "high", "n")}) if ours else None,
         } | self.comparison.to_json()
 
 
@@ -95,17 +95,17 @@ def render(rows: Sequence[Compared], form: str) -> str:
         form: One of `offered.TABLES`.
     """
     if form == "csv":
-        return tables.to_csv(CSV_COLUMNS, (row.tidy() for row in rows))
+        return markup.to_csv(CSV_COLUMNS, (row.tidy() for row in rows))
     heads = ("dataset", *HEADS)
     lines = [
         [row.board.dataset, *row.cells[:6], ", ".join(differ.key for differ in row.comparison.differs), row.cells[7]]
         for row in closest(rows)
     ]
     if form == "markdown":
-        return tables.to_markdown(heads, [[tables.markdown_text(cell) for cell in line] for line in lines], left=3)
-    return tables.to_latex(
-        [tables.latex_text(head) for head in heads],
-        [[tables.latex_text(cell) for cell in line] for line in lines],
+        return markup.to_markdown(heads, [[markup.markdown_text(cell) for cell in line] for line in lines], left=3)
+    return markup.to_latex(
+        [markup.latex_text(head) for head in heads],
+        [[markup.latex_text(cell) for cell in line] for line in lines],
         caption="Comparison with published results",
         notes=[r"Values $\times$ 100 $\pm$ half their 95\,\% interval"],
         left=3,

@@ -49,8 +49,8 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
     [
-        (ANSWERS, READING, (3, "e8c302ab85761d91")),
-        (RECORDS, READING, (3, "197431863791729a")),
+        (ANSWERS, READING, (4, "645b661ac8dc3256")),
+        (RECORDS, READING, (4, "197431863791729a")),
         (VERDICTS, VERSION, (4, "b5be2f81cc9c081b")),
     ],
     ids=["answers", "records", "verdicts"],

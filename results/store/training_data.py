@@ -59,23 +59,22 @@ def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
 def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     """List training data of a run that cover its test questions, one sentence each; compares references and fingerprints.
 
-    If the training questions are recorded one by one, the record decides about parts of a split and about generated worlds,
-    because different parts and seeds share one reference.
+    If every checkpoint with a reference has a record of its training questions, the records decide about parts of a split and
+    about generated worlds, because different parts and seeds share one reference.
     """
-    in_record = {
-        reference for item in _lineage(run, known) if item.read is not None for reference in references_of(item) if _is_part(reference)
-    }
+    lineage, trained = _lineage(run, known), trained_on(run, cards, known)
+    unrecorded = {reference for reference, who in trained.items() if not who}
+    unrecorded |= {reference for item in lineage if item.read is None for reference in references_of(item)}
+    in_record = {reference for reference in trained if reference not in unrecorded and _is_part(reference)}
     results = [
         f"{reference} was trained on" + (f" by {who}" if who else "")
-        for reference, who in trained_on(run, cards, known).items()
+        for reference, who in trained.items()
         if reference not in in_record and covers_run(reference, run.styled.same_questions, run.styled.base != run.dataset)
     ]
     if results:
         return results
     # Equal content under another name.
-    if results := [
-        f"the same data were used to train {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data
-    ]:
+    if results := [f"the same data were used to train {_called(item)}" for item in lineage if run.dataset_fingerprint in item.data]:
         return results
     touched = touched_by(run, known)
     return [touched.in_words(run.questions)] if is_contaminated(touched.questions, run.questions) else []

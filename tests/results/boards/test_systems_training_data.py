@@ -119,6 +119,14 @@ def test_training_worlds_of_another_seed_do_not_contaminate(read: Read | None, c
     assert bool(contaminated_by(run("worlds/long:train(seed=100)"), CARDS, known)) is contaminated
 
 
+@pytest.mark.parametrize("by_card", [True, False])
+def test_a_record_does_not_speak_for_a_card_or_a_base_without_record(by_card: bool) -> None:
+    recorded = replace(checkpoint(A, {"data": ["worlds/long:train"]}, parents=[B]), read=cast(Record | None, Read(0)))
+    base = checkpoint(B, {} if by_card else {"data": ["worlds/long:train"]})
+    cards = CARDS | {"bm25": {"training_data": ["worlds/long:train"] if by_card else []}}
+    assert contaminated_by(run("worlds/long:train(seed=100)"), cards, {A: recorded, B: base})
+
+
 def test_generated_training_worlds_are_not_those_that_are_asked() -> None:
     known = {A: checkpoint(A, {"data": ["worlds:train"], "validation": ["worlds:validation"]})}
     for dataset in ("worlds/multihop:test(mix=single:1)", "styled:validation(worlds/multihop,formal=1,seed=0)"):

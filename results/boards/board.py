@@ -37,7 +37,7 @@ from results.store.invariants import violations
 from results.store.queries import RunRow
 from results.store.reuse import Reuse, merged, reuse
 from results.store.store import Store
-from results.store.training_data import Cards, Checkpoints, read_unknown
+from results.store.training_data import Cards, Checkpoints, read_none, read_unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,6 +109,7 @@ class Row:
         accepted: Number of failures in ragmeter's or a plug-in's code that the user accepted as wrong answers.
         read: Benchmark questions that occur in its training data, with the scores without them; None if none are known.
         read_unknown: Whether it uses weights without a record of their training questions.
+        read_none: Whether it is a positive control whose records contain none of the benchmark's questions.
         reason: The most frequent reason why questions failed; "" if none did.
     """
 
@@ -124,6 +125,7 @@ class Row:
     read: ReadBefore | None = None
     read_unknown: bool = False
     reason: str = ""
+    read_none: bool = False
 
     @property
     def control(self) -> bool:
@@ -403,6 +405,7 @@ def board(
             _read(run, members[run.run], known_training[1], names, {m: columns[run.run, m] for m in shown if (run.run, m) in columns}),
             any(read_unknown(member, known_training[1]) for member in members[run.run]),
             failed[run.run].most_frequent if run.run in failed else "",
+            run.positive_control and all(read_none(member, known_training[1]) for member in members[run.run]),
         )
         for run in runs
     )

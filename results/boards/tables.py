@@ -16,7 +16,15 @@ from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.markup import latex_text, markdown_text, to_csv, to_html, to_latex, to_markdown
 from results.boards.primary import EACH, of_several
-from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, accepted, implausible
+from results.boards.systems import (
+    CONTAMINATED,
+    IMPLAUSIBLE,
+    POSITIVE_CONTROL,
+    POSITIVE_CONTROL_TIP,
+    UNTRAINED_CONTROL,
+    accepted,
+    implausible,
+)
 from results.offered import TABLES
 from results.statistics.core import Difference
 from results.store.doubts import NOT_RESCORED, not_rescored
@@ -161,7 +169,7 @@ def remarks(row: Row) -> list[str]:
         lines.append(shorten(run.error.partition("\n")[0], _SHORT, placeholder=" …"))
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
     if run.positive_control:
-        lines.append(f"{POSITIVE_CONTROL}: {POSITIVE_CONTROL_TIP}")
+        lines.append(f"{POSITIVE_CONTROL}: {UNTRAINED_CONTROL if row.read_none else POSITIVE_CONTROL_TIP}")
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
     if row.read is not None:

@@ -124,6 +124,11 @@ def read_unknown(run: RunRow, known: Checkpoints) -> bool:
     return any(sha256 not in known for sha256 in named) or any(not _recorded(part, named, known) for part in weights)
 
 
+def read_none(run: RunRow, known: Checkpoints) -> bool:
+    """Return whether a run's checkpoints have records of their training questions, none of which is a test question."""
+    return bool(_lineage(run, known)) and not read_unknown(run, known) and not touched_by(run, known).questions
+
+
 def _recorded(part: Mapping[str, Any], named: Sequence[str], known: Checkpoints) -> bool:
     own = _hashes(part) or named
     return bool(own) and all(sha256 in known and known[sha256].read is not None for sha256 in own)

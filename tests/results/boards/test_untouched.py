@@ -14,7 +14,7 @@ from results.boards.board import Row, boards, positions
 from results.boards.budget import quality_budget
 from results.boards.compare import compare
 from results.boards.diff import diff
-from results.boards.systems import POSITIVE_CONTROL
+from results.boards.systems import POSITIVE_CONTROL, POSITIVE_CONTROL_TIP, UNTRAINED_CONTROL
 from results.boards.tables import READ_UNKNOWN, badge, remarks
 from results.formats.table_files import wide_latex
 from results.gate.comparable import check_comparable
@@ -179,7 +179,7 @@ def test_positive_control_is_compared_and_never_ranked_or_best(store: Store, tmp
     assert not row.contaminated
     assert cell.difference is not None
     assert cell.difference.value == pytest.approx(0.75)
-    assert any(POSITIVE_CONTROL in line for line in remarks(row))
+    assert f"{POSITIVE_CONTROL}: {POSITIVE_CONTROL_TIP}" in remarks(row)
     assert badge(board, row) == f" ({POSITIVE_CONTROL})"
     assert next(entry for entry in board.to_json()["rows"] if entry["method"] == "trained #1")["positive_control"]
     assert set(positions(store, board, F1)) == {"base-fingerprint", "ours-fingerprint"}
@@ -193,6 +193,17 @@ def test_positive_control_is_compared_and_never_ranked_or_best(store: Store, tmp
     row = next(row for row in board.rows if row.run.method == "trained #1")
     assert row.contaminated
     assert row.cells[F1].difference is None
+
+
+def test_positive_control_trained_on_other_questions_is_no_evidence(store: Store, tmp_path: Path) -> None:
+    benchmark = questions(store, N)
+    run_of(store, benchmark, "base", {F1: [0.5] * N}, description={"method": {"id": "bm25"}})
+    elsewhere = checkpoint_that_read(store, tmp_path / "c", ["Was this ever asked?"])
+    run_of(store, benchmark, "trained", {F1: [0.5] * N}, run="trained-fingerprint", description=made_with(elsewhere))
+    store.put_experiment("e", "name: e\npositive_controls: [trained]", None, None, "base", ["base-fingerprint", "trained-fingerprint"])
+    (board,) = boards(store, "e")
+    row = next(row for row in board.rows if row.run.method == "trained")
+    assert f"{POSITIVE_CONTROL}: {UNTRAINED_CONTROL}" in remarks(row)
 
 
 def test_run_enters_checkpoints_that_bring_a_record(tmp_path: Path) -> None:

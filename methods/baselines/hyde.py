@@ -142,6 +142,10 @@ class HydeIndex:
         self._search = Batcher(self._rank)
         self.in_flight = writer.in_flight
 
+    def build_for(self, queries: Sequence[Query]) -> None:
+        """Divide the questions of a run into fixed batches, because those that arrive together depend on the order of replies."""
+        self._index.build_for(queries)
+
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Generate passages, and rank by inner product with the mean of their vectors and the question's.
 
@@ -172,7 +176,7 @@ class HydeIndex:
     def _questions(self, queries: Sequence[Query]) -> Vectors:
         texts = [query.text for query in queries]
         if self.config.instruction:
-            return self._encoder.queries(texts)
+            return self._index.vectors_of(texts)
         rows = [self._encoder.passages([text], cached=False) for text in texts]
         return np.concatenate(rows) if rows else self._encoder.queries([])
 

@@ -188,7 +188,7 @@ class DenseIndex:
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank passages by inner product with each query."""
-        return self.nearest(queries, self._vectors_of([query.text for query in queries]), k)
+        return self.nearest(queries, self.vectors_of([query.text for query in queries]), k)
 
     def build_for(self, queries: Sequence[Query]) -> None:
         """Divide all queries of a run into fixed batches; a batch is encoded when its first query arrives.
@@ -199,7 +199,7 @@ class DenseIndex:
         self._blocks = {text: divmod(place, QUERIES) for place, text in enumerate(self._known)}
         self._encoded = {}
 
-    def _vectors_of(self, texts: Sequence[str]) -> Vectors:
+    def vectors_of(self, texts: Sequence[str]) -> Vectors:
         """Encode queries in the batches of `build_for`, if they are part of one."""
         for block in {self._blocks[text][0] for text in texts if text in self._blocks} - self._encoded.keys():
             self._encoded[block] = self._encoder.queries(self._known[block * QUERIES : (block + 1) * QUERIES])

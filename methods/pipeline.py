@@ -500,7 +500,10 @@ class Whole:
         """Call the method's `index`, if it has one."""
         indexed: Indexed | None = self._built.index(corpus)
         notes = part_notes(self._built)
-        return replace(indexed, notes={**notes, **indexed.notes}) if indexed is not None and notes else indexed
+        if not notes:
+            return indexed
+        indexed = indexed or Indexed()
+        return replace(indexed, notes={**notes, **indexed.notes})
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
         """Call the method's `build_for`, if it has one; see `Pipeline.build_for`."""

@@ -26,6 +26,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Call, Evidence, Indexed, Prediction, Services, Usage, kept
+from methods.composed import Composed
 from methods.flow import IN_FLIGHT, one, trace
 from methods.models.bounded import between
 from methods.models.causal import Generation
@@ -198,7 +199,7 @@ def _user(text: str) -> Messages:
     return [{"role": "user", "content": text}]
 
 
-class Program:
+class Program(Composed):
     """A whole system that runs an `async` program once per question.
 
     Args:
@@ -219,6 +220,7 @@ class Program:
         prompts: Mapping[str, Prompt],
         tool: Callable[[Any, Services], Any] | None,
     ) -> None:
+        super().__init__()
         self.name, self.config, self.prompts = name, config, prompts
         self.model: ChatModel | None = None
         if hasattr(config, "llm"):
@@ -236,6 +238,7 @@ class Program:
         folder = index_folder(self.config.retriever.component, corpus, self._services)
         index, cost = indexed(self._retriever, corpus, folder)
         self.corpus, self.retrieve = corpus, one(index, "retrieve") if index is not None else None
+        self._indexes = () if index is None else (index,)
         return cost
 
     async def answer_one(self, query: Query) -> Prediction:

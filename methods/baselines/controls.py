@@ -21,6 +21,7 @@ from benchmarks.schema import GoldQuery, Query, Question, sentence_of, without_g
 from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
 from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
+from methods.composed import Composed
 from methods.flow import in_flight, one
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
 from methods.registry import MethodConfig, register
@@ -238,10 +239,11 @@ class HasAnswerOrder:
         return _HasAnswerIndex(corpus, self._retriever.index(corpus, own), self._titled)
 
 
-class _HasAnswerIndex:
+class _HasAnswerIndex(Composed):
     """Index that moves passages with an answer to the front."""
 
     def __init__(self, corpus: Corpus, index: Index, titled: bool) -> None:
+        super().__init__(index)
         self._corpus = corpus
         self._titled = titled
         self._retrieve = one(index, "retrieve")

@@ -10,9 +10,8 @@ query's candidates, or of the corpus if it has none.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +20,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
+from methods.composed import Composed
 from methods.flow import in_flight, one, together
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
 from methods.registry import MethodConfig, register
@@ -88,16 +88,14 @@ class Hybrid:
             if own is None and folder is not None:
                 own = folder / f"{position}-{component.id}"
             indexes.append(retriever.index(corpus, own))
-        made = HybridIndex(self.config, corpus, indexes)
-        made.notes = {key: value for index in indexes for key, value in getattr(index, "notes", {}).items()}
-        return made
+        return HybridIndex(self.config, corpus, indexes)
 
 
-class HybridIndex:
+class HybridIndex(Composed):
     """Indexes of the fused retrievers."""
 
     def __init__(self, config: HybridConfig, corpus: Corpus, indexes: Sequence[Index]) -> None:
-        self.notes: Mapping[str, Any] = {}
+        super().__init__(*indexes)
         self._config = config
         self._corpus = corpus
         self._retrieve = [one(index, "retrieve") for index in indexes]

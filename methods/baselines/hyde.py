@@ -21,6 +21,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
+from methods.composed import Composed
 from methods.flow import Batcher, together
 from methods.models.chat import ChatModel
 from methods.models.encoder import Encoder, Vectors
@@ -123,7 +124,7 @@ class Hyde:
         return HydeIndex(self.config, self._dense.index(corpus, own), self._dense.encoder, self._writer)
 
 
-class HydeIndex:
+class HydeIndex(Composed):
     """Dense index that is searched with generated passages.
 
     Args:
@@ -134,6 +135,7 @@ class HydeIndex:
     """
 
     def __init__(self, config: HydeConfig, index: DenseIndex, encoder: Encoder, writer: ChatModel) -> None:
+        super().__init__(index)
         self.config = config
         self._index = index
         self._encoder = encoder
@@ -141,10 +143,6 @@ class HydeIndex:
         self._prompt = PROMPT.load(config.prompt)
         self._search = Batcher(self._rank)
         self.in_flight = writer.in_flight
-
-    def build_for(self, queries: Sequence[Query]) -> None:
-        """Divide the questions of a run into fixed batches, because those that arrive together depend on the order of replies."""
-        self._index.build_for(queries)
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Generate passages, and rank by inner product with the mean of their vectors and the question's.

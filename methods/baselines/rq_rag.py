@@ -20,6 +20,7 @@ from benchmarks.text import normalize
 from methods.api import FAILED, Call, Evidence, Index, Prediction, Ranking, Services, Usage, kept
 from methods.baselines.hybrid import fuse
 from methods.baselines.hyde import INSTRUCTIONS
+from methods.composed import Composed
 from methods.flow import Batcher, one, together, trace
 from methods.graphs.extraction import strings_in
 from methods.models.causal import CausalConfig, CausalModel, Generation
@@ -140,10 +141,11 @@ class PromptedRqRag:
         return PromptedIndex(self.config, corpus, self._retriever.index(corpus, own), self._model)
 
 
-class PromptedIndex:
+class PromptedIndex(Composed):
     """Index that is searched with several generated queries per question."""
 
     def __init__(self, config: PromptedConfig, corpus: Corpus, index: Index, model: ChatModel) -> None:
+        super().__init__(index)
         self.config = config
         self._corpus = corpus
         self._retrieve = one(index, "retrieve")
@@ -301,6 +303,7 @@ class Tree:
 
     def __init__(self, config: TreeConfig, model: CausalModel, index: Index, corpus: Corpus, seed: int) -> None:
         self.config = config
+        self.index = index
         self._model = model
         self._corpus = corpus
         # Turns are written out below; a chat template would add others.
@@ -455,7 +458,7 @@ class RqRag:
         return RqRagIndex(Tree(self.config, self._model, index, corpus, self._services.seed))
 
 
-class RqRagIndex:
+class RqRagIndex(Composed):
     """Index that is searched by RQ-RAG's tree.
 
     Args:
@@ -463,6 +466,7 @@ class RqRagIndex:
     """
 
     def __init__(self, tree: Tree) -> None:
+        super().__init__(tree.index)
         self._tree = tree
 
     in_flight = TREES
@@ -486,7 +490,7 @@ class RqRagIndex:
 
 
 @_register("rq_rag_native", kind="method", summary="RQ-RAG with its own answer, the one at the end of its best path")
-class NativeRqRag:
+class NativeRqRag(Composed):
     """Whole method: RQ-RAG with its own answers.
 
     Args:
@@ -495,6 +499,7 @@ class NativeRqRag:
     """
 
     def __init__(self, config: RqRagConfig, services: Services) -> None:
+        super().__init__()
         self._retriever = RqRag(config, services)
         self.in_flight = TREES
         self._index: RqRagIndex | None = None
@@ -502,6 +507,7 @@ class NativeRqRag:
     def index(self, corpus: Corpus) -> None:
         """Build the index of its retriever, or reopen it."""
         self._index = self._retriever.index(corpus) if len(corpus) else None
+        self._indexes = () if self._index is None else (self._index,)
 
     async def answer_one(self, query: Query) -> Prediction:
         """Return the answer at the end of the query's best path.

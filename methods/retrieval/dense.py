@@ -23,8 +23,9 @@ from benchmarks.schema import Passage, Query
 from methods.api import Index, Ranking, Services
 from methods.models.approximate_search import ApproximateSearch
 from methods.models.embeddings import ExactSearch, Search, exact_scores, read_array, write_vectors
-from methods.models.encoder import QUERIES, Encoder, EncoderConfig, Vectors
+from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.encoder_presets import PRESETS
+from methods.models.question_vectors import QuestionVectors
 from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, indexed_so_far, truncation_notes
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, vectors
@@ -176,40 +177,24 @@ class DenseIndex:
     def __init__(self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None) -> None:
         self.device = encoder.device
         self.notes: Mapping[str, Any] = {}
-        self._encoder = encoder
+        self._questions = QuestionVectors(encoder)
         self._scope = Scope(corpus)
         self._vectors = vectors
         self._search = search
         self._starts = starts
-        self._blocks: dict[str, tuple[int, int]] = {}
-        self._known: list[str] = []
-        self._encoded: dict[int, Vectors] = {}
         self._most_parts = 1 if starts is None else int(np.diff(starts).max(initial=1))
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank passages by inner product with each query."""
-        return self.nearest(queries, self.vectors_of([query.text for query in queries]), k)
+        return self.nearest(queries, self._questions.of([query.text for query in queries]), k)
 
     def build_for(self, queries: Sequence[Query]) -> None:
-        """Divide all queries of a run into fixed batches; a batch is encoded when its first query arrives.
-
-        Fixed batches give bit-identical vectors after an interruption.
-        """
-        self._known = list(dict.fromkeys(query.text for query in queries))
-        self._blocks = {text: divmod(place, QUERIES) for place, text in enumerate(self._known)}
-        self._encoded = {}
+        """Divide all queries of a run into fixed batches (`QuestionVectors`)."""
+        self._questions.build_for(queries)
 
     def vectors_of(self, texts: Sequence[str]) -> Vectors:
         """Encode queries in the batches of `build_for`, if they are part of one."""
-        for block in {self._blocks[text][0] for text in texts if text in self._blocks} - self._encoded.keys():
-            self._encoded[block] = self._encoder.queries(self._known[block * QUERIES : (block + 1) * QUERIES])
-        unknown = [text for text in texts if text not in self._blocks]
-        fresh = dict(zip(unknown, self._encoder.queries(unknown), strict=True)) if unknown else {}
-        vectors = np.empty((len(texts), self._encoder.dimension), np.float32)
-        for row, text in enumerate(texts):
-            block, place = self._blocks.get(text, (0, 0))
-            vectors[row] = fresh[text] if text in fresh else self._encoded[block][place]
-        return vectors
+        return self._questions.of(texts)
 
     def nearest(self, queries: Sequence[Query], encoded: Vectors, k: int) -> list[Ranking]:
         """Rank the passages that each query may use by their inner product with the given query vectors.

@@ -21,6 +21,7 @@ from methods.api import Index, Ranking, Services
 from methods.graphs.triples import LinearizeConfig, linearized
 from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.question_vectors import QuestionVectors
 from methods.models.remote_code import check_models
 from methods.models.weights import weights_hash
 from methods.registry import ModelMethodConfig
@@ -318,13 +319,17 @@ class TripleTowersIndex:
         titled: bool = False,
     ) -> None:
         self.device = encoder.device
-        self._encoder, self._global = encoder, scope == "global"
+        self._questions, self._global = QuestionVectors(encoder), scope == "global"
         self._scope = TripleScope(corpus)
         self.vectors = TripleVectors(corpus.triples, encoder, linearize, folder, titled=titled)
 
+    def build_for(self, queries: Sequence[Query]) -> None:
+        """Divide all queries of a run into fixed batches (`QuestionVectors`)."""
+        self._questions.build_for(queries)
+
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Return the k triples most similar to each query; ties in the order of its graph."""
-        requests = self._encoder.queries([query.text for query in queries])
+        requests = self._questions.of([query.text for query in queries])
         return [self._ranking(query, vector, k) for query, vector in zip(queries, requests, strict=True)]
 
     def _ranking(self, query: Query, queries: NDArray[np.float32], k: int) -> Ranking:
@@ -339,7 +344,7 @@ class TripleTowersIndex:
 
     @cached_property
     def _search(self) -> ExactSearch:
-        return ExactSearch(self.vectors.all(), self._encoder.device)
+        return ExactSearch(self.vectors.all(), self.device)
 
 
 def nearest(vectors: Vectors, query: NDArray[np.float32], k: int, longest: float) -> Scored:

@@ -23,6 +23,7 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.hybrid import fuse
+from methods.composed import Composed
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from methods.models.remote_code import check_models
 from methods.models.weights import locate, weights_hash
@@ -158,7 +159,7 @@ class GraphHybrid:
         return folder / component.id if own is None and folder is not None else own
 
 
-class GraphHybridIndex:
+class GraphHybridIndex(Composed):
     """Indexes of both retrievers, with the cross-encoder.
 
     Args:
@@ -169,6 +170,7 @@ class GraphHybridIndex:
     """
 
     def __init__(self, config: GraphHybridConfig, corpus: TripleCorpus, model: CrossEncoderModel, sparse: Index, dense: Index) -> None:
+        super().__init__(sparse, dense)
         self._config, self._corpus, self._model, self.device = config, corpus, model, model.device
         self._sparse, self._dense = sparse, dense
 

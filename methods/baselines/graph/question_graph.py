@@ -24,6 +24,7 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.models.embeddings import read_array, write_vectors
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.question_vectors import QuestionVectors
 from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, built_once
 from methods.retrieval.triples import TripleScope, triple_corpus
@@ -207,12 +208,16 @@ class NamesIndex(ABC):
     """Base class of indexes over a triple corpus with name vectors."""
 
     def __init__(self, config: Any, encoder: Encoder, corpus: TripleCorpus, names: EncodedNames) -> None:
-        self._config, self._encoder, self._corpus, self._names = config, encoder, corpus, names
-        self._scope = TripleScope(corpus)
+        self._config, self._corpus, self._names = config, corpus, names
+        self._questions, self._scope = QuestionVectors(encoder), TripleScope(corpus)
+
+    def build_for(self, queries: Sequence[Query]) -> None:
+        """Divide all queries of a run into fixed batches (`QuestionVectors`)."""
+        self._questions.build_for(queries)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank each query's triples; returns at most k."""
-        encoded = self._encoder.queries([query.text for query in queries])
+        encoded = self._questions.of([query.text for query in queries])
         return [self.ranked(query, vector, k) for query, vector in zip(queries, encoded, strict=True)]
 
     @abstractmethod

@@ -1,0 +1,37 @@
+"""Base class of parts that search with other indexes, whose cost, notes and preparation are also theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.schema import Query
+from methods.api import Usage
+
+
+class Composed:
+    """An index, or a whole method, that searches with other indexes.
+
+    Args:
+        indexes: These indexes, in batch or single form.
+    """
+
+    def __init__(self, *indexes: Any) -> None:
+        self._indexes = indexes
+
+    @property
+    def usage(self) -> Usage | None:
+        """Return the cost of building the indexes; None if none of them reports any."""
+        known = [usage for index in self._indexes if (usage := getattr(index, "usage", None)) is not None]
+        return sum(known, Usage()) if known else None
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """Return the notes of all indexes."""
+        return {key: value for index in self._indexes for key, value in getattr(index, "notes", {}).items()}
+
+    def build_for(self, queries: Sequence[Query]) -> None:
+        """Build what the indexes need for these queries (see `Index`)."""
+        for index in self._indexes:
+            if (build_for := getattr(index, "build_for", None)) is not None:
+                build_for(queries)

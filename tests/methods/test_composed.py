@@ -1,0 +1,82 @@
+"""Parts that search with other indexes: the cost of these is theirs, and the batches of a run are the same in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import registry as datasets
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from benchmarks.settings import Setting, apply
+from methods.api import Services
+from methods.models.encoder import QUERIES
+from methods.models.question_vectors import QuestionVectors
+from methods.pipeline import assemble
+from methods.registry import Component
+
+WORLD, OPTIONS = "worlds/long:validation", {"questions": 4, "worlds": 1}
+LLM = {"scripted": WORLD, "options": OPTIONS}
+
+
+@pytest.mark.slow
+def test_the_cost_of_building_an_index_is_also_that_of_what_searches_it(tiny_encoder: str, tmp_path: Path) -> None:
+    world = apply(Setting.parse("document"), datasets.load(WORLD, OPTIONS), 0)
+    document = world.questions[0].document_id
+    questions = [question for question in world.questions if question.document_id == document]
+    corpus = Corpus.of([passage for passage in world.corpus if passage.document_id == document])
+    own = {"llm": LLM, "encoder": {"model": tiny_encoder}, "reduction": "svd"}
+
+    def cost(name: str, config: Any) -> Any:
+        method: Any = assemble(Component.of(name, config), Services(cache=tmp_path / "cache.sqlite", device="cpu"))
+        if hasattr(method, "prepare"):
+            method.prepare(questions)
+        indexed = method.index(corpus)
+        return replace(method.build_for([question.query() for question in questions]) or indexed.usage, seconds={})
+
+    alone, raptor = cost("raptor", own), {"id": "raptor", "config": own}
+    assert alone.model_calls > 0
+    assert cost("hybrid", {"retrievers": ["bm25", raptor]}) == alone
+    assert cost("has_answer_order", {"retriever": raptor}) == alone
+    assert cost("rq_rag_prompted", {"retriever": raptor, "llm": LLM}) == alone
+    assert cost("self_ask", {"retriever": raptor, "llm": LLM}) == alone
+
+
+class ByBatch:
+    """Encoder whose vectors show their batch, as those of a processor do in their last bits."""
+
+    dimension = 2
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def queries(self, texts: Sequence[str]) -> Any:
+        self.batches.append(len(texts))
+        return np.array([[len(text), len(texts)] for text in texts], np.float32)
+
+
+def test_vectors_of_a_run_depend_neither_on_order_nor_on_company() -> None:
+    texts = [f"question {number}" for number in range(QUERIES + 8)]
+    asked = [Query(str(number), text) for number, text in enumerate(texts)]
+
+    def vectors(batches: Sequence[Sequence[str]]) -> dict[str, list[float]]:
+        made = QuestionVectors(ByBatch())  # type: ignore[arg-type]
+        made.build_for(asked)
+        return {text: row.tolist() for batch in batches for text, row in zip(batch, made.of(batch), strict=True)}
+
+    rewritten = ["a rewrite", "another"]
+    expected = vectors([texts, *([text] for text in rewritten)])
+    assert expected == vectors([[text] for text in reversed([*texts, *rewritten])]) == vectors([rewritten + texts[5:], texts[:5]])
+    assert {row[1] for row in expected.values()} == {QUERIES, 8, 1}
+
+
+def test_without_a_run_all_texts_are_one_batch() -> None:
+    encoder = ByBatch()
+    assert QuestionVectors(encoder).of([]).shape == (0, 2)  # type: ignore[arg-type]
+    assert QuestionVectors(encoder).of(["a", "b"]).tolist() == [[1, 2], [1, 2]]  # type: ignore[arg-type]
+    assert encoder.batches == [2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.schema import Query
-from methods.api import Usage
+from methods.api import RERANKER_TRUNCATED, TRUNCATED, Usage
 
 
 class Composed:
@@ -28,10 +28,19 @@ class Composed:
     @property
     def notes(self) -> Mapping[str, Any]:
         """Return the notes of all indexes."""
-        return {key: value for index in self._indexes for key, value in getattr(index, "notes", {}).items()}
+        return merged(*(getattr(index, "notes", {}) for index in self._indexes))
 
     def build_for(self, queries: Sequence[Query]) -> None:
         """Build what the indexes need for these queries (see `Index`)."""
         for index in self._indexes:
             if (build_for := getattr(index, "build_for", None)) is not None:
                 build_for(queries)
+
+
+def merged(*notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge the notes of several parts; of two truncations, the one that loses the larger share is kept."""
+    results: dict[str, Any] = {}
+    for key, value in (item for part in notes for item in part.items()):
+        if key not in (TRUNCATED, RERANKER_TRUNCATED) or value["share"] >= results.get(key, value)["share"]:
+            results[key] = value
+    return results

@@ -51,6 +51,7 @@ from methods.api import (
     outside_of,
     raised,
 )
+from methods.composed import merged
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, is_cancelled, one, stream, trace
 from methods.registry import METHODS, Component
 
@@ -347,7 +348,7 @@ class Pipeline:
             own.keeps_outside = True
         others = [part_notes(part) for part in (*self.rerankers, self.compressor, self.reader)]
         others += [part.corpus_notes(corpus) for part in self.rerankers if hasattr(part, "corpus_notes")]
-        return replace(cost, notes={key: value for notes in (*others, cost.notes) for key, value in notes.items()})
+        return replace(cost, notes=merged(*others, cost.notes))
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
         """Build what the index needs for the candidate passages of these questions, and return the cost; None if nothing is

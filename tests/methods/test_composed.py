@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from benchmarks import registry as datasets
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from benchmarks.settings import Setting, apply
-from methods.api import Services
+from methods.api import RERANKER_TRUNCATED, TRUNCATED, Services
+from methods.composed import Composed
 from methods.models.encoder import QUERIES
 from methods.models.question_vectors import QuestionVectors
 from methods.pipeline import assemble
@@ -45,6 +47,15 @@ def test_the_cost_of_building_an_index_is_also_that_of_what_searches_it(tiny_enc
     assert cost("has_answer_order", {"retriever": raptor}) == alone
     assert cost("rq_rag_prompted", {"retriever": raptor, "llm": LLM}) == alone
     assert cost("self_ask", {"retriever": raptor, "llm": LLM}) == alone
+
+
+def test_of_two_truncations_the_larger_share_is_reported() -> None:
+    def index(key: str, share: float, **more: Any) -> Any:
+        return SimpleNamespace(notes={key: {"limit": 256, "share": share}, **more})
+
+    for key in (TRUNCATED, RERANKER_TRUNCATED):
+        parts = index(key, 0.6, preset=1), index(key, 0.0), SimpleNamespace()
+        assert Composed(*parts).notes == {key: {"limit": 256, "share": 0.6}, "preset": 1}
 
 
 class ByBatch:

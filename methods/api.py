@@ -65,6 +65,8 @@ lines and passages.
 """
 ENDPOINT_READ = "endpoint_read"
 """Key in `Indexed.notes` if an endpoint reports far fewer tokens than it was sent: `{"reported": n, "estimated": m}`."""
+UNREAD_PASSAGES = "unread_passages"
+"""Key in `Indexed.notes` if a model's records of some passages are missing: `{"failed": n, "unusable": m, "of": passages}`."""
 WAIT = "wait"
 """Key of `Usage.seconds` for the time in which a question only waited (`flow.Trace.waited_s`); `Usage.own_s` excludes it."""
 UNKNOWN_REVISION = "unknown"

@@ -102,6 +102,8 @@ class Session:
         self.fallbacks: Counter[str] = Counter()
         self.ended = ""
         self.usage = Usage()
+        self._lost = ""
+        self._notes: dict[str, Any] = {}
         self._system, self._query = system, query
         self._found: dict[str, None] = {}
 
@@ -114,6 +116,7 @@ class Session:
         ranking = await self._system.retrieve(query, k or self.config.k)
         self.usage += replace(ranking.usage, seconds={})  # a program is one stage
         self._found.update(dict.fromkeys(ranking.ids))
+        self._notes |= ranking.notes
         return self._system.corpus.get(ranking.ids)
 
     async def ask(self, name: str, passages: Sequence[Passage] = (), **values: str) -> str:
@@ -146,7 +149,7 @@ class Session:
         reply = await model.ask(messages(count), step=step, raw=raw)
         self.usage += reply.usage
         if reply.failed is not None:
-            self.fallback(NO_REPLY)
+            self.no_reply(reply.failed)
         return reply.text
 
     async def read(self, passages: Sequence[Passage]) -> str:
@@ -172,6 +175,11 @@ class Session:
         """Count a failed step under one of the module's reasons."""
         self.fallbacks[reason] += 1
 
+    def no_reply(self, reason: str) -> None:
+        """Count a call without a reply; the reason is that of the question's failure if it gets no answer."""
+        self._lost = reason
+        self.fallback(NO_REPLY)
+
     def unusable(self, reply: str) -> None:
         """Count a reply that does not contain what the prompt asked for; an empty reply was counted before."""
         if reply:
@@ -190,9 +198,9 @@ class Session:
         note: dict[str, Any] = {"searches": self.searched}
         note |= {"fallbacks": dict(sorted(self.fallbacks.items()))} if self.fallbacks else {}
         note |= {"ended": self.ended} if self.ended else {}
-        failed = {FAILED: "the model gave no reply"} if not answer and self.fallbacks[NO_REPLY] else {}
+        failed = {FAILED: self._lost} if not answer and self._lost else {}
         evidence = tuple(Evidence(identifier, 1 / rank) for rank, identifier in enumerate(ids, 1))
-        return Prediction(self._query.id, answer, evidence, self.usage, {self._system.name: note, **failed})
+        return Prediction(self._query.id, answer, evidence, self.usage, {**self._notes, self._system.name: note, **failed})
 
 
 def _user(text: str) -> Messages:

@@ -50,7 +50,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
     ("files", "version", "expected"),
     [
         (ANSWERS, READING, (4, "645b661ac8dc3256")),
-        (RECORDS, READING, (4, "197431863791729a")),
+        (RECORDS, READING, (4, "c73736ccb7b488f3")),
         (VERDICTS, VERSION, (4, "b5be2f81cc9c081b")),
     ],
     ids=["answers", "records", "verdicts"],

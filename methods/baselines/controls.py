@@ -257,7 +257,7 @@ class _HasAnswerIndex(Composed):
         texts = [passage.full_text if self._titled else passage.text for passage in self._corpus.get(ranking.ids)]
         holding = has_answer_all(texts, [gold_of(query).golds] * len(texts))
         ids = sorted(ranking.ids, key=dict(zip(ranking.ids, ~holding, strict=True)).__getitem__)
-        return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage)
+        return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage, ranking.notes)
 
 
 @register("no_retrieval", kind="retriever", summary="closed book: the reader answers without passages", work=free)

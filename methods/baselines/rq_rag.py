@@ -173,7 +173,7 @@ class PromptedIndex(Composed):
         failed = sorted({reply.failed for reply in replies if reply.failed})
         note = {"queries": wordings, **({"failed": failed} if failed else {})}
         usage = sum((reply.usage for reply in replies), fused.usage)
-        return Ranking(fused.query_id, fused.ids, fused.scores, usage, {NOTE: note})
+        return Ranking(fused.query_id, fused.ids, fused.scores, usage, {**fused.notes, NOTE: note})
 
 
 def queries_of(reply: str) -> list[str]:

@@ -146,6 +146,11 @@ class ChunkRead:
         return FAILED not in self.counts
 
     @property
+    def unusable(self) -> bool:
+        """Return whether replies came, but no record could be read from them."""
+        return self.lasting and not (self.entities or self.relations) and any(what.startswith("malformed") for what in self.counts)
+
+    @property
     def usage(self) -> Usage:
         """Return the cost as a `Usage`."""
         return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.model_calls, cost_usd=self.cost_usd)

@@ -18,7 +18,7 @@ from judges.judge import NOTHING_CLAIMED
 from methods.api import TURNS_UNREAD
 from results.boards.health_answers import answers, contexts, form, rankings, repeats, retrieved, written
 from results.boards.health_lines import Check, HealthLine, ids_of, names_of, read_rows
-from results.boards.health_models import encoders, judging_models, prompt_tokens, prompts, replies, served_model, unpriced
+from results.boards.health_models import fallbacks, indexes, judging_models, prompt_tokens, prompts, replies, served_model, unpriced
 from results.store.failures import OTHER, kind_of
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -131,6 +131,7 @@ CHECKS: list[Check] = [
     data,
     rankings,
     replies,
+    fallbacks,
     prompt_tokens,
     unpriced,
     served_model,
@@ -142,7 +143,7 @@ CHECKS: list[Check] = [
     repeats,
     written,
     form,
-    encoders,
+    indexes,
     verdicts,
     judging_models,
     gold_answers,

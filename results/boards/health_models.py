@@ -7,12 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import zip_longest
 
 from benchmarks.core.errors import counted
-from methods.api import ENDPOINT_READ, ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED
+from methods.api import ENDPOINT_READ, ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, UNREAD_PASSAGES
 from results.boards.health_lines import HealthLine, ids_of, names_of, percent, read_rows
+from results.store.answer_queries import FAILED_CALL, LOST, lost_steps
 from results.store.cost_queries import spendings
-from results.store.queries import RunRow
+from results.store.failures import kind_of
+from results.store.queries import OURS, RunRow
+from results.store.redaction import without_secrets
 from results.store.store import Store
 
 TRUNCATED_SHARE = 0.05
@@ -47,6 +51,50 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             if count:
                 text = f"{count:,} of {counted(total, 'reply', 'replies')} {what}"
                 yield HealthLine(code, run, text, {"replies": total, code: count}, names[run])
+
+
+USUAL_SHARE = 0.05
+"""Share of a run's questions below which fallbacks are reported only if calls failed."""
+_LISTED = 3
+
+
+def fallbacks(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Warn about answered questions for which a step of the method failed, so that the score is partly that of its fallback."""
+    names, done = names_of(runs), {run.run: run.done - run.failed for run in runs if run.origin == OURS}
+    if not done:
+        return
+    notes = read_rows(
+        store,
+        f"""SELECT run, {", ".join(f"to_json(json_extract(notes, '$.*.{key}'))::VARCHAR" for key in LOST)}, count(*)
+            FROM predictions WHERE run IN ({{runs}}) AND failed IS NULL
+            AND regexp_matches(CAST(notes AS VARCHAR), '"({"|".join(LOST)})"') GROUP BY ALL ORDER BY ALL""",
+        list(done),
+    )
+    counts: dict[str, Counter[str]] = {}
+    questions: Counter[str] = Counter()
+    calls_failed = set()
+    for run, *texts, count in notes:
+        parts = zip_longest(*(json.loads(text or "[]") for text in texts))
+        lost = sum((lost_steps(*values) for values in parts), Counter[str]())
+        for why in {_reason(text) for text in lost}:
+            counts.setdefault(run, Counter())[why] += count
+        questions[run] += count if lost else 0
+        calls_failed |= {run} if any(kind_of(text) in _OF_CALLS or text == FAILED_CALL for text in lost) else set()
+    for run, count in questions.items():
+        if count and (run in calls_failed or count >= USUAL_SHARE * done[run]):
+            why = ", ".join(f"{text} {number:,}" for text, number in counts[run].most_common(_LISTED))
+            text = f"in {count:,} of {counted(done[run], 'question')} a step failed and its fallback took its place ({why})"
+            yield HealthLine("fallbacks", run, text, {"questions": count, "reasons": dict(counts[run])}, names[run])
+
+
+_OF_CALLS = ("limit", "refusal", "truncation", "memory", "endpoint")
+"""Kinds of failures of model calls."""
+
+
+def _reason(text: str) -> str:
+    """Shorten the reason of a fallback to its kind, or to the words before its details."""
+    kind = kind_of(text)
+    return kind if kind in _OF_CALLS else without_secrets(text.partition(": ")[0].replace("_", " "))[:60]
 
 
 _MORE = r"regexp_extract(right(prompt, 60), '\[… ([0-9,]+) more characters\]$', 1)"
@@ -169,8 +217,11 @@ def is_same_model(requested: str, served: str) -> bool:
     return bare[other] == one or (one.endswith("-latest") and bare[one] == bare[other])
 
 
-def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
-    """Warn about encoders that truncate passages, or that lack options of their model family's preset."""
+_UNREAD = {"failed": FAILED_CALL, "unusable": "unusable reply"}
+
+
+def indexes(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Warn about indexes: truncated passages, encoders without options of their family's preset, passages that no model read."""
     names = names_of(runs)
     query = "SELECT DISTINCT run, notes FROM indexing WHERE run IN ({runs}) AND notes IS NOT NULL ORDER BY ALL"
     for run, text in read_rows(store, query, ids_of(runs)):
@@ -180,6 +231,10 @@ def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             if cut and cut["share"] >= TRUNCATED_SHARE:
                 what = f"{percent(cut['share'])} of the passage text exceeds the {part}'s {cut['limit']:,} tokens"
                 yield HealthLine("truncated_passages", run, what, {"part": part, **cut}, names[run])
+        if lost := notes.get(UNREAD_PASSAGES):
+            why = ", ".join(f"{name} {lost[key]:,}" for key, name in _UNREAD.items() if lost[key])
+            what = f"{lost['failed'] + lost['unusable']:,} of {counted(lost['of'], 'passage')} are missing from its graph ({why})"
+            yield HealthLine(UNREAD_PASSAGES, run, what, lost, names[run])
         if read := notes.get(ENDPOINT_READ):
             what = f"the embedding endpoint reports {percent(read['reported'] / read['estimated'])} of the passage tokens sent"
             yield HealthLine("prompt_tokens", run, f"{what}: it probably cuts passages; use shorter ones", read, names[run])

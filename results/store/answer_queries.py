@@ -161,9 +161,25 @@ def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {}
     for system, note in (item for (text,) in rows for item in json.loads(text).items()):
         if isinstance(note, dict):
-            own = Counter(note.get("fallbacks") or {}) + Counter([f"ended {note['ended']}"] if note.get("ended") else [])
+            own = lost_steps(*map(note.get, LOST)) + Counter([f"ended {note['ended']}"] if note.get("ended") else [])
             counts[system] = counts.get(system, Counter()) + own
     return {system: dict(sorted(own.items())) for system, own in sorted(counts.items()) if own}
+
+
+LOST = ("fallbacks", "fallback", "failed")
+"""Keys of a system's note in a prediction: number of failed steps by reason, the one fallback, and failed calls (reasons or number)."""
+FAILED_CALL = "failed call"
+"""Reason of a step whose call got no reply."""
+
+
+def lost_steps(fallbacks: Any, fallback: Any, failed: Any) -> Counter[str]:
+    """Count a question's failed steps by reason; the arguments are the values of `LOST`, of any type."""
+    known = fallbacks.items() if isinstance(fallbacks, dict) else ()
+    counts = Counter({str(why): number for why, number in known if isinstance(number, int)})
+    counts[FAILED_CALL] += counts.pop("failed", 0) + (failed if isinstance(failed, int) else 0)
+    counts.update([fallback] if isinstance(fallback, str) and fallback else [])
+    counts.update(map(str, failed) if isinstance(failed, list) else [])
+    return +counts
 
 
 def calls(store: Store, run: str, question: str) -> list[Call]:

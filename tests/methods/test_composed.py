@@ -13,10 +13,11 @@ import pytest
 
 from benchmarks import registry as datasets
 from benchmarks.corpus import Corpus
-from benchmarks.schema import Query
+from benchmarks.schema import GoldQuery, Passage, Query
 from benchmarks.settings import Setting, apply
-from methods.api import RERANKER_TRUNCATED, TRUNCATED, Services
+from methods.api import RERANKER_TRUNCATED, TRUNCATED, Ranking, Services
 from methods.composed import Composed
+from methods.flow import each, run
 from methods.models.encoder import QUERIES
 from methods.models.question_vectors import QuestionVectors
 from methods.pipeline import assemble
@@ -24,6 +25,26 @@ from methods.registry import Component
 
 WORLD, OPTIONS = "worlds/long:validation", {"questions": 4, "worlds": 1}
 LLM = {"scripted": WORLD, "options": OPTIONS}
+
+
+def test_notes_of_a_search_are_kept_by_what_searches() -> None:
+    class Noting:
+        def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+            return [Ranking(query.id, ("a",), (1.0,), notes={"inner": {"fallback": "dense"}}) for query in queries]
+
+        def index(self, corpus: Corpus, folder: Path | None = None) -> Any:
+            return self
+
+    question = datasets.load(WORLD, OPTIONS).questions[0]
+    corpus = Corpus.of([Passage("a", "", "a text")])
+    for name, config in {"self_ask": {"llm": LLM}, "rq_rag_prompted": {"llm": LLM}, "has_answer_order": {}, "hybrid": {}}.items():
+        made: Any = Component.of(name, config).build(Services(device="cpu"))
+        made._retriever = Noting()
+        made._retrievers = [Noting(), Noting()]
+        index = made.index(corpus)
+        query = GoldQuery("q", question.text, question=question)
+        notes = run(made.answer_one(query)).notes if name == "self_ask" else each(index, "retrieve", [query], 1)[0].notes
+        assert (name, notes.get("inner")) == (name, {"fallback": "dense"})
 
 
 @pytest.mark.slow
@@ -73,11 +94,11 @@ class ByBatch:
 
 def test_vectors_of_a_run_depend_neither_on_order_nor_on_company() -> None:
     texts = [f"question {number}" for number in range(QUERIES + 8)]
-    asked = [Query(str(number), text) for number, text in enumerate(texts)]
+    queries = [Query(str(number), text) for number, text in enumerate(texts)]
 
     def vectors(batches: Sequence[Sequence[str]]) -> dict[str, list[float]]:
         made = QuestionVectors(ByBatch())  # type: ignore[arg-type]
-        made.build_for(asked)
+        made.build_for(queries)
         return {text: row.tolist() for batch in batches for text, row in zip(batch, made.of(batch), strict=True)}
 
     rewritten = ["a rewrite", "another"]

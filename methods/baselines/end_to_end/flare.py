@@ -19,7 +19,7 @@ from methods.flow import Batcher
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.formats import own_format
 from methods.models.likelihood import ScoringConfig
-from methods.program import NO_END, NO_REPLY, NO_ROOM, SearchingConfig, Session, behind, register_program
+from methods.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
 from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix, numbered
 from methods.served import ServedConfig, ServedModel
@@ -80,7 +80,7 @@ class Writer:
             written = await self._model.write(self._model.encode(prompt(count)), step=step)
             q.usage += written.usage
             if written.failed is not None:
-                q.fallback(NO_REPLY)
+                q.no_reply(written.failed)
                 return []
             generation, shares = written.generation, [math.exp(value) for value in written.logprobs]
             text = generation.text

@@ -28,7 +28,7 @@ from methods.flow import Batcher, together
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, defaults
-from methods.program import NO_REPLY, NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
+from methods.program import NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
 from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix
 from methods.served import ServedConfig, ServedModel
@@ -159,8 +159,8 @@ class TagModel:
             return await self._score(items)
         made = await together(*(self._model.score(*item, step=step) for item in items))
         q.usage += sum((item.usage for item in made), Usage())
-        if any(item.failed is not None for item in made):
-            q.fallback(NO_REPLY)
+        if failed := [item.failed for item in made if item.failed is not None]:
+            q.no_reply(failed[0])
             return None
         return [math.fsum(item.logprobs) for item in made]
 
@@ -170,7 +170,7 @@ class TagModel:
             written = await self._model.write(self._model.encode(prompt), step=step)
             q.usage += written.usage
             if written.failed is not None:
-                q.fallback(NO_REPLY)
+                q.no_reply(written.failed)
                 return None
             return written.generation
         generation = await self._write(prompt)

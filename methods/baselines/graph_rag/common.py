@@ -25,7 +25,7 @@ from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods import registry
-from methods.api import SCRIPTED, Context, Ranking, Services, Usage
+from methods.api import SCRIPTED, UNREAD_PASSAGES, Context, Ranking, Services, Usage
 from methods.flow import IN_FLIGHT, in_worker, stream
 from methods.graphs.extraction import PROMPTS as EXTRACTING
 from methods.graphs.extraction import LLMExtractor, WorldsExtractor
@@ -318,6 +318,14 @@ class SystemIndex(ABC):
         self._scope = Scope(corpus)
         self._groups: OrderedDict[bytes, Group] = OrderedDict()
         self._prepared: dict[bytes, asyncio.Task[Any]] = {}
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """Return the encoder's notes, and how many passages are missing from the graph because their records could not be had."""
+        reads = self._reads or ()
+        failed, unusable = sum(not read.lasting for read in reads), sum(read.unusable for read in reads)
+        lost = {UNREAD_PASSAGES: {"failed": failed, "unusable": unusable, "of": len(reads)}} if failed or unusable else {}
+        return {**self.encoder.notes, **lost}
 
     @abstractmethod
     async def retrieve_one(self, query: Query, k: int) -> Ranking:

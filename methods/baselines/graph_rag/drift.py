@@ -156,7 +156,7 @@ class GraphRagDrift(GraphRagMethod):
         actions, lost, cost = await self.primed(query, chosen)
         usage += cost
         if lost:
-            note["folds without an answer"] = len(lost)
+            note["fallbacks"] = {"fold without an answer": len(lost)}
         if actions.all == [Action(query.text, "")]:
             note["fallback"] = "no first answer: the question itself is searched"
             actions = Actions(Action(query.text))

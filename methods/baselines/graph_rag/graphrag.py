@@ -258,7 +258,7 @@ class GraphRagIndex(SystemIndex):
         """Rank passages by the entities most similar to the question that they mention; without entities, by dense score."""
         ranking: Ranking = await self.compute(lambda: self.ranked(query, k))
         if self.writer is not None and (reported := await self.prepared(await self.compute(lambda: self.group(query)))).counts:
-            ranking.notes[self.note]["reports that could not be had"] = dict(reported.counts)
+            ranking.notes[self.note].setdefault("fallbacks", {}).update({f"report: {why}": n for why, n in reported.counts.items()})
         return ranking
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
@@ -367,6 +367,11 @@ class GraphRagMethod:
         """Return the cost of building the index."""
         return Usage() if self._index is None else self._index.usage
 
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """Return the notes of the index."""
+        return {} if self._index is None else self._index.notes
+
     def build_for(self, queries: Iterable[Query]) -> None:
         """Generate the reports that these questions need."""
         if self._index is not None:
@@ -462,7 +467,7 @@ class GraphRagGlobal(GraphRagMethod):
         usage = sum((cost for _, cost, _ in mapped), Usage())
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
         if lost := sum(bool(why) for *_, why in mapped):
-            note["batches without points"] = lost
+            note["fallbacks"] = {"batch without points": lost}
         kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], BATCH_TOKENS)
         evidence = _evidence(index, query, group, reported, points[: len(kept)])
         if not kept:

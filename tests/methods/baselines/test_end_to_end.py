@@ -164,6 +164,19 @@ def test_programs_end_for_any_reply_and_count_fallbacks(reply: str) -> None:
             assert len(done.asked) <= 12
 
 
+def test_question_without_an_answer_fails_with_the_reason_of_its_last_call() -> None:
+    class Refuses(Says):
+        async def ask(self, messages: Any, **options: Any) -> Reply:
+            return Reply("", failed="Error code: 400 - content_filter")
+
+    for name in dict.fromkeys(system.partition(",")[0] for system in SYSTEMS):
+        made = Component.of(name, {"llm": {"scripted": REFERENCE}, "retriever": "bm25"}).build(Services(device="cpu"))
+        made.index(CORPUS)
+        made.model = Refuses()
+        prediction = run(made.answer_one(Query("q", "Who did it")))
+        assert (prediction.answer, prediction.notes[FAILED]) == ("", "Error code: 400 - content_filter")
+
+
 def test_search_r1_stops_at_its_tags_and_at_its_limit() -> None:
     done = solo("search_r1", "<think>no</think><search> one </search> <answer>never</answer>", "what?", "<answer> Ann </answer>")
     assert (done.answer, done.searched) == ("Ann", ["one"])

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from benchmarks.core.errors import Broke
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from benchmarks.settings import Setting, apply
-from methods.api import FAILED, Services, Usage
+from methods.api import FAILED, UNREAD_PASSAGES, Services, Usage
 from methods.baselines.graph_rag.common import alternating, within
 from methods.baselines.graph_rag.graphrag import GraphRagIndex, LocalConfig, Report, Reported, _Points, report_passages
 from methods.baselines.graph_rag.hipporag import (
@@ -62,6 +63,7 @@ class Words:
     """Encoder by words: texts that share words are similar."""
 
     device = "cpu"
+    notes = MappingProxyType({})
 
     def passages(self, texts: Sequence[str]) -> np.ndarray:
         vectors = np.zeros((len(texts), 64), np.float32)
@@ -100,6 +102,16 @@ def index(kind: type, config: Any, *, model: Any = None, folder: Path | None = N
 
 def ranked(made: Any, query: Query = QUERY, k: int = 10) -> Any:
     return run(made.retrieve_one(query, k))
+
+
+def test_index_notes_the_passages_whose_records_could_not_be_had() -> None:
+    config, nothing = HippoConfig(extractor="noun_phrases"), ChunkRead.of([triple_records('{"triples": []}')], [Reply("")])
+    assert index(HippoIndex, config).notes == {}
+    refused = ChunkRead.of([], [Reply("", failed="Error code: 400")])
+    prose = ChunkRead.of([triple_records("I cannot find any.")], [Reply("")])
+    reads = [refused, prose, nothing, refused, *READS]
+    made = HippoIndex(config, CORPUS, Words(), reads, Usage(), lambda *_: None)  # type: ignore[arg-type]
+    assert made.notes == {UNREAD_PASSAGES: {"failed": 2, "unusable": 1, "of": len(reads)}}
 
 
 def test_hipporag_walk_equals_the_linear_solution_with_node_specificity() -> None:

@@ -71,6 +71,45 @@ def test_rankings_of_a_run_that_names_no_passage_are_reported(store: Store, fill
     assert "no_rankings" not in lines_of(store, replace(row, setting="closed_book"))
 
 
+REFUSED = "Error code: 400 - {'error': {'code': 'content_filter'}}"
+
+
+@pytest.mark.parametrize(
+    ("count", "note", "reasons"),
+    [
+        (1, {"failed": [REFUSED]}, {"refusal": 1}),
+        (3, {"fallbacks": {"failed": 2, "unusable": 1}}, {"failed call": 3, "unusable": 3}),
+        (2, {"summaries": 4, "failed": 2}, {"failed call": 2}),
+        (1, {"fallback": f"the question as keywords: {REFUSED}"}, {"refusal": 1}),
+        (20, {"fallback": "the question as keywords: no JSON object"}, {"the question as keywords": 20}),
+        (20, {"fallback": "dense", "names": []}, {"dense": 20}),
+        (0, {"names": ["failed"], "fallbacks": {}, "failed": [], "fallback": ""}, None),
+        (0, {"fallbacks": ["x"], "failed": {"y": 1}, "fallback": 3}, None),
+    ],
+)
+def test_answers_for_which_a_step_failed_are_reported(store: Store, run: RunRow, count: int, note: Any, reasons: Any) -> None:
+    spoilt = [replace(item, notes={"system": note, "other": {"calls": 1}}) for item in store.predictions(run.run)[: count or 20]]
+    answer_again(store, run.run, spoilt)
+    line = lines_of(store, run).get("fallbacks")
+    assert (line and line.values) == (reasons and {"questions": count, "reasons": reasons})
+    # A submission's notes are its sender's.
+    assert "fallbacks" not in lines_of(store, replace(run, origin="submitted"))
+
+
+def test_rare_fallbacks_without_a_failed_call_are_usual(store: Store, fill: Any) -> None:
+    row = fill(store, {"m": GOLDS * 2}, GOLDS * 2)["m"]
+    for count, reported in ((1, False), (2, True)):
+        answer_again(store, row.run, [replace(item, notes={"m": {"fallback": "dense"}}) for item in store.predictions(row.run)[:count]])
+        assert ("fallbacks" in lines_of(store, row)) is reported
+
+
+def test_passages_that_no_model_read_are_reported(store: Store, run: RunRow) -> None:
+    assert "unread_passages" not in lines_of(store, run)
+    lost = {"failed": 3, "unusable": 1, "of": 40}
+    store.put_indexing(run.run, Indexed("", False, notes={"unread_passages": lost}))
+    assert lines_of(store, run)["unread_passages"].values == lost
+
+
 def test_reading_with_our_prompt_of_a_benchmark_with_published_ones_is_said(store: Store, run: RunRow) -> None:
     def follows(dataset: str, prompt: str) -> RunRow:
         return replace(run, dataset=dataset, description={**run.description, "reading": {"prompt": prompt}})

@@ -131,7 +131,7 @@ def test_question_is_the_search_query_if_no_fold_is_answered() -> None:
     prediction = run(system(model).answer_one(QUERY))
     note = prediction.notes["graphrag_drift"]
     assert [question for step, question in model.asked if step == "local"] == ["root"]
-    assert (note["folds without an answer"], note["answers"]) == (2, 1)
+    assert (note["fallbacks"], note["answers"]) == ({"fold without an answer": 2}, 1)
     assert FAILED not in prediction.notes
 
 

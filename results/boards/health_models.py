@@ -91,9 +91,21 @@ _OF_CALLS = ("limit", "refusal", "truncation", "memory", "endpoint")
 """Kinds of failures of model calls."""
 
 
+_WORDS = {
+    "unusable": "unusable reply",
+    "completed": "incomplete order",
+    "repaired": "repaired order",
+    "no_room": "prompt too long",
+    "no_end": "no end within the allowed steps",
+}
+"""What reasons of methods mean, where the name is not enough."""
+
+
 def _reason(text: str) -> str:
     """Shorten the reason of a fallback to its kind, or to the words before its details."""
     kind = kind_of(text)
+    if text in _WORDS:
+        return _WORDS[text]
     return kind if kind in _OF_CALLS else without_secrets(text.partition(": ")[0].replace("_", " "))[:60]
 
 

@@ -78,7 +78,7 @@ REFUSED = "Error code: 400 - {'error': {'code': 'content_filter'}}"
     ("count", "note", "reasons"),
     [
         (1, {"failed": [REFUSED]}, {"refusal": 1}),
-        (3, {"fallbacks": {"failed": 2, "unusable": 1}}, {"failed call": 3, "unusable": 3}),
+        (3, {"fallbacks": {"failed": 2, "unusable": 1}}, {"failed call": 3, "unusable reply": 3}),
         (2, {"summaries": 4, "failed": 2}, {"failed call": 2}),
         (1, {"fallback": f"the question as keywords: {REFUSED}"}, {"refusal": 1}),
         (20, {"fallback": "the question as keywords: no JSON object"}, {"the question as keywords": 20}),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
 from results.boards.contamination import read_lines
+from results.boards.health import run_lines
 from results.boards.sides import sides
 from results.boards.unread import bounds_of_rows, range_of_metric, without_incomplete
 from results.statistics.core import Clusters, Difference, Estimate
@@ -73,7 +74,7 @@ class Comparison:
         by_evidence: Slices by the number of gold passages (the hops of multi-hop questions), fewest first; empty if it has
             fewer than two.
         sampled: Kind of cluster; questions of one cluster are not independent.
-        read: Sentences about test questions in the runs' training data, or that this is unknown.
+        read: Sentences about test questions in the runs' training data, or that this is unknown, and how the answers came about.
     """
 
     runs: tuple[RunRow, ...]
@@ -144,7 +145,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         _by_type(rows, shown, clusters, of),
         _by_evidence(rows, shown, clusters, of),
         result.sampled,
-        tuple(read_lines(store, runs, [metric])),
+        (*read_lines(store, runs, [metric]), *run_lines(store, {run.method: run for run in runs})),
     )
 
 

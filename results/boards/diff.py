@@ -12,6 +12,7 @@ from typing import Any
 
 from results.boards.contamination import read_lines
 from results.boards.folded import folded_columns
+from results.boards.health import run_lines
 from results.boards.markup import plain
 from results.boards.names import base_name
 from results.boards.primary import of_metrics, primary_of
@@ -127,7 +128,7 @@ class Diff:
         questions: Questions with the largest differences, largest first.
         apart: Number of questions on which the scores differ, on that metric.
         drift: Endpoints whose model version differs between the runs.
-        doubts: Warnings about code of unknown version: equal settings need not mean equal code.
+        doubts: Warnings about code of unknown version (equal settings need not mean equal code), and how the answers came about.
         read: Sentences about test questions in either side's training data with the scores without them, or that this is
             unknown.
         first_runs, second_runs: Paths of all runs on each side: repeats, and seeds if requested.
@@ -212,7 +213,7 @@ def diff(
         tuple(most),
         sum(1 for a, b in deltas.values() if a != b),
         tuple(drift(store, first, second)),
-        tuple(doubts(first, second)),
+        (*doubts(first, second), *run_lines(store, {"first": first, "second": second})),
         tuple(read_lines(store, [first, second], shown, ("first", "second"), members)),
         first_runs=tuple(run.path for run in members[first.run]),
         second_runs=tuple(run.path for run in members[second.run]),

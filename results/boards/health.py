@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarks.core.errors import counted
 from judges.judge import NOTHING_CLAIMED
@@ -48,6 +48,18 @@ def health_text(lines: Iterable[HealthLine]) -> list[str]:
     for line in lines:
         methods.setdefault(line.text, []).extend([line.method] if line.method else [])
     return [f"{names[0] if len(names) == 1 else f'{len(names)} methods'}: {text}" if names else text for text, names in methods.items()]
+
+
+def run_lines(store: Store, roles: Mapping[str, RunRow]) -> list[str]:
+    """Describe how the answers of compared runs came about, one sentence each, as far as it is unusual: fallbacks, and cut or
+    refused replies, prompts and passages.
+
+    Args:
+        store: The store that holds the runs.
+        roles: The runs by the name that a sentence begins with.
+    """
+    lines = [line for check in (replies, fallbacks, prompt_tokens, indexes) for line in check(store, list(roles.values()))]
+    return [f"{role}: {line.text}" for role, run in roles.items() for line in lines if line.run == run.run]
 
 
 def data(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:

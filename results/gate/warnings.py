@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.core.errors import counted
+from results.boards.health import run_lines
 from results.store.doubts import unknown_code
 from results.store.queries import RunRow
 from results.store.reuse import Reuse, reuse
@@ -41,6 +42,7 @@ def warnings_of(store: Store, baseline: RunRow, candidate: RunRow) -> list[str]:
             )
     for role, run in (("candidate", candidate), ("baseline", baseline)):
         lines += [f"{role}: {line}" for line in unknown_code(run.provenance)]
+    lines += run_lines(store, {"candidate": candidate, "baseline": baseline})
     if equal := _equal_answers(store, [baseline.run, candidate.run]):
         lines.append(f"all {counted(equal, 'answer')} and rankings are equal: the change had no effect on these questions")
     return lines

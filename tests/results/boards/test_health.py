@@ -20,9 +20,12 @@ from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
 from ragmeter.show.board_text import show_board
 from results.boards import health as module
 from results.boards.board import board
-from results.boards.health import health, health_text
+from results.boards.compare import compare
+from results.boards.diff import diff
+from results.boards.health import health, health_text, run_lines
 from results.boards.health_lines import HealthLine
 from results.boards.health_models import is_same_model
+from results.gate.warnings import warnings_of
 from results.judging import judgments
 from results.judging.judgments import Match
 from results.store import queries
@@ -424,3 +427,14 @@ def test_equal_repeats_of_all_seeds_are_counted_together(store: Store, run: RunR
     rows = [replace(run, method=name, seed=seed) for seed in (0, 1) for name in ("base", "base ~2")]
     (line,) = [line for line in health(store, rows) if line.code == "equal_repeats"]
     assert line.values == {"repeats": 4}
+
+
+def test_compared_runs_and_gates_state_fallbacks_of_either_side(store: Store, fill: Any) -> None:
+    rows = fill(store, {"m": GOLDS, "n": GOLDS}, GOLDS)
+    spoilt = [replace(item, notes={"m": {"failed": [REFUSED]}}) for item in store.predictions(rows["m"].run)[:3]]
+    answer_again(store, rows["m"].run, spoilt)
+    lines = [line.text for line in lines_of(store, rows["m"]).values() if line.code == "fallbacks"]
+    assert run_lines(store, {"baseline": rows["n"], "candidate": rows["m"]}) == [f"candidate: {text}" for text in lines] != []
+    assert f"first: {lines[0]}" in diff(store, rows["m"], rows["n"]).doubts
+    assert f"candidate: {lines[0]}" in warnings_of(store, rows["n"], rows["m"])
+    assert f"m: {lines[0]}" in compare(store, [rows["m"], rows["n"]], "em#v1").read

@@ -98,7 +98,7 @@ _WORDS = {
     "no_room": "prompt too long",
     "no_end": "no end within the allowed steps",
 }
-"""What reasons of methods mean, where the name is not enough."""
+"""Words for the reasons of methods whose name is not enough."""
 
 
 def _reason(text: str) -> str:

@@ -90,6 +90,8 @@ class Journal:
 
 HOPELESS = 32
 """Number of consecutive failures after which the work stops."""
+_LOST = "~lost"
+"""Suffix of the ids of items whose calls failed while others succeeded."""
 
 
 class Result(Protocol):
@@ -134,19 +136,31 @@ def each_once(
         One result per item, in order.
 
     Raises:
-        Broke: All calls, or those of `HOPELESS` consecutive items, failed; or no further call could succeed.
+        Broke: All calls, or those of `HOPELESS` consecutive items, failed; or no further call could succeed. Items that failed
+            in an earlier pass, in which others succeeded, do not count.
     """
     read = TypeAdapter(kind).validate_python
     there = [None if journal is None else journal.get(identifier, made_of) for identifier, made_of, _ in items]
+    known = {n for n, (identifier, made_of, _) in enumerate(items) if journal is not None and journal.get(identifier + _LOST, made_of)}
     results = [None if kept is None else read(kept) for kept in there]
     missing = [number for number, result in enumerate(results) if result is None]
     progress.advance(len(items) - len(missing))
-    in_vain = 0
+    untried, in_vain, lost = len(set(missing) - known), 0, list[int]()
     with nullcontext() if journal is None else journal:
         for number, made in zip(missing, in_order(lambda n: program(items[n][2]), missing, in_flight), strict=True):
             results[number] = made
-            in_vain = 0 if made.came else in_vain + 1
-            if in_vain in (HOPELESS, len(missing)):
+            if made.came:
+                in_vain = 0
+            elif number not in known:
+                in_vain += 1
+                lost.append(number)
+            hopeless = in_vain and in_vain in (HOPELESS, untried)
+            if journal is not None and (made.came or number == missing[-1]) and (not hopeless or len(missing) < len(items)):
+                # The endpoint answered others, so it refuses these. They are asked again, but do not stop a later pass.
+                for refused in lost:
+                    journal.add(items[refused][0] + _LOST, items[refused][1], True)
+                lost.clear()
+            if hopeless:
                 raise Broke(
                     f"all {in_vain} calls failed",
                     code="all-calls-failed",

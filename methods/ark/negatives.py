@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.core.errors import Broke
 from benchmarks.core.random import Draws
 from benchmarks.schema import Question
 from benchmarks.sources import data_path
@@ -18,7 +19,7 @@ from methods.api import Services
 from methods.ark.config import ArkTrainingConfig, MineConfig
 from methods.ark.data import Document, Piece, TrainRow
 from methods.flow import in_worker, together
-from methods.graphs.augmented_queries import Neighborhoods, QueryGenerator, generator_of, graph_of, queries_of
+from methods.graphs.augmented_queries import GRAPH_CALLS_FAILED, Neighborhoods, QueryGenerator, generator_of, graph_of, queries_of
 from methods.graphs.chunking import Chunk, chunk
 from methods.graphs.extraction import extractor_of
 from methods.graphs.knowledge_graph import KnowledgeGraph
@@ -26,6 +27,7 @@ from methods.graphs.neighborhood import GraphNamer, LLMNamer, Namer
 from methods.graphs.recorded import recorded_queries
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import open_llm
+from methods.training.journal import HOPELESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class GraphQueries:
             model = open_llm(llm, services, role="seeds")
             self._namer = LLMNamer(model, seeds.prompt)
         self._encoder = LazyEncoder(config.kg.similarity.encoder, services)
+        self._in_vain, self._any = 0, False
 
     @cached_property
     def _generator(self) -> QueryGenerator:
@@ -102,8 +105,20 @@ class GraphQueries:
         return Neighborhoods(graph, self._config.neighborhood, self._work, self._namer)
 
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
-        """Return the augmented queries by question id, for questions about a document."""
-        graph = await self.graph(document)
+        """Return the augmented queries by question id, for questions about a document; none if every call for its graph failed.
+
+        Raises:
+            Broke: So many passages in a row got no reply that the endpoint does not answer.
+        """
+        try:
+            graph = await self.graph(document)
+        except Broke as error:
+            # One document may be refused, for example by a content filter.
+            self._in_vain += len(document.pieces)
+            if error.code != GRAPH_CALLS_FAILED or self._in_vain >= HOPELESS or not self._any:
+                raise
+            return {question.id: Augmented(question.id, (), ()) for question in questions}
+        self._in_vain, self._any = 0, True
         around = self.around(graph)
 
         async def augmented(question: Question) -> Augmented:

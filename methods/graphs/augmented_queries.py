@@ -248,6 +248,10 @@ def file_of(folder: Path, step: str, identifier: str, ending: str = "json") -> P
     return folder / step / f"{content_hash((identifier,))}.{ending}"
 
 
+GRAPH_CALLS_FAILED = "graph-calls-failed"
+"""Code of the error of a document without any reply."""
+
+
 async def graph_of(
     document_id: str,
     chunks: Sequence[Chunk],
@@ -293,7 +297,7 @@ async def graph_of(
     if chunks and not graph.nodes and graph.counts.get(FAILED, 0) == len(chunks):
         raise Broke(
             f"no graph for document {document_id!r}: all {len(chunks)} calls failed",
-            code="graph-calls-failed",
+            code=GRAPH_CALLS_FAILED,
             where="kg.llm",
             try_this="try again when the endpoint answers; received replies are kept",
         )

@@ -15,12 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.core.errors import Broke
 from benchmarks.schema import Passage, Question, passage_id
-from methods.ark.config import MineConfig
+from methods.api import Services
+from methods.ark.config import ArkTrainingConfig, MineConfig
 from methods.ark.data import Document, Piece, TrainRow, check_rows, document_text, pieces_of, write_rows
-from methods.ark.negatives import Augmented, RecordedQueries, eligible, mine, random_pool, rows_of, union
+from methods.ark.negatives import Augmented, GraphQueries, RecordedQueries, eligible, mine, random_pool, rows_of, union
 from methods.flow import run
+from methods.graphs.augmented_queries import GRAPH_CALLS_FAILED
 from methods.graphs.chunking import ChunkConfig
+from methods.graphs.knowledge_graph import KnowledgeGraph
+from methods.training.journal import HOPELESS
 from tests.support.errors import raises
 
 
@@ -150,3 +155,33 @@ def test_recorded_queries_are_limited_and_a_question_without_record_has_none(tmp
     path.write_text(json.dumps({"id": "q0", "size": "small", "queries": ["a", "b", "c"]}) + "\n")
     source = RecordedQueries(path, most=2)
     assert run(source.queries(document(), document().questions)) == {"q0": Augmented("q0", (), ("a", "b")), "q1": Augmented("q1", (), ())}
+
+
+def test_one_refused_document_has_no_queries_and_an_endpoint_that_is_down_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline = {"kg": {"extractor": "worlds"}, "queries": {"generator": "template"}}
+    config = ArkTrainingConfig.model_validate({"data": ["worlds/documents:train"], "base": "minilm", **offline})
+
+    async def graph(self: GraphQueries, document: Document) -> KnowledgeGraph:
+        if document.id.startswith("refused"):
+            raise Broke("all calls failed", code=GRAPH_CALLS_FAILED)
+        if document.id == "unknown model":
+            raise Broke("no such model", code="unknown-model")
+        return KnowledgeGraph(document.id, (), ())
+
+    def made(source: GraphQueries, name: str) -> dict[str, Augmented]:
+        one = Document(name, (), (Piece("c", 0, "text", 0, 4),), (Question(name, "Who?", ("a",)),))
+        return dict(run(source.queries(one, one.questions)))
+
+    monkeypatch.setattr(GraphQueries, "graph", graph)
+    with raises(GRAPH_CALLS_FAILED):
+        made(GraphQueries(config, tmp_path, Services()), "refused")
+    source = GraphQueries(config, tmp_path, Services())
+    made(source, "answered")
+    assert made(source, "refused") == {"refused": Augmented("refused", (), ())}
+    with raises("unknown-model"):
+        made(source, "unknown model")
+    made(source, "answered")
+    for _ in range(HOPELESS - 1):
+        made(source, "refused")
+    with raises(GRAPH_CALLS_FAILED):
+        made(source, "refused")

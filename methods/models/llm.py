@@ -8,13 +8,14 @@ cache, limits and rate limiter of endpoints; they differ only in their `Backend`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
 from methods.models.adapters import check_adapter
@@ -142,20 +143,30 @@ def chats(options: Any) -> list[ChatConfig]:
     """Return all endpoint models in options, at any depth."""
     if isinstance(options, ChatConfig):
         return [options]
-    return [config for value in _inner(options).values() for config in chats(value)]
+    return [config for value in _values(options) for config in chats(value)]
+
+
+def hosted(options: Any) -> list[Any]:
+    """Return the options of all apps and of all embedding and reranking models behind endpoints (those with `served`), at any depth."""
+    if isinstance(getattr(options, "served", None), str):
+        return [options]
+    return [config for value in _values(options) for config in hosted(value)]
 
 
 def unpriced(options: Any) -> list[str]:
     """Return the names of endpoint models and apps without a configured price, at any depth."""
     if getattr(options, "priced", None) is False:
         return [options.model if isinstance(options, ChatConfig) else options.served]
-    return list(dict.fromkeys(name for value in _inner(options).values() for name in unpriced(value)))
+    return list(dict.fromkeys(name for value in _values(options) for name in unpriced(value)))
 
 
 def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
     """Apply a function to all endpoint models in options, at any depth; returns the same object if nothing changes."""
     if isinstance(options, ChatConfig):
         return change(options)  # type: ignore[return-value]
+    if isinstance(options, BaseModel) and "config" in type(options).model_fields and (named := _named(options)) is not None:
+        new = with_chats(named, change)
+        return options if new is named else options.model_copy(update={"config": _restated(getattr(options, "config", {}), named, new)})
     inner = _inner(options)
     changed = {name: new for name, value in inner.items() if (new := with_chats(value, change)) is not value}
     if not changed:
@@ -166,6 +177,11 @@ def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
     return every if isinstance(options, dict) else type(options)(every.values())  # type: ignore[call-arg, return-value]
 
 
+def _values(options: Any) -> list[Any]:
+    """Return the values in options, and the validated options of the component that they name, if they name one."""
+    return [*_inner(options).values(), *filter(None, [_named(options)])]
+
+
 def _inner(options: Any) -> dict[Any, Any]:
     """Return the values in options, by name or position."""
     if isinstance(options, BaseModel):
@@ -173,6 +189,33 @@ def _inner(options: Any) -> dict[Any, Any]:
     if isinstance(options, dict):
         return options
     return dict(enumerate(options)) if isinstance(options, list | tuple) else {}
+
+
+def _named(options: Any) -> BaseModel | None:
+    """Return the validated options of the component that options name through a property `component`; None if they name none."""
+    config = None
+    if isinstance(options, BaseModel):
+        with suppress(UserError, ValidationError):  # an option that is not in use may name nothing that exists
+            config = getattr(getattr(options, "component", None), "config", None)
+    return config if isinstance(config, BaseModel) else None
+
+
+def _restated(stated: Any, old: Any, new: Any) -> Any:
+    """Return options as a user states them, changed as validated options were; `stated`: as they were stated, None if they were not."""
+    if new is old:
+        return new if stated is None else stated
+    if isinstance(new, BaseModel):
+        fields = type(new).model_fields
+        changed = [name for name in fields if getattr(new, name) is not getattr(old, name)]
+        known = stated if isinstance(stated, Mapping) else {name: getattr(old, name) for name in fields if name in old.model_fields_set}
+        return {**known, **{name: _restated(known.get(name), getattr(old, name), getattr(new, name)) for name in changed}}
+    if isinstance(new, list | tuple):
+        items = stated if isinstance(stated, list | tuple) else [None] * len(new)
+        return [_restated(*item) for item in zip(items, old, new, strict=True)]
+    if isinstance(new, dict):
+        known = stated if isinstance(stated, Mapping) else {}
+        return {name: _restated(known.get(name), old.get(name), value) for name, value in new.items()}
+    return new
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from benchmarks.registry import Benchmark
 from judges.metric import Metric
 from methods.accelerator import accelerators
 from methods.api import TURNS_UNREAD, UNKNOWN_REVISION
-from methods.models.llm import chats
+from methods.models.llm import chats, hosted
 from methods.models.weights import checkpoints_named
 from methods.registry import Component
 from ragmeter.runner.sizes import models_of
@@ -90,8 +90,9 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
     ]
     models = [chat for part in components for chat in chats(part.config)]
     revisions = {f"{chat.model} at {chat.url}": chat.revision if isinstance(chat.revision, str) else UNKNOWN_REVISION for chat in models}
-    served = [name for part in components if isinstance(name := getattr(part.config, "served", None), str)]
-    revisions |= {name: revision if isinstance(revision, str) else UNKNOWN_REVISION for name in served}
+    for system in (system for part in components for system in hosted(part.config)):
+        known = (text for text in (getattr(system, "revision", None), revision) if isinstance(text, str))
+        revisions[system.served] = next(known, UNKNOWN_REVISION)
     reads_turns = any(getattr(part.entry.factory, "reads_turns", False) for part in components)
     unread = not reads_turns and any(question.turns for question in benchmark.questions)
     return {

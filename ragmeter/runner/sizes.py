@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from methods.models.delta import is_delta
+from methods.models.llm import hosted
 from methods.models.weights import files_of
 from methods.registry import Component
 from methods.work import Needs
@@ -238,10 +239,11 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
             unknown or behind an endpoint, or if a part does not declare its needs. `weights_here`: True if no part calls an
             endpoint; None if a part does not declare its needs. `counted`: name, number of parameters and source of each model.
     """
+    components = list(components)
     needs = [part.needs for part in components]
     known = sum((item for item in needs if item is not None), Needs())
     sizes = list(dict.fromkeys(size_of(item.model, item.revision) for item in known.checkpoints if item.own))
-    away, clear = bool(known.endpoints), None not in needs
+    away, clear = bool(known.endpoints) or any(hosted(part.config) for part in components), None not in needs
     counts = [size.parameters for size in sizes]
     whole = None if away or not clear or None in counts else round(sum(filter(None, counts)))
     return {

@@ -23,7 +23,7 @@ from benchmarks.core.errors import Broke, MissingPackage, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from methods.api import Method, Services
-from methods.models.llm import chats
+from methods.models.llm import chats, hosted
 from methods.registry import Component
 from ragmeter.experiment import Experiment
 from ragmeter.runner.executors.nodes import Node, Place, Wanted, gpus_here, place_of, probe, reaches, refuse_nodes
@@ -91,7 +91,8 @@ def gpu_share(components: Sequence[Component], gpu_bytes: int) -> float:
 
 def variables(options: Sequence[Any]) -> dict[str, str]:
     """Collect the environment variables that workers need: data locations, and the API keys that options name."""
-    named = {chat.key_variable for chat in chats(list(options)) if chat.key_variable}
+    models = [*chats(list(options)), *hosted(list(options))]
+    named = {name for model in models if (name := getattr(model, "key_variable", None))}
     named |= set(re.findall(r"\$\{(\w+)\}", "".join(map(str, options))))
     return {name: value for name, value in os.environ.items() if name in named or (_SENT.fullmatch(name) and not _KEPT.fullmatch(name))}
 

@@ -15,7 +15,7 @@ from methods.flow import ordered
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.chat import ChatModel
 from methods.models.decoding import Sampling
-from methods.models.llm import LLM, defaults, llm_hash, open_llm
+from methods.models.llm import LLM, chats, defaults, hosted, llm_hash, open_llm, with_chats
 from methods.models.local_llm import LocalBackend, LocalConfig
 from methods.presets import laid_over
 from methods.registry import Component
@@ -161,3 +161,21 @@ def test_llm_of_another_kind_replaces_that_of_the_preset() -> None:
     assert laid(scripted="worlds/multihop:test") == {"scripted": "worlds/multihop:test", "max_tokens": 9}
     assert laid(model="n") == {"model": "n", "base_url": "http://a/v1", "max_tokens": 9}
     assert laid(base_url="http://b/v1") == {"model": "m", "base_url": "http://b/v1", "max_tokens": 9}
+
+
+def test_endpoint_models_of_components_within_options_are_found_and_changed() -> None:
+    writing = {"id": "hyde", "config": {"llm": {"model": "inner", "concurrency": 3}}}
+    hosted_one = {"id": "hosted_dense", "config": {"model": "vectors", "base_url": "http://127.0.0.1:9/v1", "key_variable": "MY_KEY"}}
+    fused = {"id": "hybrid", "config": {"retrievers": ["bm25", writing, hosted_one]}}
+    options: Any = Component.of("self_ask", {"llm": {"model": "outer"}, "retriever": fused}).config
+    assert sorted((config.model, config.concurrency) for config in chats(options)) == [("inner", 3), ("outer", 16)]
+    assert [config.served for config in hosted(options)] == ["vectors at http://127.0.0.1:9/v1"]
+    assert with_chats(options, lambda config: config) is options
+    new = with_chats(options, lambda config: config.model_copy(update={"revision": f"of {config.model}"}))
+    assert sorted(str(config.revision) for config in chats(new)) == ["of inner", "of outer"]
+    assert new.retriever.config == {
+        "retrievers": ["bm25", {"id": "hyde", "config": {"llm": {**writing["config"]["llm"], "revision": "of inner"}}}, hosted_one]  # type: ignore[index]
+    }
+    # Default options are stated, if one of them changes.
+    default: Any = Component.of("hybrid", {"retrievers": ["bm25", {"id": "lightrag", "config": {"llm": {"model": "m"}}}]}).config
+    assert [config.revision for config in chats(with_chats(default, lambda config: config.model_copy(update={"revision": "r"})))] == ["r"]

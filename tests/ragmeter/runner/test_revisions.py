@@ -175,6 +175,22 @@ def test_created_field_of_the_model_list_is_the_revision_also_for_judges(server:
     assert run.provenance["revisions"] == {f"m at {server.url}": "created:1700000500"}
 
 
+def test_revision_of_a_model_within_a_composed_retriever_counts(server: Deployment, tmp_path: Path) -> None:
+    llm = {"model": "m", "base_url": server.url, "key_variable": None}
+    rewriting = {"id": "rq_rag_prompted", "config": {"llm": llm, "retriever": "bm25"}}
+    row = {"id": "hybrid", "name": "fused", "reader": "extractive", "config": {"retrievers": ["bm25", rewriting]}}
+    text = json.dumps(
+        {"name": "asked", "benchmarks": [{"id": "worlds/multihop", "split": "test", "limit": 2}], "metrics": ["em"], "methods": [row]}
+    )
+    store = Store(tmp_path)
+    server.created = lambda: 1_700_000_000
+    assert [asked(text, store), asked(text, store)] == [2, 0]
+    server.created = lambda: 1_700_000_500
+    assert [asked(text, store), asked(text, store)] == [2, 0]
+    run = queries.runs(store, "asked")[0]
+    assert run.provenance["revisions"] == {f"m at {server.url}": "created:1700000500"}
+
+
 def test_judge_of_stored_answers_is_identified_by_its_deployment(server: Deployment, tmp_path: Path) -> None:
     server.documents["/version"] = (200, {"commit": "one"}, {})
     url = f"{server.url.removesuffix('/v1')}/version"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import safe_open
@@ -35,6 +36,21 @@ def test_size_of_an_endpoint_model_is_unknown() -> None:
     assert (query["parameters"], query["weights_here"]) == (None, False)
     within = models_of([Component.of("hyde", {"llm": {"model": "gpt-4o-mini"}})])
     assert (within["parameters"], within["weights_here"]) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "options"),
+    [
+        ("hosted_dense", lambda away: away),
+        ("hosted_reranker", lambda away: {**away, "dialect": "jina"}),
+        ("hybrid", lambda away: {"retrievers": ["bm25", {"id": "hosted_dense", "config": away}]}),
+        ("self_ask", lambda away: {"llm": {"scripted": "worlds/multihop:test"}, "retriever": {"id": "hosted_dense", "config": away}}),
+        ("http", lambda away: {"url": "http://127.0.0.1:9/ask"}),
+    ],
+)
+def test_size_of_a_hosted_model_or_app_is_unknown_at_any_depth(identifier: str, options: Any) -> None:
+    result = models_of([Component.of(identifier, options({"model": "m", "base_url": "http://127.0.0.1:9/v1", "key_variable": None}))])
+    assert (result["parameters"], result["weights_here"]) == (None, False)
 
 
 def test_model_of_unknown_size_makes_the_sum_unknown() -> None:

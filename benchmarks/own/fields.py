@@ -68,7 +68,7 @@ _CERTAIN = (
 """Names of fields that hold accepted answers in any file."""
 _ALIASES = ("aliases", "answer_aliases", "answers_aliases", "alt_ans")
 _INNER: Mapping[str, tuple[str, ...]] = {
-    "documents": ("text", "paragraph_text", "content", "contents", "passage", "page_content", "body", "sentences"),
+    "documents": ("text", "paragraph_text", "passage_text", "content", "contents", "passage", "page_content", "body", "sentences"),
     "titles": ("title", "heading", "name"),
     "document_ids": ("id", "_id", "doc_id", "docid", "document_id", "passage_id", "pid"),
     "supporting": ("is_supporting", "is_gold", "gold", "relevant", "is_relevant", "is_selected"),
@@ -78,6 +78,8 @@ _DOCUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "_id", "docid", "doc_id", "document_id", "pid", "name", "file", "filename", "document", "source", "url"),
     "title": ("title", "heading", "headline"),
 }
+_ANSWER_TEXTS = ("text", "value", "answer")
+"""Names of an answer's text within an object, as of SQuAD and TriviaQA."""
 _STEP = re.compile(r"([^\[\]]*)((?:\[\d*\])*)")
 
 
@@ -89,39 +91,50 @@ class Missing(Exception):
         super().__init__(path)
 
 
-def values(fields: Mapping[str, Any], path: str) -> list[Any]:
-    """Return all non-null values at a path: a single value, or one per item of the lists on the path.
+def values(fields: Mapping[str, Any], path: str, *, nulls: bool = False) -> list[Any]:
+    """Return the values at a path: a single value, or one per item of the lists on the path.
+
+    Args:
+        fields: The record.
+        path: The path.
+        nulls: Whether the result has None for an item whose value is null, or missing at a path that ends in `?`.
 
     Raises:
         Missing: The record lacks the field, and the path does not end in `?`.
     """
-    wanted = path.removesuffix("?")
+    wanted, optional = path.removesuffix("?"), path.endswith("?")
     try:
-        results = [fields[wanted]] if wanted in fields else _walk([fields], wanted)
+        results = [fields[wanted]] if wanted in fields else _walk([fields], wanted, optional)
     except (KeyError, IndexError, TypeError):
-        if path.endswith("?"):
+        if optional:
             return []
         raise Missing(wanted) from None
-    return [value for value in results if not _null(value)]
+    return [None if _null(value) else value for value in results if nulls or not _null(value)]
 
 
 def _null(value: Any) -> bool:
     return value is None or (isinstance(value, float) and value != value)
 
 
-def _walk(current: list[Any], path: str) -> list[Any]:
+def _walk(current: list[Any], path: str, optional: bool) -> list[Any]:
     for part in path.split("."):
         match = _STEP.fullmatch(part)
         if match is None:
             raise KeyError(part)
         name, indexes = match.groups()
-        current = [item[name] for item in current if not _null(item)] if name else current
+        current = [_member(item, name, optional) for item in current] if name else current
         for index in re.findall(r"\[(\d*)\]", indexes):
             listed = [item for item in current if not _null(item)]
             if not all(isinstance(item, list) for item in listed):
                 raise TypeError(path)
             current = [item[int(index)] for item in listed] if index else [inner for item in listed for inner in item]
     return current
+
+
+def _member(item: Any, name: str, optional: bool) -> Any:
+    if _null(item):
+        return None
+    return item.get(name) if optional and isinstance(item, Mapping) else item[name]
 
 
 def top(path: str) -> str:
@@ -146,9 +159,9 @@ class Fields:
     def __contains__(self, role: object) -> bool:
         return role in self.paths
 
-    def of(self, record: Mapping[str, Any], role: str) -> list[Any]:
-        """Return a record's values for a role; empty if the role has no path."""
-        return [value for path in self.paths.get(role, ()) for value in values(record, path)]
+    def of(self, record: Mapping[str, Any], role: str, *, nulls: bool = False) -> list[Any]:
+        """Return a record's values for a role, as `values` does; empty if the role has no path."""
+        return [value for path in self.paths.get(role, ()) for value in values(record, path, nulls=nulls)]
 
     def in_words(self) -> str:
         """Describe the mapping for users."""
@@ -295,18 +308,25 @@ def _guessed(records: Sequence[Mapping[str, Any]], configured: Given, where: str
     return result
 
 
+def passage_text(item: Mapping[str, Any]) -> str | None:
+    """Return the field that holds the text of a passage given as an object; None if there is none."""
+    return _first(item, _INNER["documents"], ())
+
+
 def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the roles that a field's values contain: a text, a list of texts, or objects with texts."""
     first = sample[0] if isinstance(sample, list) and sample else None
     if role == "documents" and isinstance(first or sample, dict):
         inner: Mapping[str, Any] = first or sample
-        for part, names in _INNER.items() if _first(inner, _INNER[role], ()) is not None else ():
+        for part, names in _INNER.items() if passage_text(inner) is not None else ():
             name = _first(inner, names, ())
             if name is not None:
                 path = f"{key}[].{name}" if first else f"{key}.{name}" + "[]" * isinstance(sample[name], list)
                 yield part, (path + "?" * (part != "documents"),)
-    elif role == "answers" and isinstance(sample, dict) and isinstance(sample.get("text"), list):
-        yield role, (f"{key}.text[]",)
+    elif role == "answers" and isinstance(first or sample, dict) and (name := _first(first or sample, _ANSWER_TEXTS, ())) is not None:
+        path = f"{key}[].{name}" if first else f"{key}.{name}" + "[]" * isinstance(sample[name], list)
+        aliases = [] if first else [f"{key}.{other}[]?" for other in sample if other in _ALIASES]
+        yield role, (path, *aliases)
     elif (role == "type" and isinstance(sample, dict | list)) or (role == "turns" and not (isinstance(first, dict) and "role" in first)):
         return
     else:

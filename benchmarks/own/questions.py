@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.own.fields import Fields, Missing, values
+from benchmarks.own.fields import Fields, Missing, passage_text, values
 from benchmarks.records import QUESTION_CHARS, Record
 from benchmarks.schema import Turn
 
@@ -86,12 +86,13 @@ class Reader:
         """
         counts: Counter[str] = Counter()
         answers, aliases = self._answers(record, counts)
-        passages = self._passages(record)
+        passages, positions = self._passages(record)
         answerable = all(self._flag(record, flag, "answerable") for flag in self._all(record, "answerable"))
         counts["questions_without_answers"] += not answers and answerable and "answers" in self._fields
-        flags = self._all(record, "supporting")
-        if flags and len(flags) != len(passages):
-            raise record.problem(f"{len(flags)} passages are marked, {len(passages)} are there", self._path("supporting"))
+        flags = self._listed(record, "supporting")
+        if flags and len(flags) != len(positions):
+            raise record.problem(f"{len(flags)} passages are marked, {len(positions)} are there", self._path("supporting"))
+        supporting = [place for place, flag in enumerate(flags) if flag is not None and self._flag(record, flag, "supporting")]
         return ParsedQuestion(
             self._one(record, "id") or None,
             self._question(record),
@@ -99,8 +100,8 @@ class Reader:
             answers,
             aliases,
             passages,
-            tuple(place for place, flag in enumerate(flags) if self._flag(record, flag, "supporting")),
-            tuple(self._evidence(record)),
+            tuple(self._placed(record, place, positions) for place in supporting),
+            tuple(self._placed(record, value, positions) if isinstance(value, int) else value for value in self._evidence(record)),
             tuple(self._spans(record)),
             self._one(record, "type"),
             answerable,
@@ -133,9 +134,9 @@ class Reader:
         named = [path.removesuffix("?") for path in self._fields.paths.get("metadata", ())]
         return {path: contents[0] for path in named if (contents := values(record.fields, f"{path}?"))}
 
-    def _all(self, record: Record, role: str) -> list[Any]:
+    def _all(self, record: Record, role: str, *, nulls: bool = False) -> list[Any]:
         try:
-            return self._fields.of(record.fields, role)
+            return self._fields.of(record.fields, role, nulls=nulls)
         except Missing as error:
             record.require(error.path)
             raise record.problem(f"field {error.path!r} is missing", error.path, f"there ({error.path}? lets records lack it)") from error
@@ -205,25 +206,50 @@ class Reader:
         counts["blank_answers"] += blank if answers else 0
         return tuple(answers), aliases
 
-    def _passages(self, record: Record) -> tuple[tuple[str, str, str | None], ...]:
-        texts = self._all(record, "documents")
-        if not texts:
-            return ()
+    def _listed(self, record: Record, role: str) -> list[Any]:
+        """Return one value per passage, None for a missing one; a single cell may hold their list as text."""
+        contents, path = self._all(record, role, nulls=True), self._path(role)
+        if len(contents) != 1 or "[]" in path or not isinstance(cell := contents[0], str):
+            return contents
+        if not cell.strip():
+            return []
+        written = record.written_list(path, cell) if cell.lstrip().startswith("[") else None
+        if written is None:
+            return contents
+        if any(isinstance(item, dict) and passage_text(item) is not None for item in written):
+            raise record.problem("the passages are objects written as text", path, "a list of objects")
+        return written if role != "documents" or all(item is None or isinstance(item, str) for item in written) else contents
+
+    def _passages(self, record: Record) -> tuple[tuple[tuple[str, str, str | None], ...], list[int | None]]:
+        """Return the passages, and for each place in the record's list the passage's number, None if it is null."""
+        texts = self._listed(record, "documents")
         path = self._path("documents")
         parts: list[list[str | None]] = []
         for role in ("titles", "document_ids"):
-            contents: list[str | None] = [self._text(record, value, role) for value in self._all(record, role)]
+            contents = [None if value is None else self._text(record, value, role) for value in self._listed(record, role)] if texts else []
             if contents and len(contents) != len(texts):
                 what = f"{len(texts)} passages have {len(contents)} {role.replace('_', ' ')}"
                 raise record.problem(what, self._path(role), "one for each passage")
             parts.append(contents or [None] * len(texts))
-        results = []
+        results: list[tuple[str, str, str | None]] = []
+        positions: list[int | None] = []
         for text, title, native in zip(texts, *parts, strict=True):
+            positions.append(None if text is None else len(results))
+            if text is None:
+                continue
             joined = "".join(text) if isinstance(text, list) and all(isinstance(part, str) for part in text) else text
             if not record.expect(joined, path, str).strip():
                 raise record.problem("a passage holds no word", path)
             results.append((title or "", joined, native or None))
-        return tuple(results)
+        return tuple(results), positions
+
+    def _placed(self, record: Record, place: int, positions: list[int | None]) -> int:
+        """Return the number of the passage at a place of the record's list."""
+        if not 0 <= place < len(positions):
+            raise record.problem(f"there is no passage {place} among {len(positions)}", self._path("evidence"), "a place, counted from 0")
+        if (number := positions[place]) is None:
+            raise record.problem(f"the gold passage {place} is null", self._path("documents"))
+        return number
 
     def _evidence(self, record: Record) -> Iterator[str | int]:
         by_place = "documents" in self._fields and "document_ids" not in self._fields

@@ -28,6 +28,7 @@ SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _ENDINGS = ("jsonl", "json", "parquet", "csv", "tsv", "ndjson")
 _ARROW_FILE = b"ARROW1"
 """First bytes of an Arrow file (as of Feather); a stream, which `datasets` writes, has none."""
+_BY_ID = "a list of records with their ids: jq '[to_entries[] | .value + {id: .key}]' FILE"
 _COLUMNS = 'a row per record: frame.to_json(FILE, orient="records", lines=True)'
 
 
@@ -143,6 +144,9 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
     lists = [key for key in lists if len(fields[key]) > 1 or key == "data"]
     if any(isinstance(fields[key], str) for key in known_questions(fields)):
         return None
+    inner = [value for value in fields.values() if isinstance(value, dict) and known_questions(value)]
+    if 1 < len(inner) == len(fields) and not known_questions(fields):
+        raise UserError("this file contains records by their ids", code="records-by-id", where=str(path), try_this=_BY_ID)
     columns = [_column(value) for value in fields.values()]
     if len(columns) > 1 and None not in columns and len(set(columns)) == 1 and not lists:
         raise UserError("this file contains columns, not records", code="columns-not-records", where=str(path), try_this=_COLUMNS)
@@ -246,20 +250,39 @@ def _arrow_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         raise UserError(what, code="damaged-arrow", where=str(path), try_this="save the dataset again") from error
 
 
+Convert = Callable[[Any], Any]
+
+
 def _as_written(schema: Any) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """Return a function from a stored row to its values as people write them: labels by name, and 0.1 for the nearest float of 32 bits."""
+    """Return a function from a stored row to its values as people write them: labels by name, and 0.1 for the nearest float of 16
+    or 32 bits, also within lists and objects.
+    """
+    stored = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features") or {}
+    return _members({field.name: _written(field.type, stored.get(field.name)) for field in schema}) or dict
+
+
+def _written(kind: Any, feature: Any) -> Convert | None:
+    """Return the function for values of an Arrow type, with the feature of `datasets` that they are; None if they stay as they are."""
     import numpy as np
     import pyarrow as pa
 
-    small = [field.name for field in schema if pa.types.is_float16(field.type) or pa.types.is_float32(field.type)]
-    stored = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features") or {}
-    labels = {name: kind["names"] for name, kind in stored.items() if isinstance(kind, dict) and kind.get("_type") == "ClassLabel"}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = feature[0] if isinstance(feature, list) and feature else feature.get("feature") if isinstance(feature, dict) else None
+        item = _written(kind.value_type, inner)
+        return None if item is None else lambda values: [value if value is None else item(value) for value in values]
+    if pa.types.is_struct(kind):
+        # A sequence of objects is stored as an object of lists.
+        sequence = feature.get("feature") if isinstance(feature, dict) and feature.get("_type") == "Sequence" else None
+        named = {name: [inner] for name, inner in sequence.items()} if isinstance(sequence, dict) else feature
+        return _members({each.name: _written(each.type, named.get(each.name) if isinstance(named, dict) else None) for each in kind})
+    if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and (names := feature.get("names")):
+        return lambda number: names[number] if isinstance(number, int) and 0 <= number < len(names) else number
+    small = np.float32 if pa.types.is_float32(kind) else np.float16 if pa.types.is_float16(kind) else None
+    return None if small is None else lambda number: float(str(small(number)))
 
-    def written(row: Mapping[str, Any]) -> Mapping[str, Any]:
-        changed = {name: float(str(np.float32(row[name]))) for name in small if row.get(name) is not None}
-        for name, names in labels.items():
-            if isinstance(number := row.get(name), int) and 0 <= number < len(names):
-                changed[name] = names[number]
-        return {**row, **changed} if changed else row
 
-    return written
+def _members(converts: Mapping[str, Convert | None]) -> Convert | None:
+    changing = {name: convert for name, convert in converts.items() if convert is not None}
+    if not changing:
+        return None
+    return lambda row: row | {name: convert(row[name]) for name, convert in changing.items() if row.get(name) is not None}

@@ -137,6 +137,50 @@ def test_gold_field_accepts_passage_ids_titles_and_positions(tmp_path: Path) -> 
     assert list(gold(read(write(tmp_path / "places.json", json.dumps(by_place)))).values()) == [["two"]]
 
 
+def test_passages_that_lack_a_part_keep_the_others(tmp_path: Path) -> None:
+    contexts = [{"text": "Ann did.", "title": "Ann", "is_supporting": True}, {"text": "Bo did not."}]
+    rows = [
+        {"question": "1?", "contexts": contexts},
+        {"question": "2?", "contexts": [contexts[0], {"text": "Bo did not.", "title": None, "is_supporting": None}]},
+        {"question": "3?", "contexts": [{"text": None, "title": "Cy", "is_supporting": False}, contexts[0]]},
+    ]
+    benchmark = read(write(tmp_path / "q.json", json.dumps(rows)))
+    assert [[passage.title for passage in benchmark.corpus.get(q.evidence)] for q in benchmark.questions] == [["Ann"]] * 3
+    assert [len(question.candidates or ()) for question in benchmark.questions] == [2, 2, 1]
+
+
+def test_places_of_gold_count_passages_that_are_null(tmp_path: Path) -> None:
+    row = {"question": "1?", "contexts": ["one", None, "two"], "evidence": [2]}
+    assert list(gold(read(write(tmp_path / "q.json", json.dumps([row])))).values()) == [["two"]]
+    for place in (1, 3, -1):
+        with raises("bad-record"):
+            read(write(tmp_path / "q.json", json.dumps([row | {"evidence": [place]}])))
+
+
+def test_passages_written_as_text_are_read_as_a_list(tmp_path: Path) -> None:
+    rows = [
+        {"question": "1?", "answer": "x", "contexts": "['one, \\'1\\'', 'two']", "evidence": "[1]"},
+        {"question": "2?", "answer": "x", "contexts": json.dumps(["one, '1'", "two"]), "evidence": "[0, 1]"},
+        {"question": "3?", "answer": "x", "contexts": "[1] two", "evidence": "[0]"},
+        {"question": "4?", "answer": "x", "contexts": "[]", "evidence": ""},
+        {"question": "5?", "answer": "x", "contexts": " ", "evidence": ""},
+    ]
+    benchmark = read(write(tmp_path / "q.csv", as_csv(rows)))
+    assert list(gold(benchmark).values()) == [["two"], ["one, '1'", "two"], ["[1] two"], [], []]
+    assert [len(question.candidates or ()) for question in benchmark.questions] == [2, 2, 1, 0, 0]
+    for wrong in ("['one' 'two']", '[{"text": "one"}, {"text": "two"}]', "['one', 'tw"):
+        with raises("bad-record", where="line 2"):
+            read(write(tmp_path / "wrong.csv", as_csv([rows[0] | {"contexts": wrong}])))
+
+
+def test_parts_of_passages_written_as_text_are_read_as_lists(tmp_path: Path) -> None:
+    row = {"question": "1?", "contexts": "['one', 'two']", "names": "['A', None]", "flags": "[False, True]"}
+    fields = {"titles": "names", "supporting": "flags"}
+    benchmark = read(write(tmp_path / "q.csv", as_csv([row])), fields=fields)
+    assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("A", "one"), ("", "two")]
+    assert list(gold(benchmark).values()) == [["two"]]
+
+
 def test_gold_spans_match_passages_of_every_chunk_size(tmp_path: Path, docs: Path) -> None:
     start = LEAVE.index("Parents have")
     rows = [
@@ -359,10 +403,18 @@ def test_answer_of_a_model_beside_accepted_answers_is_no_gold(tmp_path: Path) ->
 def test_typed_columns_give_the_values_that_people_wrote(tmp_path: Path) -> None:
     features = {"answer": {"names": ["no", "yes"], "_type": "ClassLabel"}}
     labeled = pa.schema([("question", pa.string()), ("answer", pa.int64())], {"huggingface": json.dumps({"info": {"features": features}})})
+    several = {"answer": {"feature": features["answer"], "_type": "Sequence"}}
+    answers_of = [("question", pa.string()), ("answer", pa.list_(pa.int64()))]
+    listed = pa.schema(answers_of, {"huggingface": json.dumps({"info": {"features": several}})})
+    small = pa.struct([("value", pa.float32())])
     questions = pa.array(["Where?", "Why?"])
     tables = {
         "labels": (pa.table([questions, pa.array([1, 0])], schema=labeled), ("yes", "no")),
         "floats": (pa.table({"question": questions, "answer": pa.array([0.1, 2.5], pa.float32())}), ("0.1", "2.5")),
+        "halves": (pa.table({"question": questions, "answer": pa.array([0.1, 2.5], pa.float16())}), ("0.1", "2.5")),
+        "lists": (pa.table({"question": questions, "answer": pa.array([[0.1], [2.5, None]], pa.list_(pa.float32()))}), ("0.1", "2.5")),
+        "structs": (pa.table({"question": questions, "answer": pa.array([{"value": 0.1}, {"value": 2.5}], small)}), ("0.1", "2.5")),
+        "labels in lists": (pa.table([questions, pa.array([[1, 0], [0]])], schema=listed), ("yes", "no")),
     }
     for name, (table, answers) in tables.items():
         pq.write_table(table, tmp_path / f"{name}.parquet")
@@ -396,6 +448,25 @@ def test_sentence_passages_and_squad_answers_are_detected(tmp_path: Path) -> Non
     benchmark = read(write(tmp_path / "q.jsonl", json.dumps(row)))
     assert benchmark.questions[0].answers == ("Ann",)
     assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("A", "Ann. Is."), ("B", "Bo.")]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"value": "Ann", "aliases": ["Anna"], "normalized_aliases": ["ann"], "type": "FreeForm"},
+        {"text": ["Ann", "Anna"], "answer_start": [0, 4]},
+        [{"text": "Ann", "answer_start": 0}, {"text": "Anna", "answer_start": 4}],
+        [{"answer": "Ann"}, {"answer": "Anna"}],
+    ],
+)
+def test_answers_within_objects_are_detected(answer: Any, tmp_path: Path) -> None:
+    row = {"question": "Who?", "answer": answer}
+    assert read(write(tmp_path / "q.jsonl", json.dumps(row))).questions[0].answers == ("Ann", "Anna")
+
+
+def test_passages_of_ms_marco_are_detected(tmp_path: Path) -> None:
+    row = {"query": "who", "answers": ["Ann"], "passages": {"is_selected": [0, 1], "passage_text": ["one", "two"], "url": ["u", "v"]}}
+    assert list(gold(read(write(tmp_path / "q.jsonl", json.dumps(row)))).values()) == [["two"]]
 
 
 @pytest.mark.parametrize("layout", ["object", "array", "parquet"])
@@ -443,6 +514,12 @@ def test_unsupported_inputs_are_refused(tmp_path: Path) -> None:
         read(write(tmp_path / "q.csv", "question,answer\nWho?,\nWhen?,\n"))
     with raises("not-saved-dataset"):
         read(tmp_path)
+    by_id = {f"q{number}": {"question": f"{number}?", "answer": "x"} for number in range(2)}
+    with raises("records-by-id"):
+        read(write(tmp_path / "q.json", json.dumps(by_id)))
+    with raises("records-by-id"):
+        documents = write(tmp_path / "d.json", json.dumps({"1": {"title": "T", "text": "one"}, "2": {"text": "two"}}))
+        read(write(tmp_path / "named.csv", "question,source\nWho?,1\n"), documents=str(documents))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])

@@ -349,6 +349,7 @@ def board(
     cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
     if keys:
         results = _estimates(columns, keys, clusters, known)
+        whole = not score_queries.lacks_answers(store, first.dataset_fingerprint)
         for (run_id, metric), value in zip(keys, results, strict=True):
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             open_to = bounds.get((run_id, metric))
@@ -361,7 +362,7 @@ def board(
                 scale=score_queries.scale_of(metric, known),
                 by_seed=values if seeds > 1 else (),
                 by_repeat=values if seeds == 1 else (),
-                zero_elsewhere=_zero_elsewhere(metric),
+                zero_elsewhere=whole and _zero_elsewhere(metric),
             )
     known_training = facts.learned
     contaminated = {

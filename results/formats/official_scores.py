@@ -75,8 +75,22 @@ def rog(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, fl
 
 
 def squad(benchmark: Benchmark, predictions: Sequence[Prediction]) -> dict[str, float | None]:
-    """Compute the scores that SQuAD's `evaluate-v1.1.py` prints: percentages."""
-    return {name: 100.0 * _total(values) / len(values) for name, values in squad_table(benchmark, predictions).items()}
+    """Compute the scores that SQuAD's `evaluate-v1.1.py` prints, or `evaluate-v2.0.py` if questions have no answer: percentages.
+
+    Both scripts end without scores if they lack what they need: the first an answer of each question, the second a prediction.
+    """
+    table = squad_table(benchmark, predictions)
+    if "exact" not in table:
+        return {name: 100.0 * _total(values) / len(values) for name, values in table.items()}
+    if _not_in_file(predictions).any():
+        return {}
+    answered = np.array([bool(question.answers) for question in benchmark.questions])
+    printed: dict[str, float | None] = {}
+    for prefix, rows in (("", answered | True), ("HasAns_", answered), ("NoAns_", ~answered)):
+        if rows.any():
+            printed |= {f"{prefix}{name}": 100.0 * _total(values[rows]) / int(rows.sum()) for name, values in table.items()}
+            printed[f"{prefix}total"] = int(rows.sum())
+    return printed
 
 
 def hotpotqa_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
@@ -161,9 +175,18 @@ def _rog_row(question: Question, prediction: Prediction) -> tuple[float, float, 
 
 
 def squad_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Table:
-    """Compute the per-question values of SQuAD's `evaluate-v1.1.py`, one column per score."""
-    em, _, _, f1 = _answers(_batch(benchmark, predictions), "squad")
-    return {"exact_match": em, "f1": f1}
+    """Compute the per-question values of SQuAD's `evaluate-v1.1.py`, or `evaluate-v2.0.py` if questions have no answer, one column per
+    score. In the second, an empty answer is right if and only if all golds normalize to "".
+    """
+    batch = _batch(benchmark, predictions)
+    em, _, _, f1 = _answers(batch, "squad")
+    if all(question.answers for question in batch.questions):
+        return {"exact_match": em, "f1": f1}
+    for row, (question, prediction) in enumerate(zip(batch.questions, batch.predictions, strict=True)):
+        empty, unanswered = not normalize(prediction.answer), not any(map(normalize, question.golds))
+        if not prediction.notes.get(FAILED) and (empty or unanswered):
+            em[row] = f1[row] = float(empty and unanswered)
+    return {"exact": em, "f1": f1}
 
 
 def _batch(benchmark: Benchmark, predictions: Sequence[Prediction]) -> Batch:

@@ -143,6 +143,15 @@ def questions_by_data(store: Store, fingerprints: Iterable[str]) -> dict[str, li
     )
 
 
+def lacks_answers(store: Store, dataset_fingerprint: str) -> bool:
+    """Return whether some questions of a dataset are unanswerable or have no gold answer, which official scripts do not count as 0."""
+    rows = store.database.rows(
+        """SELECT count(*) FROM questions WHERE dataset_fingerprint = ? AND (len(answers) = 0 OR record ->> '$.answerable' = 'false')""",
+        [dataset_fingerprint],
+    )
+    return bool(rows[0][0])
+
+
 def score_columns(
     store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
 ) -> Columns:

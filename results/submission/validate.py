@@ -282,7 +282,7 @@ class _Checker:
         if not card.retrieval_only and not self._findings.count("no_answers"):
             empty = (row for row in answered if not row.prediction.answer.strip() and not row.prediction.notes.get(FAILED))
             for row in empty:
-                if row.question.answerable:  # else an empty answer may be an abstention
+                if row.question.answerable and row.question.answers:  # else an empty answer may be an abstention
                     self._findings.listed("empty_answers", row.place, line=row.line)
         check_replies(answered, self._findings)
         check_plausible(

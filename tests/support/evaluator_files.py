@@ -394,6 +394,19 @@ def squad(draws: random.Random) -> Case:
     return Case("nq/open:test", rows, json.dumps(file, ensure_ascii=False), lambda text: evaluators.squad(rows, text))
 
 
+def squad_v2(draws: random.Random) -> Case:
+    """Return a case of answers by id in SQuAD 2.0's layout; the first question has no answer, and the second has one."""
+    rows: Rows = []
+    for identifier in identifiers(draws, draws.randint(2, 5)):
+        golds = [gold_text(draws) for _ in range(draws.randint(len(rows) == 1, 3) if rows else 0)]
+        stated = [{"text": gold, "answer_start": 0} for gold in golds]
+        rows.append({"id": identifier, "question": f"question {identifier}", "answers": stated, "is_impossible": not golds})
+    paragraphs = [{"context": "A text.", "qas": rows[:2]}, {"context": "Another.", "qas": rows[2:]}]
+    data = json.dumps({"version": "v2.0", "data": [{"title": "T", "paragraphs": paragraphs}]})
+    file = {row["id"]: near(draws, [item["text"] for item in row["answers"]]) for row in rows}
+    return Case("files:test", rows, json.dumps(file, ensure_ascii=False), lambda text: evaluators.squad_v2(rows, text), data)
+
+
 CASES: dict[str, tuple[str, Callable[[random.Random], Case]]] = {
     "hotpotqa": ("hotpotqa", lambda draws: multihop(draws, two_wiki=False)),
     "2wiki": ("2wiki", lambda draws: multihop(draws, two_wiki=True)),
@@ -402,6 +415,7 @@ CASES: dict[str, tuple[str, Callable[[random.Random], Case]]] = {
     "longbench": ("longbench", longbench),
     "rog": ("rog", rog),
     "squad": ("squad", squad),
+    "squad v2": ("squad", squad_v2),
 }
 """The format and case generator by name."""
 

@@ -2,7 +2,7 @@
 
 Each reads a file like the script and returns values per question (None if the script omits a question) and the printed output.
 Written from the scripts' published rules: HotpotQA `hotpot_evaluate_v1.py`, 2WikiMultihopQA v1.1, MuSiQue `evaluate_v1.0.py`,
-LongBench `eval.py`, RoG `evaluate_results.py`, SQuAD `evaluate-v1.1.py`.
+LongBench `eval.py`, RoG `evaluate_results.py`, SQuAD `evaluate-v1.1.py` and `evaluate-v2.0.py`.
 """
 
 from __future__ import annotations
@@ -332,6 +332,27 @@ def squad(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: ignore[
             max((overlap(answers[row["id"]], gold)[0] for gold in row["answer"]), default=0.0) if row["id"] in answers else 0.0
         )
     return Result(total, {name: 100 * mean(values) for name, values in total.items()})
+
+
+def squad_v2(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: ignore[assignment]
+    answers = loaded(text)
+    total: dict[str, list[float | None]] = {"exact": [], "f1": []}
+    for row in data:
+        if row["id"] not in answers:
+            raise Refused("a key is missing")
+        stated = words(answers[row["id"]])
+        golds = [gold for gold in (words(item["text"]) for item in row["answers"]) if gold] or [[]]
+        total["exact"].append(max(float(gold == stated) for gold in golds))
+        same = [shares(len(stated), len(gold), (Counter(gold) & Counter(stated)).total())[0] for gold in golds]
+        total["f1"].append(max(float(gold == stated) if not gold or not stated else f1 for gold, f1 in zip(golds, same, strict=True)))
+    printed: dict[str, float | None] = {}
+    answered = [bool(row["answers"]) for row in data]
+    for prefix, chosen in (("", [True] * len(data)), ("HasAns_", answered), ("NoAns_", [not item for item in answered])):
+        if any(chosen):
+            for name, values in total.items():
+                printed[prefix + name] = 100 * mean(value for value, among in zip(values, chosen, strict=True) if among)
+            printed[f"{prefix}total"] = sum(chosen)
+    return Result(total, printed)
 
 
 Script = Callable[..., Result]

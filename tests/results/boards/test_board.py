@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,13 @@ SCORES = {
 }
 
 
-def build(store: Store, documents: list[str | None]) -> Benchmark:
+def build(store: Store, documents: list[str | None], **last: Any) -> Benchmark:
     passage = Passage(passage_id("T", "text"), "T", "text")
     questions = [
         Question(f"q{n}", f"what {n}?", ("a",), evidence=() if n else (passage.id,), document_id=document)
         for n, document in enumerate(documents)
     ]
+    questions[-1] = replace(questions[-1], **last)
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, questions, Corpus.of([passage]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for name, values in SCORES.items():
@@ -67,6 +69,12 @@ def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) ->
         assert cell.over_all == pytest.approx(np.nan_to_num(SCORES[name]).mean())  # as SQuAD's script counts
         assert row.cost is not None
         assert (row.cost.seconds, row.cost.prompt_tokens) == (0.5, 10)
+
+
+@pytest.mark.parametrize("last", [{"answerable": False, "answers": ()}, {"answers": ()}])
+def test_questions_without_an_answer_do_not_count_as_zero_in_an_official_script(store: Store, last: dict[str, Any]) -> None:
+    build(store, [None] * 4, **last)
+    assert [row.cells["em#v1"].over_all for row in rows(store).values()] == [None] * 4
 
 
 @pytest.mark.slow

@@ -102,6 +102,15 @@ def test_generated_files_score_as_the_restated_script_scores_them(name: str, tmp
         require_same(name, seed, tmp_path)
 
 
+def test_squad_v2_has_no_official_scores_if_a_prediction_is_missing(tmp_path: Path) -> None:
+    case = case_of("squad v2", 3)
+    predictions = json.loads(case.predictions)
+    assert checked("squad v2", case, tmp_path / "whole").report.official
+    del predictions[case.rows[-1]["id"]]
+    case.predictions = json.dumps(predictions)
+    assert (checked("squad v2", case, tmp_path / "cut").report.official, len(predictions) > 0) == ({}, True)
+
+
 def fuzz(name: str, folder: Path, seconds: float, first: int) -> None:
     end, seed = time.monotonic() + seconds, first
     while time.monotonic() < end:

@@ -44,7 +44,9 @@ Strict = Annotated[bool, option("Reject faults that the official script tolerate
 KnownBoards = Annotated[bool, option("Accept only boards that the store has, as a server does.", "--known-boards")]
 Hold = Annotated[bool, option("Keep it off the boards until `ragmeter submit accept RUN`.", "--hold")]
 Reason = Annotated[str, option("Why, in one line that visitors read.", "--reason")]
-PathSetting = Annotated[list[str] | None, option("Data file of the authors (default: search RAGMETER_DATA).", "--set", metavar="path=FILE")]
+PathSetting = Annotated[
+    list[str] | None, option("Data file (default: search RAGMETER_DATA), or an option if no card has it.", "--set", metavar="path=FILE")
+]
 STEPS = (
     ("ragmeter submit template REFERENCE -o FOLDER", "writes a card, the questions and an empty predictions file: fill in both"),
     ("ragmeter submit check FOLDER/predictions.jsonl --card FOLDER/card.yaml", "says what is wrong with them, and what they would score"),
@@ -151,22 +153,30 @@ def _submit(
     keep: bool,
     hold: bool = False,
 ) -> int:
+    from benchmarks import registry
     from ragmeter.cli.config_options import given_options
     from ragmeter.runner.provenance import environment
+    from ragmeter.runner.rewriting import options_of
     from ragmeter.runner.submissions import Checker
     from results.submission import storing
+    from results.submission.card import Card
 
     if format not in PREDICTIONS:
         raise unknown_name("format", format, PREDICTIONS, where="--format")
     supplied = given_options(None, settings)
     path = supplied.pop("path", None)
-    if supplied:
+    if supplied and not isinstance(card, Card):
         raise UserError(
             "the card sets options of the data",
             code="card-and-data-options",
             where=f"--set {next(iter(supplied))}",
-            try_this="--set path=FILE",
+            try_this="write it below config: in the card; without a card, --method and --benchmark take --set",
         )
+    if isinstance(card, Card) and supplied:
+        entry = registry.resolve(card.benchmark)[1]
+        with options_of(entry.id, entry.config):
+            entry.config.model_validate(supplied)
+        card = card.model_copy(update={"config": supplied})
     store = common.store
     checked = Checker(store, known_boards, None if path is None else str(path), strict).check(file, card, format)
     report = checked.report

@@ -20,6 +20,7 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 
+from benchmarks.corpus import Corpus
 from benchmarks.io.judged import NAME_THE_SCORE, Entry, Fault, Reading, entries, not_ranks
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
@@ -185,22 +186,33 @@ def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int
         return None
 
 
+def _passages_of(corpus: Corpus, name: str) -> tuple[str, ...]:
+    """Return the passages with a name: one with this id, or with this id in the corpus's dump, or all of the document of this name."""
+    own_id = name if name in corpus else corpus.by_native_id(name)
+    return corpus.by_document.get(name, ()) if own_id is None else (own_id,)
+
+
 def run_rows(benchmark: Benchmark) -> RowReader:
     """Return a reader of TREC runs for `results.submission.validate.validate`: one retrieval-only row per question.
 
-    Document ids may be ragmeter's or those of the dataset's own corpus (BEIR). A question without a line gets a row without
-    evidence, because a TREC run cannot express an empty ranking otherwise.
+    Document ids may be ragmeter's, those of the dataset's own corpus (BEIR), or names of documents that are one passage each. A
+    question without a line gets a row without evidence, because a TREC run cannot express an empty ranking otherwise.
     """
-    corpus = benchmark.corpus
 
-    def named(item: Evidence) -> Evidence:
-        own_id = None if item.id in corpus else corpus.by_native_id(item.id)
-        return item if own_id is None else Evidence(own_id, item.score)
+    def named(items: tuple[Evidence, ...], line: int, findings: Findings) -> Iterator[Evidence]:
+        for item in items:
+            first, *others = _passages_of(benchmark.corpus, item.id) or (item.id,)
+            if others:
+                what = "a document has several passages in the corpus"
+                detail = f"{shown(item.id)}, {len(others) + 1} passages"
+                hint = "rank passages, or load documents as one passage each (chunker: whole)"
+                findings.add("several_passages", what, detail, line=line, try_this=hint)
+            yield item if first == item.id else Evidence(first, item.score)
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         rankings = read_run(source, findings, limits)
         for identifier, (line, evidence) in rankings.items():
-            yield PredictionRow(line, Prediction(identifier, "", tuple(map(named, evidence))))
+            yield PredictionRow(line, Prediction(identifier, "", tuple(named(evidence, line, findings))))
         silent = [item for item in benchmark.questions if item.id not in rankings and item.query_id not in rankings]
         for question in silent:
             findings.listed("nothing_found", f"question {shown(question.id)}")

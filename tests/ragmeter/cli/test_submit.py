@@ -384,6 +384,18 @@ def test_real_dataset_submission_goes_from_template_to_table(
     assert response["report"]["scores"]["recall@5#v2"] > 0
 
 
+def test_without_a_card_options_of_the_data_are_given_by_set(ragmeter: Ragmeter, tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": 1, "text": "Works 1 is in Lyon."}\n{"id": 2, "text": "Works 2 is in Nice."}\n')
+    (tmp_path / "q.csv").write_text("id,question,gold,source\n7,Where is Works 1?,Lyon,1\n")
+    (tmp_path / "run.txt").write_text("7 Q0 2 1 2.0 t\n7 Q0 1 2 1.0 t\n")
+    named = ("submit", "check", tmp_path / "run.txt", "--format", "trec", "--method", "theirs", "--benchmark", "files:test")
+    data = ("--set", f"path={tmp_path / 'q.csv'}", "--set", f"documents={tmp_path / 'docs.jsonl'}")
+    response = fine(ragmeter(*named, *data, "--json", RAGMETER_STORE=str(tmp_path / "s")))
+    assert response["report"]["scores"]["mrr@10#v2"] == 0.5
+    done = ragmeter(*named, *data, "--set", "docments=x", RAGMETER_STORE=str(tmp_path / "s"))
+    assert (done.returncode, "documents" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "response"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -250,3 +251,20 @@ def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:
     assert list(report.scores) == ["recall@5#v2"]
     assert [prediction.evidence for prediction in report.predictions] == [item.evidence for item in response[:-2]] + [(), ()]
     assert report.scores["recall@5#v2"][-1] == 0.0
+
+
+def test_a_run_may_name_documents_of_one_passage(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": 1, "text": "one two three"}\n{"id": "2", "text": "four five"}\n')
+    (tmp_path / "q.csv").write_text("id,question,source\n7,Where?,2\n8,When?,1\n")
+    card = parse_card(b"method: {name: x, version: '1'}\nbenchmark: files:test\nsetting: corpus\ntraining_data: []\n", "card.yaml")
+
+    def check(size: int):  # type: ignore[no-untyped-def]
+        options = {"path": str(tmp_path / "q.csv"), "documents": str(tmp_path / "docs.jsonl"), "chunk_size": size}
+        loaded = registry.load("files:test", options)
+        source = io.BytesIO(b"7 Q0 1 0 2.5 t\n7 Q0 2 1 2.0 t\n8 Q0 1 0 1 t\n")
+        target, metrics = Target(loaded, settings.apply("corpus", loaded, 0)), [parse_metric("mrr@10")]
+        retrieval = card.model_copy(update={"retrieval_only": True})
+        return validate(retrieval, source, target, file="r.txt", metrics=metrics, read=trec.run_rows(loaded))
+
+    assert check(3).scores["mrr@10#v2"].tolist() == [0.5, 1.0]
+    assert [(item.code, item.count) for item in check(2).of("error")] == [("several_passages", 2)]

@@ -44,10 +44,12 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "answers": (
         *("answers", "answer", "golden_answers", "gold_answers", "gold", "golds", "gold_answer", "ground_truth", "ground_truths"),
         *("reference", "reference_answer", "expected_answer", "expected", "expected_output", "target", "targets", "a"),
+        *("possible_answers", "correct_answers"),
     ),
     "documents": ("contexts", "context", "passages", "paragraphs", "documents", "docs", "ctxs"),
     "evidence": (
         *("evidence", "gold_ids", "gold_documents", "gold_docs", "gold_passages", "relevant_docs", "relevant_documents", "positive_ids"),
+        *("relevant_passage_ids", "relevant_doc_ids", "relevant_ids", "gold_doc_ids"),
         *("source", "sources", "document", "document_id", "doc_id", "doc", "file", "filename", "reference_context_ids"),
     ),
     "quotes": ("quotes", "quote", "reference_contexts", "gold_contexts", "evidence_text", "gold_text"),

@@ -142,7 +142,7 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
     """
     lists = [key for key, value in fields.items() if isinstance(value, list) and value and all(isinstance(item, dict) for item in value)]
     lists = [key for key in lists if len(fields[key]) > 1 or key == "data"]
-    if any(isinstance(fields[key], str) for key in known_questions(fields)):
+    if any(isinstance(fields[key], str | dict) and _column(fields[key]) is None for key in known_questions(fields)):
         return None
     inner = [value for value in fields.values() if isinstance(value, dict) and known_questions(value)]
     if 1 < len(inner) == len(fields) and not known_questions(fields):

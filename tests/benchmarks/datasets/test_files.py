@@ -469,6 +469,19 @@ def test_passages_of_ms_marco_are_detected(tmp_path: Path) -> None:
     assert list(gold(read(write(tmp_path / "q.jsonl", json.dumps(row)))).values()) == [["two"]]
 
 
+def test_one_record_with_nested_fields_is_a_record(tmp_path: Path) -> None:
+    row = {"question": {"text": "Who?"}, "answers": [{"text": "Ann"}, {"text": "Anna"}]}
+    (question,) = read(write(tmp_path / "q.jsonl", json.dumps(row)), fields={"question": "question.text"}).questions
+    assert (question.text, question.answers) == ("Who?", ("Ann", "Anna"))
+
+
+def test_common_names_of_gold_fields_are_guessed(tmp_path: Path) -> None:
+    row = {"question": "Who?", "possible_answers": '["Ann", "Anna"]', "relevant_passage_ids": "[0, 1]"}
+    documents = write(tmp_path / "d.jsonl", "".join(json.dumps({"passage": text, "id": place}) + "\n" for place, text in enumerate("xyz")))
+    (question,) = read(write(tmp_path / "q.csv", as_csv([row])), documents=str(documents)).questions
+    assert (question.answers, len(question.evidence)) == (("Ann", "Anna"), 2)
+
+
 @pytest.mark.parametrize("layout", ["object", "array", "parquet"])
 def test_nested_squad_gives_its_questions_with_their_paragraphs(layout: str, tmp_path: Path) -> None:
     entries = [

@@ -44,7 +44,7 @@ from benchmarks.corpus import (
     shard_path,
     table_of_columns,
 )
-from benchmarks.dumps import BEIR, Entry, Read, dump_files, layout_of, read
+from benchmarks.dumps import BEIR, VERSION, Entry, Read, dump_files, layout_of, read
 from benchmarks.io.files import archive_of, size_of
 from benchmarks.records import BadRecord
 from benchmarks.schema import passage_id
@@ -173,7 +173,7 @@ def kept_corpus(files: Sequence[Path], layout: str, *, skip_bad: bool = False) -
         UserError: A file cannot be read, or the cache cannot be written.
         Broke: The disk is full.
     """
-    key = fingerprint(FORMAT, layout, skip_bad, [(str(file.absolute()), size_of(file), modified(file)) for file in files])
+    key = fingerprint(FORMAT, VERSION, layout, skip_bad, [(str(file.absolute()), size_of(file), modified(file)) for file in files])
     return build_corpus(files, cache_home() / "corpora" / key, layout=layout, skip_bad=skip_bad)
 
 

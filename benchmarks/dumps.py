@@ -29,6 +29,8 @@ from benchmarks.records import BadRecord, Record
 BEIR = "beir"
 """Layout in which passages with equal texts but different ids stay separate."""
 
+VERSION = 2
+"""Version of the parsers. Corpora in the cache are built again if it changes."""
 SUFFIXES = (".tsv", ".jsonl", ".parquet")
 """Suffixes of the files that are read from a folder; each may be followed by `.gz`."""
 
@@ -246,8 +248,8 @@ def _own_entry(record: Record) -> Entry:
     native, title = _identifier(record, field_of["id"]), record.text(field_of["title"] or "title", "")
     # KILT's pages are lists of paragraphs.
     text = "".join(record.texts(field_of["text"])) if type(fields[field_of["text"]]) is list else record.text(field_of["text"])
-    if field_of["text"] == "contents" and not title:
-        # FlashRAG writes the title as the first line.
+    if field_of["text"] == "contents" and not title and "\n" in text.strip():
+        # FlashRAG writes the title as the first line; Pyserini's passages without a title have only one.
         title, _, text = text.partition("\n")
         title = title.strip('"')
     document = None if field_of["document"] is None else _identifier(record, field_of["document"])

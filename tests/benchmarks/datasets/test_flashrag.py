@@ -83,6 +83,13 @@ def test_flashrag_corpus_is_searched(tmp_path: Path) -> None:
     assert benchmark.corpus.by_native_id("1") == benchmark.corpus.ids[1]
 
 
+def test_passage_of_one_line_has_no_title(tmp_path: Path) -> None:
+    dump = tmp_path / "marco.jsonl"
+    dump.write_bytes(lines([{"id": "0", "contents": "Works 1 is a plant in Lyon."}, {"id": "1", "contents": "A city.\n"}]))
+    corpus = read(tmp_path, "nq", [row()], corpus=str(dump)).corpus
+    assert [(passage.title, passage.text.strip()) for passage in corpus] == [("", "Works 1 is a plant in Lyon."), ("", "A city.")]
+
+
 def test_datasets_are_fetched_from_the_hub(tmp_path: Path) -> None:
     repository = Repository({"nq/test.jsonl": lines([row()]), "popqa/test.jsonl": lines([row(id="test_7")])})
     with HubServer({"RUC-NLPIR/FlashRAG_datasets": repository}).as_hub(tmp_path):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.io.files import open_bytes
+from benchmarks.io.files import open_bytes, shards_of
 from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
 from benchmarks.records import BadRecord, Record
 
@@ -109,7 +109,7 @@ def dump_files(source: Path) -> list[Path]:
     if not source.is_dir():
         if not source.exists():
             raise UserError("file or folder does not exist", code="missing-file", where=str(source))
-        return [source]
+        return list(shards_of(source))
     files = sorted(file for file in source.iterdir() if file.is_file())
     results = [file for file in files if file.name.removesuffix(".gz").endswith(SUFFIXES)]
     # MS MARCO's segments are JSON Lines named .json; a card may be named so too.

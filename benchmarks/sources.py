@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.core.errors import Broke, UserError
-from benchmarks.io.files import MEMBER_MARK, archive_of, check_recorded, fits, is_sharded, is_zip, matching, members, missing_shards
+from benchmarks.io.files import (
+    MEMBER_MARK,
+    archive_of,
+    check_recorded,
+    fits,
+    is_sharded,
+    is_zip,
+    matching,
+    members,
+    missing_shards,
+    shards_of,
+)
 from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.registry import DataReference, DatasetCard, DatasetConfig
 
@@ -81,8 +92,9 @@ def found_locally(
         position = archive_of(path)
         if position is not None or (path.is_file() and not is_zip(path)):
             _check_name(path, reference, wanted, patterns)
-            check_recorded([path])
-            return (path,)
+            files = shards_of(path) if sharded else (path,)
+            check_recorded(files)
+            return files
         if not path.exists():
             raise no_such_path(reference, path)
         if path.is_file() and len(members(path)) == 1:

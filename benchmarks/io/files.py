@@ -320,5 +320,23 @@ def is_sharded(names: Sequence[str]) -> bool:
     return all(parts) and len({(match[1], match[3], match[4]) for match in parts if match}) == 1
 
 
+def shards_of(path: Path) -> tuple[Path, ...]:
+    """Return all shards of a file of which one is named, in order; only the path itself if its name is not a shard's.
+
+    Raises:
+        UserError: A shard is missing.
+    """
+    own = _SHARD.fullmatch(path.name)
+    if own is None:
+        return (path,)
+    position = archive_of(path)
+    around = path.parent.iterdir() if position is None else (Path(f"{position[0]}{MEMBER_MARK}{member}") for member in members(position[0]))
+    results = sorted(file for file in around if file.parent == path.parent and is_sharded([path.name, file.name]))
+    if missing := missing_shards([file.name for file in results]):
+        hint = "fetch them too; if only this one is meant, give it another name"
+        raise UserError(f"the file is a shard, and its folder lacks {missing}", code="missing-shards", where=str(path), try_this=hint)
+    return tuple(results)
+
+
 def _last(name: str) -> str:
     return name.rpartition("/")[2]

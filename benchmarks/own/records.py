@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.io.encodings import encoding_of, read_text
-from benchmarks.io.files import open_bytes
+from benchmarks.io.files import open_bytes, shards_of
 from benchmarks.io.records import decoder_of, is_parquet, parquet_schema
 from benchmarks.io.tables import open_table
 from benchmarks.own.fields import known_questions
@@ -72,9 +72,10 @@ class Source:
     @property
     def layout(self) -> tuple[str, ...]:
         """Describe how tables were parsed and which field contains the records; empty for other files."""
+        shards = [f"{len(self.paths)} shards"] if len(self.paths) > 1 else []
         tables = dict.fromkeys(open_table(path, self.delimiter).layout for path in self.paths if _is_table(path))
         encoded = dict.fromkeys(f"JSON encoded as {name}" for path in self.paths if (name := _encoding(path)))
-        return (*tables, *encoded, *([f"its records are in the field {self.key}"] if self.key else []))
+        return (*shards, *tables, *encoded, *([f"its records are in the field {self.key}"] if self.key else []))
 
 
 def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Source:
@@ -92,7 +93,7 @@ def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Sour
         return Source(_saved(path, split))
     if path.suffix.lower() in SPREADSHEETS:
         raise UserError("this is a spreadsheet", code="spreadsheet", where=str(path), try_this="save the sheet as CSV (UTF-8)")
-    source = Source((path,), delimiter)
+    source = Source(shards_of(path), delimiter)
     if _is_table(path) or is_parquet(path):
         return source
     beginning = list(islice(source.read(path), 2))

@@ -144,6 +144,19 @@ def test_shards_are_found_in_order_only_if_complete(folder):
         find_several("set/a:dev")
 
 
+def test_a_path_to_one_shard_means_all_of_them(folder, tmp_path):
+    names = [f"set_dev_a-{i:05}-of-00002.json" for i in range(2)]
+    for name in (*names, "set_dev_a-00000-of-00003.json", "set_dev_a-00000-of-00002.parquet"):
+        (folder / name).touch()
+    assert find_several("set/a:dev", folder / names[1]) == tuple(folder / name for name in names)
+    with raises("missing-shards"):
+        find_several("set/a:dev", folder / "set_dev_a-00000-of-00003.json")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as file:
+        for name in ("x/" + names[0], "x/" + names[1], "y/" + names[0]):
+            file.writestr(name, "[]")
+    assert find_several("set/a:dev", tmp_path / f"all.zip!x/{names[0]}") == tuple(tmp_path / f"all.zip!x/{name}" for name in names)
+
+
 def test_several_files_that_are_not_shards_stay_ambiguous(folder):
     for name in ("set_x_dev.json", "set_y_dev.json"):
         (folder / name).touch()

@@ -469,6 +469,19 @@ def test_passages_of_ms_marco_are_detected(tmp_path: Path) -> None:
     assert list(gold(read(write(tmp_path / "q.jsonl", json.dumps(row)))).values()) == [["two"]]
 
 
+def test_shards_are_read_together(tmp_path: Path) -> None:
+    for number in range(2):
+        rows = [{"question": f"{number}?", "answer": "x", "source": f"d{number}"}]
+        write(tmp_path / f"test-{number:05}-of-00002.parquet", parquet(rows))
+        write(tmp_path / f"docs-{number:05}-of-00002.jsonl", json.dumps({"id": f"d{number}", "text": f"text {number}"}))
+    benchmark = read(tmp_path / "test-00001-of-00002.parquet", documents=str(tmp_path / "docs-00000-of-00002.jsonl"))
+    assert [question.text for question in benchmark.questions] == ["0?", "1?"]
+    assert list(gold(benchmark).values()) == [["d0"], ["d1"]]
+    (tmp_path / "docs-00001-of-00002.jsonl").unlink()
+    with raises("missing-shards"):
+        read(tmp_path / "test-00001-of-00002.parquet", documents=str(tmp_path / "docs-00000-of-00002.jsonl"))
+
+
 def test_one_record_with_nested_fields_is_a_record(tmp_path: Path) -> None:
     row = {"question": {"text": "Who?"}, "answers": [{"text": "Ann"}, {"text": "Anna"}]}
     (question,) = read(write(tmp_path / "q.jsonl", json.dumps(row)), fields={"question": "question.text"}).questions

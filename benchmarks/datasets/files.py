@@ -349,7 +349,11 @@ def _add_file(loading: _Loading, path: Path) -> None:
 
         def one(role: str) -> str:
             listed = fields.of(record.fields, role) if role in fields else []
-            return str(listed[0]) if listed else ""
+            if role == "text":  # of several paragraphs
+                listed = [part for value in listed for part in (value if isinstance(value, list) else [value]) if part is not None]
+            if wrong := next((value for value in listed if isinstance(value, list | dict)), None):
+                record.expect(wrong, fields.paths[role][0], str)
+            return "\n\n".join(map(str, listed if role == "text" else listed[:1]))
 
         for role in ("text", "id"):
             record.require(*(path for path in fields.paths.get(role, ()) if path != ROW and not path.endswith("?") and "[" not in path))

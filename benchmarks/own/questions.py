@@ -207,10 +207,13 @@ class Reader:
         return tuple(answers), aliases
 
     def _listed(self, record: Record, role: str) -> list[Any]:
-        """Return one value per passage, None for a missing one; a single cell may hold their list as text."""
+        """Return one value per passage, None for a missing one; a single field may hold their list, also as text."""
         contents, path = self._all(record, role, nulls=True), self._path(role)
-        if len(contents) != 1 or "[]" in path or not isinstance(cell := contents[0], str):
+        if len(contents) != 1 or "[]" in path:
             return contents
+        cell = contents[0]
+        if not isinstance(cell, str):
+            return cell if isinstance(cell, list) else contents
         if not cell.strip():
             return []
         written = record.written_list(path, cell) if cell.lstrip().startswith("[") else None

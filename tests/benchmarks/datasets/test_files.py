@@ -173,6 +173,18 @@ def test_passages_written_as_text_are_read_as_a_list(tmp_path: Path) -> None:
             read(write(tmp_path / "wrong.csv", as_csv([rows[0] | {"contexts": wrong}])))
 
 
+def test_a_list_of_passages_may_be_named_without_brackets(tmp_path: Path) -> None:
+    rows = [
+        {"question": "1?", "contexts": "one"},
+        {"question": "2?", "contexts": ["one", "two"], "names": ["A", None], "gold": [False, True]},
+    ]
+    benchmark = read(
+        write(tmp_path / "q.json", json.dumps(rows)), fields={"documents": "contexts", "titles": "names?", "supporting": "gold?"}
+    )
+    assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("", "one"), ("A", "one"), ("", "two")]
+    assert list(gold(benchmark).values()) == [[], ["two"]]
+
+
 def test_parts_of_passages_written_as_text_are_read_as_lists(tmp_path: Path) -> None:
     row = {"question": "1?", "contexts": "['one', 'two']", "names": "['A', None]", "flags": "[False, True]"}
     fields = {"titles": "names", "supporting": "flags"}
@@ -321,6 +333,18 @@ def test_two_documents_with_one_id_are_refused_or_skipped(tmp_path: Path) -> Non
         read(questions, documents=str(documents))
     benchmark = read(questions, documents=str(documents), skip_bad=True)
     assert (len(benchmark.corpus), len(benchmark.skipped)) == (1, 1)
+
+
+@pytest.mark.parametrize("path", ["body", "body[]", "parts[].text"])
+def test_paragraphs_of_a_document_are_all_read(path: str, tmp_path: Path) -> None:
+    row = {"id": 1, "body": ["one", "two"], "parts": [{"text": "one"}, {"text": "two"}], "other": {"text": "one"}}
+    documents = write(tmp_path / "d.jsonl", "".join(json.dumps(row | {"id": number}) + "\n" for number in (1, 2)))
+    questions = write(tmp_path / "q.csv", "question,source\nWho?,1\n")
+    benchmark = read(questions, documents=str(documents), document_fields={"text": path})
+    assert [passage.text for passage in benchmark.corpus] == ["one\n\ntwo"] * 2
+    for wrong in ({"text": "other"}, {"text": "parts"}, {"text": "other.text", "title": "body"}):
+        with raises("bad-record", where="line 1"):
+            read(questions, documents=str(documents), document_fields=wrong)
 
 
 def test_documents_without_ids_are_named_by_their_row(tmp_path: Path) -> None:

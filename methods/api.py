@@ -186,6 +186,10 @@ def outside_of(notes: Mapping[str, Any]) -> list[Passage]:
     return [passage for name, passage in passages if passage.id == name]
 
 
+CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "max_length", "token_limit")
+"""Finish reasons, in lower case, of replies that the token limit ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a generating model, as stored with its prediction.

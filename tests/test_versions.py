@@ -49,9 +49,9 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
     [
-        (ANSWERS, READING, (4, "645b661ac8dc3256")),
-        (RECORDS, READING, (4, "c73736ccb7b488f3")),
-        (VERDICTS, VERSION, (4, "b5be2f81cc9c081b")),
+        (ANSWERS, READING, (5, "3b099b67624bdf71")),
+        (RECORDS, READING, (5, "58798ad7ac26407f")),
+        (VERDICTS, VERSION, (4, "0d5988144c81b0a4")),
     ],
     ids=["answers", "records", "verdicts"],
 )

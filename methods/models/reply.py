@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from methods.api import CUT
 from methods.models.usage import spent
 
-READING = 4
+READING = 5
 """Version of how replies become answers, by `read`, `thoughts` and `readers.extract`. Raise it if a reply may give another answer.
 
 It is part of the identity of readers, programs, of other methods through `llm_hash`, and of all that a model writes and that is
@@ -193,7 +194,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
         raw: Return the whole text, including the thought, for protocols that contain the thought.
         max_tokens: The requested limit of the reply; a reply far beyond it fails.
     """
-    from methods.models.thoughts import CUT, INVISIBLE, split
+    from methods.models.thoughts import INVISIBLE, split
 
     reason = completion.finish_reason
     most = max(SMALLEST_LIMIT, BYTES_PER_TOKEN * (max_tokens or UNSTATED_TOKENS))
@@ -282,10 +283,9 @@ def _bytes(text: str) -> int:
 
 def known_reason(reason: str) -> str:
     """Return a finish reason in the spelling of the known ones (`ContentFilter`, `max-tokens`); unchanged if it is none of them."""
-    from methods.models.thoughts import CUT
-
     name, colon, cause = reason.partition(":")
-    plain = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s-]+", "_", name.strip()).lower().removeprefix("finish_reason_")
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s-]+", "_", name.strip()).lower()
+    plain = re.sub(r"\Afinish_reason[._]", "", plain)  # a proxy in Python may send the name of an enum: FinishReason.MAX_TOKENS
     known = plain in FILTERED or plain in BROKEN or plain in CALLS_TOOL or plain in CUT
     return f"{plain}{colon}{cause}" if known and plain != name.lower() else reason
 
@@ -375,7 +375,7 @@ def _parts(content: Any) -> tuple[str, str, str, str]:
     texts, others, thoughts, refusals, tool = list[str](), list[str](), list[str](), list[str](), ""
     for part in content if isinstance(content, list) else [content]:
         kind = str(part.get("type", "text")) if isinstance(part, dict) else "text"
-        if kind in _THOUGHT_PARTS:
+        if kind in _THOUGHT_PARTS or (isinstance(part, dict) and part.get("thought") is True):  # Gemini marks its thoughts
             thoughts.append(_texts(part))
         elif kind == "refusal":
             refusals.append(_texts(part))

@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from methods.api import CUT
+
 _NAMES = "think|thinking|thoughts?|reasoning|scratch_?pad|reflection|inner_monologue|inner_thoughts|longcat_think|antThinking"
 _NAMES += "|thought_process|chain_of_thought"
 _MARK = re.compile(
@@ -19,8 +21,6 @@ _MARK = re.compile(
     rf"|(?i:</(?:\w{{1,20}}:)?(?:{_NAMES})\s{{0,20}}>)|\[/THINK\]|◁/think▷|<\|/think(?:ing)?\|>"
     r"|<\|(?:end_of_thought|END_THINKING)\|>|<channel\|>|<unused95>|<\|inner_suffix\|>|(?m:^\.\.\.done thinking\.)"
 )
-CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "max_length", "token_limit")
-"""Finish reasons, in lower case, of replies that the token limit ended."""
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)", re.MULTILINE)
 _INLINE = re.compile(r"`[^`\n]+`|\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|'<[^'\n]{1,300}>'")
 INVISIBLE = "\u200b\u200e\u200f\u2060\ufeff"

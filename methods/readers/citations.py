@@ -13,21 +13,22 @@ Shown = Callable[[int], bool]
 _MOST_MARKS = 8
 _LONGEST = 200
 """Maximum characters of a mark."""
-_NUMBERS = r"\d{1,3}(?:\s?(?:,|;|、|，|-|–|and|&)\s?\d{1,3}){0,20}"
+_NUMBERS = r"\d{1,3}(?:\s?(?:,(?:\s?(?:and|&))?|;|、|，|-|–|and|&)\s?\d{1,3}){0,20}"
 _PASSAGE = r"(?:passages?|documents?|docs?|sources?|citations?|refs?|references?|文档|文件|文献|段落|来源|資料|文書)"
-_LEAD = rf"(?:(?:see|cf\.|sources?:|references?:|来源：|来源:|参见)\s?)?(?:{_PASSAGE}[\s:#-]?)?"
-_LISTED = rf"{_LEAD}\[?{_NUMBERS}\]?(?:\s?[,;、]\s?{_LEAD}\[?{_NUMBERS}\]?){{0,20}}"
+_LEAD = rf"(?:(?:see|cf\.|from|per|according to|sources?:|references?:|来源：|来源:|参见)\s?)?(?:{_PASSAGE}[\s:#_-]{{0,2}})?"
+_LISTED = rf"{_LEAD}\[?{_NUMBERS}\]?(?:\s?(?:[,;、]|,?\s?(?:and|&))\s?{_LEAD}\[?{_NUMBERS}\]?){{0,20}}"
 _CITED = re.compile(
     r"\s*(?:"
     rf"\^?\\?\[\^?{_LEAD}(?P<plain>{_NUMBERS})(?:†[^\]]{{0,40}})?\\?\]"
     rf"|【[^\d】]{{0,20}}(?P<wide>{_NUMBERS})(?:[†:][^】]{{0,40}})?】"
+    rf"|\[(?P<named>(?={_PASSAGE}){_LISTED})\]"
     rf"|[(（](?P<listed>(?=[^\d()（）]{{0,30}}(?:\[|{_PASSAGE}|来源|see)){_LISTED})[)）]"
     rf"|<sup>\s?\[?(?P<raised>{_NUMBERS})\]?\s?</sup>"
     rf"|\[\[?(?P<linked>{_NUMBERS})\]?\]\(https?://[^()\s]{{1,150}}\)"
     r")\s*\Z",
     re.IGNORECASE,
 )
-_JOINED = re.compile(r"(?:[,;、，]|\s[–—-]|(?<=[\])】])\s(?:and|&|und|et|y|e))\Z")
+_JOINED = re.compile(r"(?:[,;、，]|\s[–—-]|(?<=[\])】]),?\s(?:and|&|und|et|y|e))\Z")
 """Pattern of what joins a mark to the text before it."""
 _NEEDED = re.compile(r"\b(?:in|by|from|to|per|see|of|on|with)\Z", re.IGNORECASE)
 """Pattern of a text that ends with a word to which the mark belongs ("as stated in [1]")."""

@@ -1,8 +1,8 @@
 """Extract a short answer from a model's text, by one documented rule.
 
 The rule `short` removes what models add around an answer: Markdown, code fences, JSON with one field, `\\boxed{}`, special
-tokens, a repeated prompt, prefaces ("Based on the passages:", "Answer:"), quotes, a final stop, and citation marks that number a
-shown passage. A plain answer does not change beyond its quotes and stop. Every step takes linear time.
+tokens, a repeated prompt, prefaces ("Based on the passages:", "Answer:"), the action with which an agent ends, quotes, a final stop, and
+citation marks that number a shown passage. A plain answer does not change beyond its quotes and stop. Every step takes linear time.
 """
 
 from __future__ import annotations
@@ -133,20 +133,26 @@ _IS = "ist|lautet|est|es|è|é|は|是|为|為|هي|هو|jest|är|er|is"
 """Words between one of these labels and its colon ("La respuesta es: …")."""
 _THEN = "so|therefore|thus|hence|finally|ultimately|overall|consequently|in (?:conclusion|summary|short)|to (?:conclude|summarize|sum up)"
 _SO = rf"(?:(?:{_THEN}),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:(?:the|my)[ \t]+)?"
-_LABEL = r"(?:(?:the|my)[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output"
+_ANSWER = r"(?:(?:final|short|correct|concise|brief|direct|exact|best)[ \t]+)?answer"
+_LABEL = rf"(?:(?:the|my)[ \t]+)?{_ANSWER}|(?:final[ \t]+)?response|output"
 _LABEL += rf"|(?:{_OTHERS})(?:[ \t]*(?:{_IS}))?"
-_STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer(?: to (?:the|this|your) question)?[ \t]+(?:is|would be)"
+_STATES = rf"{_SO}{_ANSWER}(?: to (?:the|this|your) question)?[ \t]+(?:is|would be)"
 """Pattern of a sentence that states the answer."""
+_SIGNS = "✅✔☑➡➜👉👍🎯📍📌💡🔹🔸🟢🏆📝\ufe0f"
+"""Signs with which chat models decorate answers and labels."""
 _MARKED = re.compile(
-    rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}"
+    rf"[ \t>#*_`{_SIGNS}-]{{0,10}}(?:(?:{_LABEL})[ \t]{{0,10}}"
     r"(?:[*_]{1,3}[ \t]{0,10}[:：]|[:：](?:[ \t]{0,10}[*_]{1,3}(?=[ \t]|$)|[*_]{0,3}))"
+    rf"|(?:{_ANSWER}|{_OTHERS})[*_]{{0,3}}[ \t]{{1,5}}(?:[-–—=→➡➜]|[-=]>)[ \t]+)"
     r"(?P<rest>[^\n]*)",
     re.IGNORECASE,
 )
-_HEADING = re.compile(rf"[ \t>#*_]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}[:：]?[*_ \t]{{0,10}}", re.IGNORECASE)
+"""Pattern of a line with a label; a title may begin with "The Answer –", so a dash must follow the bare label."""
+_HEADING = re.compile(rf"[ \t>#*_{_SIGNS}]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}[:：]?[*_ \t]{{0,10}}", re.IGNORECASE)
 _PREFIX = re.compile(
-    rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:所以|因此)?[,，]?(?:最终|正确)?答案[是为][:：]?|(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*:\s*"
-    r"|(?:also |daher )?die (?:richtige |endgültige )?antwort (?:ist|lautet)\s*:?\s+|(?:donc,? |por (?:lo )?tanto,? |quindi,? )?"
+    rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:所以|因此)?[,，]?(?:最终|正确)?答案[是为][:：]?|(?:the\s+)?{_ANSWER}\s*:\s*"
+    r"|(?:also |daher )?die (?:richtige |endgültige )?antwort (?:ist|lautet)\s*:?\s+|(?:ist|lautet) die antwort\s*:?\s+"
+    r"|(?:donc,? |por (?:lo )?tanto,? |quindi,? )?"
     r"(?:la (?:réponse|respuesta|risposta)|a resposta) (?:finale? |correcte |correcta |corretta |correta )?(?:est|es|è|é)\s*:?\s+)",
     re.IGNORECASE,
 )
@@ -166,6 +172,14 @@ _PREFACE = re.compile(
     r"|\[\d{1,3}\](?:(?:,? and|,)? ?\[\d{1,3}\]){0,9})\s{0,9}[:,]\s*",
     re.IGNORECASE,
 )
+_SOURCES = re.compile(
+    rf"(?:(?:laut|gemäß|basierend auf|auf (?:der )?(?:basis|grundlage)|d['’]après|selon|sur la base|según|de acuerdo con|con base en"
+    r"|secondo|in base a|de acordo com|segundo|com base)\b[^\n,:]{1,80}?[,:]?\s+|(?:根据|根據|基于|基於|依据)[^\n,，:：。]{1,80}[,，:：]\s*"
+    r"|[^\n、。]{1,60}(?:によると|によれば|に基づくと)、?|[^\n.]{1,60}에 (?:따르면|근거하면),?\s*)"
+    rf"(?={_PREFIX.pattern}|{_POLITE.pattern.replace('?P<ja>', '?:').replace('?P<ko>', '?:')})",
+    re.IGNORECASE,
+)
+"""Pattern of words in other languages that name the sources of a stated answer."""
 _GREETING = re.compile(r"(?:(?:sure|certainly|of course|okay)\b[!,.]? ?)?here(?:['’]s| is| are)\b[^\n:]{0,80}:\s*", re.IGNORECASE)
 _WILLING = re.compile(r"[*_]{0,3}(?:sure|certainly|of course|absolutely|okay)(?: thing)?[!,.:]{0,2}[*_]{0,3}", re.IGNORECASE)
 _AGREES = re.compile(rf"(?:sure|certainly|of course|absolutely|okay)[!,.]\s+(?={_STATES}\b|{_PREFACE.pattern})", re.IGNORECASE)
@@ -182,6 +196,7 @@ _FORMULA = re.compile(r"\${1,2}([^$\n]+)\${1,2}|\\\(([^\n]+)\\\)|\\\[([^\n]+)\\\
 _TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mbox)\{([^{}]*)\}")
 _ESCAPED = re.compile(r"\\([$%&#_])")
 _LIST = re.compile(r"(?:#{1,6}|>|[-*•])\s+(?=\S)")
+_DECORATED = re.compile(rf"[{_SIGNS}]+\s+(?=\S)|(?<=\S)\s+[{_SIGNS}]+\Z")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "`": "`", "‘": "’", "«": "»", "„": "“”", "「": "」", "『": "』"}
 _BOLD = re.compile(r"(?<![*\w])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![*\w])")
 _LINK = re.compile(r"\[([^\]\[\n]+)\]\(https?://[^()\s]*\)")
@@ -189,13 +204,23 @@ _EXTRA = re.compile(r"""("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.{0,1000}?\*/|,(?=\s*[}\
 """Pattern of what models add to JSON, comments and a comma before a bracket, and of the strings in which these are text."""
 _MOST_LITERAL = 10_000
 """Maximum characters of a Python literal."""
-_CUT = re.compile(r"""\{\s*"(?:final_|short_)?answer"\s*:\s*"((?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)""", re.IGNORECASE)
+_CUT = re.compile(r"""\{\s*"(?:(?:final|short)[ _-]?)?answer"\s*:\s*"((?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*)""", re.IGNORECASE)
 """Pattern of the beginning of a JSON object that is broken or cut off after its answer began."""
-_ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
-_ACTIONS = {"action": "action_input", "name": "arguments"}
-"""Fields of an object that calls an action, each with the field of its arguments: LangChain's, and those of function calls."""
-_FINISH = re.compile(r"^[ \t]*(?:action(?: \d{1,2})?[ \t]*:[ \t]*)?finish\[([^\n]*)\][ \t]*$", re.IGNORECASE | re.MULTILINE)
-"""Pattern of the action with which ReAct ends."""
+_ANSWER_FIELDS = ("answer", "finalanswer", "shortanswer")
+"""Names of the answer's field, without case and separators (`Final Answer`, `final_answer`)."""
+_ACTIONS = ("action", "name", "tool", "tool_name", "function")
+_ARGUMENTS = ("action_input", "arguments", "parameters", "args", "tool_input")
+"""Fields of an object that calls an action, and of its arguments: LangChain's, and those of function calls."""
+_CALLS = r"(?:finish|submit(?:_answer)?|final_?answer)"
+_FINISH = re.compile(
+    rf"^[ \t]*[*`]{{0,3}}(?:action(?: \d{{1,2}})?[*_]{{0,3}}[ \t]*:[*_]{{0,3}}[ \t]*)?[*`]{{0,3}}{_CALLS}"
+    r"(?:[ ]?\[(?P<brackets>[^\n]*)\]|\((?:\w{1,20}[ ]?=[ ]?)?(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote))[^\n])+)(?P=quote)"
+    r"(?:,[^\n]*)?|(?P<bare>[^\"'()=,\n]+))\))[*`.]{0,4}[ \t]*$"
+    rf"|^[ \t]*action(?: \d{{1,2}})?[ \t]*:[ \t]*(?:finish|submit|final[ _]?answer)[ \t]*\n\s*action input(?: \d{{1,2}})?[ \t]*:[ \t]*"
+    r"(?P<input>[^\n]+)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Pattern of the action with which agents end: `Finish[…]` (ReAct), `final_answer("…")` (smolagents), an action with an input line."""
 _OBJECT = re.compile(r"(?<!\S)\{(?=\s*[\"'}])")
 _MOST_OBJECTS = 16
 """Maximum number of JSON objects that are looked for in a text."""
@@ -256,7 +281,9 @@ def _unwrapped(text: str) -> str:
     if text[:1] == "|":
         return _cell(text)
     finished = _FINISH.search(text)
-    return finished[1].strip() if finished else _object_within(text) or text
+    if finished is None:
+        return _object_within(text) or text
+    return next(finished[name] for name in ("brackets", "quoted", "bare", "input") if finished[name] is not None).strip()
 
 
 def _object_within(text: str) -> str | None:
@@ -266,9 +293,13 @@ def _object_within(text: str) -> str | None:
             value, _ = json.JSONDecoder(parse_float=str).raw_decode(text, match.start())
         except (ValueError, RecursionError):
             continue
-        if sum(name.lower() in _ANSWER_FIELDS for name in value) == 1:
+        if sum(_field_name(name) in _ANSWER_FIELDS for name in value) == 1:
             return _field(json.dumps(value, ensure_ascii=False))
     return None
+
+
+def _field_name(name: Any) -> str:
+    return re.sub(r"[\W_]+", "", str(name)).lower()
 
 
 def _cell(text: str) -> str:
@@ -311,14 +342,16 @@ def _field(text: str) -> str:
         if (within := _object_within(text)) is not None:
             return within
         return json.loads(f'"{cut[1]}"', strict=False) if (cut := _CUT.match(text)) else text
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if not isinstance(value, dict):
-        return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
+        return value if isinstance(value, str) else text
     value = _argument(value)
     known: tuple[str, ...] = _ANSWER_FIELDS
     for _ in range(_ROUNDS):
         if not isinstance(value, dict):
             break
-        named = [value[name] for name in value if name.lower() in known]
+        named = [item for name, item in value.items() if _field_name(name) in known]
         if len(named) != 1 and len(value) != 1:
             return text
         value = named[0] if len(named) == 1 else next(iter(value.values()))
@@ -332,11 +365,10 @@ def _field(text: str) -> str:
 
 def _argument(value: dict[str, Any]) -> Any:
     """Return the argument of an action that gives the answer; other objects are unchanged."""
-    for action, argument in _ACTIONS.items():
-        named = value.get(action)
-        if isinstance(named, str) and argument in value and gives_answer(named):
-            return value[argument]
-    return value
+    call = value["function"] if isinstance(value.get("function"), dict) else value
+    named = next((call[name] for name in _ACTIONS if isinstance(call.get(name), str)), "")
+    arguments = [call[name] for name in _ARGUMENTS if name in call]
+    return arguments[0] if len(arguments) == 1 and gives_answer(named) else value
 
 
 def _parsed(text: str) -> Any:
@@ -382,6 +414,7 @@ def _plain(line: str) -> str:
         line = marked["rest"].strip()
         if line.count("**") == 1:  # the label is within the bold text: **Answer: Lyon**
             line = line.removeprefix("**").removesuffix("**").strip()
+    line = _DECORATED.sub("", line)
     listed = _LIST.match(line)
     line = _BOLD.sub(r"\1", line[listed.end() :] if listed else line)
     link = _LINK.fullmatch(line)
@@ -392,7 +425,7 @@ def _plain(line: str) -> str:
             line = inside
     styled = _STYLED.fullmatch(line)
     line = styled[2].strip() if styled else line
-    for preface in (_AGREES, _GREETING, _PREFACE):
+    for preface in (_AGREES, _GREETING, _PREFACE, _SOURCES):
         match = preface.match(line)
         if match and line[match.end() :].strip():
             line = line[match.end() :]

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import zip_longest
 
 from benchmarks.core.errors import counted
-from methods.api import ENDPOINT_READ, ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, UNREAD_PASSAGES
+from methods.api import CUT, ENDPOINT_READ, ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, UNREAD_PASSAGES
 from results.boards.health_lines import HealthLine, ids_of, names_of, percent, read_rows
 from results.store.answer_queries import FAILED_CALL, LOST, lost_steps
 from results.store.cost_queries import spendings
@@ -31,8 +31,6 @@ LEAST_READ = 100
 SAMPLED_CALLS = 500
 """Calls per run whose prompts are compared with the endpoint's token counts."""
 SUSPICIOUS_CALLS = 0.05
-_CUT = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "max_length", "token_limit")
-"""Finish reasons of cut replies, as `methods.models.thoughts` reads them."""
 
 
 def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -40,7 +38,7 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     counts = read_rows(
         store,
         f"""SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
-           count_if(lower(finish_reason) IN {_CUT}), count_if(refusal <> '')
+           count_if(lower(finish_reason) IN {CUT}), count_if(refusal <> '')
            FROM calls WHERE run IN ({{runs}}) GROUP BY run""",
         ids_of(runs),
     )

@@ -27,6 +27,8 @@ _PLACE = (
 _CHAIN = re.compile(rf"{_PLACE}(?:\s*[>≻=→]+\s*{_PLACE})+", re.IGNORECASE)
 """Pattern of numbers in the requested form, `[2] > [1]`, also without brackets or with names ("Passage 2 > Passage 1")."""
 _RISING = re.compile(rf"{_PLACE}(?:\s*<\s*{_PLACE})+", re.IGNORECASE)
+_SERIES = re.compile(rf"['\"]?{_PLACE}['\"]?(?:\s*(?:[,、](?:\s*and\b)?|\band\b)\s*['\"]?{_PLACE}['\"]?)+", re.IGNORECASE)
+"""Pattern of numbers with commas between them, as in JSON."""
 _RANGE = re.compile(r"(\d{1,9})\]?\s?[-–]\s?\[?(\d{1,9})|(\d{1,9})")
 _LISTED = re.compile(
     r"^\W{0,5}(?:rank\s?)?(?P<rank>\d{1,3})\s?[.):|*]{1,4}[ \t|*\[(]*(?:passage|document|doc|id)?[ \t:#\[(*]{0,5}"
@@ -36,10 +38,11 @@ _LISTED = re.compile(
 """Pattern of a line of a numbered list or table: `1. Passage 2`."""
 _COUNT = re.compile(r"\b\d{1,9}\s+(?:[a-z]{1,20}\s+)?(?:passages|documents|texts|results|candidates)\b", re.IGNORECASE)
 """Pattern of a number of passages, which names none of them."""
-_LABEL = re.compile(r"\W*(?:passage\W*)?([a-z])(?=\s*(?:[^\w\s]|\n|$))", re.IGNORECASE)
+_LABEL = re.compile(r"\W*(?:passage\W*)?([a-z])(?!['’-]\w)(?=\s*(?:[^\w\s]|\n|$))", re.IGNORECASE)
 _NAMED = re.compile(r"passage\W{1,3}([a-z])(?!\w)", re.IGNORECASE)
 _STATED = re.compile(
-    r"(?i:<answer>|\\boxed\{|\b(?:answer|option|document|choice|label|is)(?:\s(?:is|option|document))?[\s:]{0,3})[\s(\[\"'*]{0,5}([A-W])(?=[)\]\"'*.,:;}<]|\s*$)"
+    r"(?i:<answer>|\\boxed\{|\b(?:answer|option|document|choice|label|relevant|is)(?:\s(?:is|option|document))?[\"'*]{0,3}[\s:]{0,3})"
+    r"[\s(\[\"'*]{0,5}([A-W])(?=[)\]\"'*.,:;}<]|\s*$)"
 )
 """Pattern of a label in a sentence or mark: "The most relevant is: B"."""
 
@@ -61,8 +64,9 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     """Parse an order of numbered passages from a reply; passages that it omits follow in their order.
 
     Args:
-        reply: Text of the reply. Of an untagged reply, the longest chain `[2] > [1]` counts, else a numbered list. If there is
-            neither, and at least two numbers are in brackets, only those count. All numbers 0 … n − 1 count from zero.
+        reply: Text of the reply. Of an untagged reply, the longest chain `[2] > [1]` counts, else a series of all numbers
+            (`2, 1, 3`), else a numbered list. If there is none, and at least two numbers are in brackets, only those count. All
+            numbers 0 … n − 1 count from zero.
         n: Number of passages.
         tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
         named: Number of passages that it must name; None for all.
@@ -82,11 +86,16 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
 
 
 def _arranged(text: str, n: int) -> list[int] | None:
-    """Return the numbers of the longest chain in a text (the last of equal ones), or of a numbered list; None without either."""
+    """Return the numbers of the longest chain in a text (the last of equal ones), of the last series of all n numbers that is not just
+    counted up, or of a numbered list; None without these.
+    """
     falling = [_ranged(match[0], n) for match in _CHAIN.finditer(text)]
     chains = falling or [_ranged(match[0], n)[::-1] for match in _RISING.finditer(text)]
     if chains:
         return max(reversed(chains), key=len)
+    series = [_ranged(match[0], n) for match in _SERIES.finditer(text)]
+    if full := [numbers for numbers in series if sorted(numbers) in (list(range(1, n + 1)), list(range(n)))]:
+        return next((numbers for numbers in reversed(full) if numbers != sorted(numbers)), full[-1])
     listed = [(int(match["rank"]), int(match["place"])) for match in _LISTED.finditer(text)]
     in_order = len(listed) > 1 and [rank for rank, _ in listed] == list(range(1, len(listed) + 1))
     return [place for _, place in listed] if in_order else None

@@ -187,6 +187,12 @@ def test_any_reply_gives_a_permutation_of_all_passages(n: int, replies: list[str
         ("[2-3] > [1]", (1, 2, 0), ""),
         ("[1] > [2] > [0]", (1, 2, 0), REPAIRED),
         ("1.\n2.\n3.", (0, 1, 2), ""),
+        ("The passages [1] and [2] are the best. Order: 2, 3, 1", (1, 2, 0), ""),
+        ("Step 1: I compare.\nStep 2: I sort.\nAnswer: 2, 3, and 1", (1, 2, 0), ""),
+        ("1. Passage 1 is off topic.\n2. Passage 2 names it.\n3. Passage 3 is near.\n\n[2, 3, 1]", (1, 2, 0), ""),
+        ('I ranked 3 passages of 2020: {"ranking": ["2", "3", "1"]}', (1, 2, 0), ""),
+        ("[2, 3, 1]\n\nI compared passages 1, 2 and 3.", (1, 2, 0), ""),
+        ("Passages 1 and 2 are good: 3", (0, 1, 2), ""),
         ("I cannot rank these 3 passages.", (0, 1, 2), UNUSABLE),
     ],
 )
@@ -203,9 +209,20 @@ def test_order_is_parsed_after_reasoning_or_inside_an_answer_tag() -> None:
 
 def test_label_or_tagged_number_is_parsed_or_none() -> None:
     named = {"B": 1, " b": 1, "Passage C.": 2, "[A]": 0, "**C**\nbecause": 2, "Ｂ": 1}
+    named |= {"A passage on Rome is the most relevant: B": 1, '{"answer": "B"}': 1}
     named |= {"The most relevant passage is B.": 1, "Answer: (C)": 2, "Option B": 1, "<answer>C</answer>": 2, "\\boxed{B}": 1}
     assert {reply: label_of(reply, 3) for reply in named} == named
-    for reply in ("", "D", "A passage about stones", "None", "1", "It is A good one", "The answer is Almond"):
+    for reply in (
+        "",
+        "D",
+        "A passage about stones",
+        "None",
+        "1",
+        "It is A good one",
+        "C'est la ville",
+        "B-side of a record",
+        "The answer is Almond",
+    ):
         assert label_of(reply, 3) is None, reply
     assert answer_of("<think>hm</think> <ANSWER> [2] </ANSWER>", 3, thinks=True) == 1
     for reply in ("<answer>[2]</answer>", "<think>x</think><answer>2</answer>", "<think>x</think><answer>[4]</answer>", "<think>x"):

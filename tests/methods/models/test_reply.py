@@ -86,6 +86,7 @@ ANSWERED = {
     "parts": body([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "Lyon"}]),
     "further parts": body([{"type": "reasoning", "summary": [{"text": "hm"}]}, {"type": "output_text", "text": "Lyon"}]),
     "harmony": body("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Lyon<|return|>"),
+    "parts that are marked": body([{"text": "Paris?", "thought": True}, {"text": "Lyon"}]),
     "brackets": body("[THINK]hm[/THINK]Lyon"),
     "a part of an unknown type": body(
         [
@@ -184,6 +185,7 @@ def test_empty_error_next_to_an_answer_is_ignored() -> None:
     ("stated", "known"),
     [
         *(("content-filter", "content_filter"), ("ContentFilter", "content_filter"), ("FINISH_REASON_MAX_TOKENS", "max_tokens")),
+        *(("FinishReason.MAX_TOKENS", "max_tokens"), ("FinishReason.SAFETY", "safety"), ("FinishReason.STOP", "FinishReason.STOP")),
         *(("max-tokens", "max_tokens"), ("tool-calls", "tool_calls"), ("SAFETY", "SAFETY"), ("eos", "eos"), ("error: gone", "error: gone")),
     ],
 )

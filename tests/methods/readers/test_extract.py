@@ -103,7 +103,66 @@ from methods.readers.extract import short_answer
         ("الإجابة هي: روما", "روما"),
         ("Câu trả lời: Rome", "Rome"),
         ("Odpověď: Rome", "Rome"),
+        # Labels with a dash, a sign or another adjective.
+        *(
+            (f"{label}Rome", "Rome")
+            for label in ("Answer - ", "Answer – ", "**Final answer** — ", "Answer = ", "Answer → ", "Antwort – ", "答案 - ")
+        ),
+        *(
+            (f"{label}Rome", "Rome")
+            for label in ("Brief answer: ", "**Direct Answer:** ", "The exact answer is ", "✅ Answer: ", "✅ ", "📍 **Answer:** ")
+        ),
+        *(
+            (text, "Rome")
+            for text in (
+                "### ✅ Final Answer\n\n**Rome**",
+                "**✅ Answer: Rome**",
+                "**Rome** ✅",
+                "They stand in Rome.\n\n👉 **Answer - Rome**",
+            )
+        ),
+        # Actions with which agents end.
+        *(
+            (text, "Rome")
+            for text in ('finish(answer="Rome")', "Finish(Rome)", "Action: `Finish[Rome]`", 'submit_answer("Rome", 0.9)', "Finish [Rome]")
+        ),
+        ('Thought: I know it.\n```py\nfinal_answer("Rome")\n```<end_code>', "Rome"),
+        ('final_answer("L\'Aquila (Italy)")', "L'Aquila (Italy)"),
+        ("Thought: I know it.\nAction: Final Answer\nAction Input: Rome\nObservation: ok", "Rome"),
+        ('Action: final_answer\nAction Input: {"answer": "Rome"}', "Rome"),
+        ('{"name": "finish", "parameters": {"answer": "Rome"}}', "Rome"),
+        ('{"tool": "final_answer", "args": {"answer": "Rome"}}', "Rome"),
+        ('{"type": "function", "function": {"name": "finish", "arguments": "{\\"answer\\": \\"Rome\\"}"}}', "Rome"),
+        # Names of fields in other forms.
+        ('{"Final Answer": "Rome", "confidence": 1}', "Rome"),
+        ('{"finalAnswer": "Rome", "reason": "so"}', "Rome"),
+        ('{"short-answer": "Rome", "reason": "so"}', "Rome"),
+        ('[{"answer": "Rome", "passage": 1}]', "Rome"),
+        ("{1: 'Rome', 2: 'Paris'}", "{1: 'Rome', 2: 'Paris'}"),
+        # Sources before a statement in other languages.
+        ("Basierend auf den Passagen lautet die Antwort: Rom", "Rom"),
+        ("Laut Text 1 ist die Antwort: Rom", "Rom"),
+        ("D'après les passages, la réponse est Rome.", "Rome"),
+        ("Según los pasajes, la respuesta es Roma.", "Roma"),
+        ("根据提供的段落，答案是罗马。", "罗马"),
+        ("根据段落[1]，答案是：罗马", "罗马"),
+        ("提供された文章によると、答えはローマです。", "ローマ"),
+        ("제공된 문서에 따르면 정답은 로마입니다.", "로마"),
         # What these steps must leave alone.
+        *(
+            (text, text)
+            for text in (
+                "The Answer – Bloc Party",
+                "Response - A",
+                "Answer -5",
+                "★ by David Bowie",
+                "✅",
+                "Finish(Rome (Italy))",
+                "finish()",
+            )
+        ),
+        *((text, text) for text in ("Segundo Sombra", "Selon Charlie, la réponse", "根据地", "[{'a': 1}, {'b': 2}]")),
+        ('{"name": "search", "parameters": {"answer": "Rome"}}', '{"name": "search", "parameters": {"answer": "Rome"}}'),
         ('{"answers": "a", "text": "b"} and more', '{"answers": "a", "text": "b"} and more'),
         ("Rome. The answer is found in passage 1.", "Rome. The answer is found in passage 1."),
         ("Finish", "Finish"),
@@ -137,12 +196,26 @@ def test_extraction_keeps_only_the_answer(reply: str, answer: str) -> None:
         *("Rome ([1], [2])", "Rome (Passage 1, Passage 2)", "Rome (Document [2])", "Rome (Docs 1-2)", "Rome（来源：[1]）", "Rome [文档1]"),
         *("Rome [citation:1][citation:2]", "Rome<sup>1</sup>", "Rome^[1]", "Rome [1†L1-L3]", "Rome \\[1\\]", "Rome (Sources: 1, 2)"),
         *("Rome [[1]](https://a.b/c)", "Rome [1](https://a.b/c).", "[1]: Rome", "According to [1] and [2], Rome"),
+        *("Rome [Passage 1, Passage 2]", "Rome [doc_1]", "Rome (Passages: 1, 2)", "Rome (from Passage 2)", "Rome (according to passage 1)"),
+        *("Rome [1], and [2]", "Rome (Passage 1, and Passage 2)", "Rome [1, and 2]"),
     ],
 )
 def test_citation_marks_are_removed_with_their_separators(reply: str) -> None:
     assert short_answer(reply, lambda number: number <= 2) == "Rome"
 
 
-@pytest.mark.parametrize("reply", ["Rome, as stated in [1]", "Rome (2)", "Rome [3]", "Rome (II)", "Rome [citation:3]", "Apollo 1 and 2"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Rome, as stated in [1]",
+        "Rome (2)",
+        "Rome [3]",
+        "Rome (II)",
+        "Rome [citation:3]",
+        "Rome (from 1 to 2)",
+        "Rome [Passage 1, Passage 3]",
+        "Apollo 1 and 2",
+    ],
+)
 def test_what_is_no_mark_of_a_shown_passage_stays(reply: str) -> None:
     assert short_answer(reply, lambda number: number <= 2) == reply

@@ -51,7 +51,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
     [
         (ANSWERS, READING, (5, "3b099b67624bdf71")),
         (RECORDS, READING, (5, "58798ad7ac26407f")),
-        (VERDICTS, VERSION, (4, "0d5988144c81b0a4")),
+        (VERDICTS, VERSION, (5, "cccc0f34795ade3d")),
     ],
     ids=["answers", "records", "verdicts"],
 )

@@ -19,7 +19,7 @@ from judges.judge import Parsed
 from methods.models.bounded import mended
 from methods.models.thoughts import split
 
-VERSION = 4
+VERSION = 5
 """Version of every judge whose replies are read here. Raise it if a reply may get another verdict."""
 LONGEST = 20_000
 """Characters at the end of a reply that are parsed."""
@@ -83,10 +83,12 @@ _SAME_SENTENCE = re.compile(
     r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|"
     r"nearly|may ?be|perhaps|possibly|half|loosely|somewhat|to (?:some|a certain) (?:extent|degree)|in spirit"
     r"|not|none|nein|non|no|yes|true|false|\d)\b"
-    rf"|[^\w\n.!]*[{_CROSSES}]"
 )
+_CROSSED = re.compile(rf"[^\w\n.!]*[{_CROSSES}]")
 _SUBJECT = r"(?:(?:the|this|that|its?|candidate|given|predicted|model|answer|response|reply)\W+){0,4}(?:is|are|was|seems)\W+(?:\w+ly\W+)?"
-_WRONG = re.compile(rf"\W*(?:{_SUBJECT})?(?:incorrect|wrong|false|fails?|not (?:correct|right|true|equivalent|the same|an? \w+))\W*")
+_WRONG = re.compile(
+    rf"\W*(?:{_SUBJECT})?(?:incorrect|wrong|false|fails?|not (?:correct|right|true|equivalent|the same|an? (?!mis|in|un|non)\w+))\W*"
+)
 _RIGHT = re.compile(rf"\W*(?:{_SUBJECT})?(?:correct|right|true|equivalent)\W*")
 """Patterns of a remark that contradicts a verdict such as Match, and of one that contradicts its negation, such as Mismatch."""
 _CORRECTS = re.compile(
@@ -139,7 +141,7 @@ class _Words:
         self.offered = offered
         self._named = {word.casefold(): word for word in offered} | dict(aliases)
         names = sorted(self._named, key=len, reverse=True)
-        self._any = "|".join(re.escape(name).replace(r"\ ", r"[\s-]+") for name in names)
+        self._any = "|".join(re.escape(name).replace(r"\ ", r"[\s_-]+") for name in names)
         self._first = re.compile(rf"\W*(?:(?:an?|the)\s+)?({self._any})(?![\w-]*\w)")
         self._mention = re.compile(rf"\b(?:{self._any})\b")
         self._contrary: dict[str, re.Pattern[str]] = {}
@@ -147,7 +149,10 @@ class _Words:
             if other.casefold() in {f"{prefix}{word.casefold()}" for prefix in ("mis", "in", "un", "non")}:
                 self._contrary |= {word: _WRONG, other: _RIGHT}
         self._exact = {
-            word: re.compile(rf"(?<!\w)(?P<no>(?:\b(?:not|no|nor|than|of|neither|never)\b|n['’]t\b)\s+(?:an?\s+|the\s+)?)?{word}(?![\w-])")
+            word: re.compile(
+                r"(?<!\w)(?P<no>(?:\b(?:not|no|nor|than|of|neither|never)\b|n['’]t\b)\s+(?:an?\s+|the\s+)?"
+                rf"(?:(?:full|complete|exact|perfect|strict)\s+)?)?{word}(?![\w-])"
+            )
             for word in offered
         }
 
@@ -170,6 +175,8 @@ class _Words:
         if self._crossed(verdict, text[: match.start(1)]):
             return None
         plain = _folded(rest)
+        if _CROSSED.match(plain) and self._contrary.get(verdict) is not _RIGHT:
+            return None
         if not _GOES_ON.match(plain) or _SAME_SENTENCE.match(plain) or _TAKES_BACK.match(plain) or re.match(r"[^\w\n]*\?", plain):
             return None
         pieces = _PIECE.split(rest)
@@ -198,7 +205,7 @@ class _Words:
         return self._mention.search(_folded(text)) is not None
 
     def _verdict(self, result: str) -> str:
-        return self._named.get(result) or self._named[re.sub(r"[\s-]+", " ", result)]
+        return self._named.get(result) or self._named[re.sub(r"[\s_-]+", " ", result)]
 
 
 @lru_cache(maxsize=32)

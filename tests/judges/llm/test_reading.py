@@ -61,6 +61,12 @@ OTHERS = [
     ("| Verdict | Match |", "Match"),
     ("<output>Match</output>", "Match"),
     ('{"Match": false, "Partial": true, "Mismatch": false}', "Partial"),
+    *((text, "Mismatch") for text in ("Mismatch ❌", "**Mismatch** ❌\n\nThe answer names Paris.", "Verdict: Mismatch ❌")),
+    *(
+        (text, "Partial")
+        for text in ("partial_match", '{"verdict": "PARTIAL_MATCH"}', "Partial\n\nIt is not a full Match, as a year lacks.")
+    ),
+    ("Verdict: Match, since both name Lyon. It is not a Mismatch.", "Match"),
 ]
 
 
@@ -82,7 +88,15 @@ def test_explicit_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "qualified") for text in ("Match: nein", "Match: none", "Match ❌", '{"verdict": "Match"}\nBut on reflection, Mismatch.')),
         *(
             (text, "qualified")
-            for text in ("Match?", "Match: no", "Match Point", "Exact Match: yes", "Verdict: not Match", "The verdict is not Match.")
+            for text in (
+                "Match?",
+                "Verdict: Mismatch 👍 Match",
+                "Match: no",
+                "Match Point",
+                "Exact Match: yes",
+                "Verdict: not Match",
+                "The verdict is not Match.",
+            )
         ),
         *((text, "qualified") for text in ("Match, but only partial", "Match (only partial)", "Match, however the year is wrong")),
         *((text, "qualified") for text in ("Match. However, the year is wrong.", "Match / Partial / Mismatch", "Match/Mismatch")),

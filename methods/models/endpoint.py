@@ -58,6 +58,7 @@ _COST = "x-litellm-response-cost"
 """Header in which a LiteLLM proxy reports the cost of a reply in dollars."""
 _COMMENTS = re.compile(rb"\A(?:\s*:[^\n]*\n)+")
 """Comment lines with which OpenRouter keeps a connection open before a reply."""
+_STREAM = "a stream, which was not requested"
 _VERSIONS = ("openai-version", "api-version", "x-api-version", "x-model-version", "x-version")
 """Headers in which endpoints report their version."""
 
@@ -342,6 +343,8 @@ class Endpoint:
             Fault: The reply is not a completion.
         """
         body = _COMMENTS.sub(b"", body)
+        if body.lstrip().startswith((b"data:", b"event:")):
+            raise Fault(f"the reply is not a chat completion but {_STREAM}", "retry", misdirected=True)
         if "json" not in content_type.lower() and not body.lstrip().startswith((b"{", b"[")):
             kind = content_type.split(";")[0] or "no content type"
             raise Fault(
@@ -443,6 +446,8 @@ class Endpoint:
             hint = (
                 f"a proxy wants a name and password: HTTPS_PROXY=http://NAME:PASSWORD@HOST (in effect: {connection_variables() or 'none'})"
             )
+        elif fault.reason.endswith(_STREAM):
+            hint = "turn streaming off at the server or its proxy, or ask it by the method `http` with `stream: sse`"
         elif fault.misdirected:
             hint = "correct `base_url`; it usually ends in /v1"
             if way := connection_variables(self.config.url):

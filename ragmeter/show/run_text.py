@@ -13,7 +13,7 @@ from rich.text import Text
 from benchmarks.core.errors import counted
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage
-from methods.api import FAILED, OUTSIDE, Call, Prediction, outside_of
+from methods.api import CUT, FAILED, OUTSIDE, Call, Prediction, outside_of
 from ragmeter.show.board_text import show_board
 from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
@@ -176,8 +176,10 @@ def _show_calls(calls: Sequence[Call], verbose: bool) -> None:
     out.print(Text(f"\n{tally}", style="bold") + Text("" if verbose else "  (-v or --json: whole)", style="dim"))
     for number, call in enumerate(calls, 1):
         facts = f"  {call.prompt_tokens:,} + {call.completion_tokens:,} tokens  {call.seconds:.3g} s" + "  cached" * call.cached
+        facts += "  cut at max_tokens" * (call.finish_reason.lower() in CUT)
         out.print(Text(f"{number:>3} ") + Text(call.name, style="bold") + Text(facts) + Text("  failed" * call.failed, style="red"))
-        for name, text in (("prompt", call.prompt), ("reply ", call.reply)):
+        thought = [("thought", call.thought)] if verbose and call.thought else []
+        for name, text in (("prompt", call.prompt), *thought, ("reply ", call.reply)):
             if verbose:
                 out.print(Text(f"    {name}", style="dim"))
                 out.print(Padding(Text(text), (0, 0, 0, 6), expand=False))

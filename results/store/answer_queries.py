@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks.schema import Passage, Turn, sentence_of, turns_of
@@ -182,11 +182,16 @@ def lost_steps(fallbacks: Any, fallback: Any, failed: Any) -> Counter[str]:
     return +counts
 
 
+_TEXTS = ("prompt", "reply", "thought", "raw", "refusal")
+"""Fields of a call with texts of a model or its endpoint."""
+
+
 def calls(store: Store, run: str, question: str) -> list[Call]:
     """Read the stored calls of generating models that a run made for a question, in order."""
     names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
     rows = store.database.rows(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question])
-    return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]
+    made = [Call(*row) for row in rows]
+    return [replace(call, **{name: without_secrets(getattr(call, name)) for name in _TEXTS}) for call in made]
 
 
 def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.core.errors import Incomplete, counted
-from methods.api import REASON_CHARACTERS
+from methods.api import CUT, REASON_CHARACTERS
 from results.store.redaction import without_secrets
 from results.store.store import Store
 
@@ -30,20 +30,26 @@ OTHER = "other"
 _KINDS: Mapping[str, tuple[str, str]] = {
     "limit": (r"^limit reached", "raise the limit that it names"),
     "refusal": (
-        r"^refusal\b|^refused: |content.?filter|content.?(management.)?policy",
+        r"^refusal\b|^refused: |^the endpoint's filter withheld|(?i:content.?filter|content.?(management.)?policy|ResponsibleAIPolicy"
+        r"|data.?inspection|content exists risk|\bflagged\b|safety system|usage polic(y|ies)|prompt was blocked|敏感)",
         "another model, as this one or its filter refuses these prompts",
     ),
     "truncation": (
         r"has room for|longer than the (longest prompt|model's context|maximum model length)|context.?(length|window)|prompt is too long"
-        r"|finish reason: length|^still thinking when max_tokens",
+        rf"|finish reason: (?i:{'|'.join(CUT)})\)|^still thinking when max_tokens"
+        # In the words of Anthropic, Bedrock, Gemini, TGI, llama.cpp, xAI, Cohere, DashScope and proxies; 429 is a limit per minute.
+        r"|^(?!(?:HTTP|Error code:) 429).*(?i:context (limit|size)|(input|request|payload|entity)( is)? too (long|large)"
+        r"|token count \(?[\d,]+\)? exceeds|inputs` (tokens|must have less)|maximum (prompt|input) length|range of input length"
+        r"|tokens in the prompt cannot exceed|input tokens \S+ cannot exceed)",
         "a smaller k or a larger max_tokens, or a model with more room",
     ),
     "memory": (r"out of memory|OutOfMemory|MemoryError|Cannot allocate memory|bad_alloc", "a smaller batch_size, or a smaller model"),
     "raised": (r"^[A-Za-z_][\w.]*:( |$)", "fix the component that raises; `ragmeter method check` tests it"),
     "endpoint": (
-        r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect"
-        r"|^the reply (is (empty|no chat|not a chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
-        "check that the endpoint answers",
+        r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect|^no reply: |^the endpoint (reports an error|broke the reply off)"
+        r"|^the reply (is (empty|no chat|not a chat|not JSON|an HTML page|broken JSON|neither JSON)|holds no choice|cannot be used)"
+        r"|^the reply reports an error|^the stream (has no events|ends before|reports an error)|^an event of the stream",
+        "check that the endpoint answers; if it limits requests, set a lower `concurrency` or more `attempts`",
     ),
     OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),
 }

@@ -83,6 +83,18 @@ def test_redirect_that_keeps_the_request_is_followed(server: OpenAIServer) -> No
     assert [reply.text for reply in _chat(server.url).complete([ASK])] == ["Ann"]
 
 
+def test_stream_that_was_not_requested_is_named_without_blaming_the_address(server: OpenAIServer) -> None:
+    def stream(handler: Handler, request: ChatRequest) -> bool:
+        handler.send(200, b'data: {"choices": [{"delta": {"content": "Ann"}}]}\n\ndata: [DONE]\n\n', {"content-type": "text/event-stream"})
+        return True
+
+    server.intercept = stream
+    with raises("endpoint-error") as caught:
+        _chat(server.url).preflight()
+    assert "stream" in str(caught.value.try_this)
+    assert "base_url" not in f"{caught.value.what} {caught.value.try_this}"
+
+
 def test_redirect_does_not_show_a_key(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret-123456")
     server.intercept = _Redirect(301, "https://models.example/v1/chat/completions?key=sk-secret-123456")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,9 +60,11 @@ def test_what_is_kept_is_bounded_and_cut_once(store: Store) -> None:
 
 def test_keys_and_half_characters_of_models_are_not_shown(store: Store) -> None:
     secret = "sk-proj-Zq7Hostile0Key1Never2Shown3"
-    append(store, Prediction("q1", "a", calls=(Call("reader", "", f"key {secret}", "\ud800 half"),)))
+    further = {"thought": f"key {secret}", "raw": f"key {secret}", "refusal": f"key {secret}"}
+    append(store, Prediction("q1", "a", calls=(Call("reader", "", f"key {secret}", "\ud800 half", **further),)))
     (call,) = answer_queries.calls(store, RUN.run, "q1")
     assert (call.prompt, call.reply) == (f"key {HIDDEN}", "? half")
+    assert {call.thought, call.raw, call.refusal} == {f"key {HIDDEN}"}
 
 
 def test_pruning_a_run_takes_its_calls(store: Store, tmp_path: Path) -> None:
@@ -94,11 +97,11 @@ def test_costs_do_not_depend_on_the_order_of_answers(store: Store) -> None:
     assert costs == [costs[0]] * len(costs)
 
 
-def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, verbose: bool) -> str:
+def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, verbose: bool, calls: Sequence[Call] = CALLS) -> str:
     question = answer_queries.QuestionRow("q1", "Who?", ("He",), ("He",), (), (), "", None)
     answer = answer_queries.AnswerRow("r", "m", "He", None, {}, (), {}, {}, {"read": 0.75}, 1, 1, 0, 3, 0.0, len(CALLS), 2.0)
     monkeypatch.setattr("ragmeter.show.run_text.score_queries", SimpleNamespace(definitions=lambda store: {}))
-    calls = [*CALLS, replace(CALLS[0], prompt="begin " + "[bold]x " * 500 + "end")]
+    calls = [*calls, replace(CALLS[0], prompt="begin " + "[bold]x " * 500 + "end")]
     any_store: Any = None
     command.show_question(any_store, question, answer, calls, verbose=verbose)
     return capsys.readouterr().out
@@ -114,6 +117,14 @@ def test_a_terminal_shows_calls_in_order_and_shortened(capsys: pytest.CaptureFix
     assert lines[11].startswith("prompt begin [bold]x")
     assert lines[11].endswith("end")
     assert len(lines) == 13
+
+
+def test_cut_replies_are_marked_and_thoughts_shown_if_verbose(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [replace(CALLS[0], finish_reason="MAX_TOKENS", thought="It may be he."), replace(CALLS[0], finish_reason="stop")]
+    text = shown(capsys, monkeypatch, verbose=True, calls=calls)
+    assert [line.strip().endswith("cut at max_tokens") for line in text.splitlines() if "hyde/expand" in line] == [True, False, False]
+    assert text.count("It may be he.") == 1
+    assert "It may be he." not in shown(capsys, monkeypatch, verbose=False, calls=calls)
 
 
 def test_verbose_shows_calls_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

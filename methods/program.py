@@ -353,9 +353,10 @@ def behind(reply: str, mark: str) -> str | None:
         mark: Pattern of the mark that ends with " is", in lower case: "answer is".
     """
     noun = mark.removesuffix(" is")
-    verb = r"\s+(?:is|was|would be)(?![\w'’])(?:[*_]{1,3}(?=[\s:：]))?(?:\s*[:：])?"
+    # The colon is matched possessively: of "So the answer is:", cut there, it must not become the answer.
+    verb = r"\s+(?:is|was|would be)(?![\w'’])(?:[*_]{1,3}(?=[\s:：]))?(?:\s*[:：])?+"
     label = rf"^[\s>#*_-]{{0,8}}(?:so,? )?(?:the )?(?:final )?{noun}[*_]{{0,3}}\s?[:：]"
-    pattern = rf"(?:\b{noun}[*_]{{0,3}}{verb}|{label})(?:[*_]{{1,3}}(?=\s))?\s*(\S.*)"
+    pattern = rf"(?:\b{noun}[*_]{{0,3}}{verb}|{label})(?:[*_]{{1,3}}(?=\s))?\s*(?=[*_]{{0,3}}[^\s*_])(\S.*)"
     matches = list(re.finditer(pattern, reply, re.IGNORECASE | re.MULTILINE))
     further = _FURTHER.search(reply, matches[0].end()) if matches else None
     texts = [match[1].strip() for match in matches if further is None or match.start() < further.start()]

@@ -48,7 +48,24 @@ LENGTH, DEPTH = 100_000, 16_000
 LIMIT_S = 5.0
 """Maximum CPU seconds per text; the slowest parser takes a tenth of it, a quadratic one would take minutes."""
 CHARACTERS = "{[(\"'<*#- \n`}>:.|\\/_a0\t\u200b\u202e"
-REPEATED = ("<think>", "</think>", "<answer>", "```\n", "[1]", "[1 ", '\\"', "1. ", "Answer: ", "sk-", '("entity"<|>', "'\"", "a\n", "\n ")
+REPEATED = (
+    "<think>",
+    "</think>",
+    "<answer>",
+    "```\n",
+    "[1]",
+    "[1 ",
+    '\\"',
+    "1. ",
+    "Answer: ",
+    "sk-",
+    '("entity"<|>',
+    "'\"",
+    "a\n",
+    "\n ",
+    "✅",
+    "1, ",
+)
 TEXTS = {
     **{repr(character): character * LENGTH for character in CHARACTERS},
     **{repr(part): part * (LENGTH // len(part)) for part in REPEATED},

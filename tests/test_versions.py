@@ -49,7 +49,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
     [
-        (ANSWERS, READING, (5, "3b099b67624bdf71")),
+        (ANSWERS, READING, (5, "749d57d07db71bcc")),
         (RECORDS, READING, (5, "58798ad7ac26407f")),
         (VERDICTS, VERSION, (5, "cccc0f34795ade3d")),
     ],

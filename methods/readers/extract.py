@@ -196,7 +196,7 @@ _FORMULA = re.compile(r"\${1,2}([^$\n]+)\${1,2}|\\\(([^\n]+)\\\)|\\\[([^\n]+)\\\
 _TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mbox)\{([^{}]*)\}")
 _ESCAPED = re.compile(r"\\([$%&#_])")
 _LIST = re.compile(r"(?:#{1,6}|>|[-*•])\s+(?=\S)")
-_DECORATED = re.compile(rf"[{_SIGNS}]+\s+(?=\S)|(?<=\S)\s+[{_SIGNS}]+\Z")
+_DECORATED = re.compile(rf"\A[{_SIGNS}]+\s+(?=\S)|(?<=\S)\s+[{_SIGNS}]+\Z")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "`": "`", "‘": "’", "«": "»", "„": "“”", "「": "」", "『": "』"}
 _BOLD = re.compile(r"(?<![*\w])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![*\w])")
 _LINK = re.compile(r"\[([^\]\[\n]+)\]\(https?://[^()\s]*\)")

@@ -256,6 +256,8 @@ def test_self_ask_reads_transcripts_with_markdown_numbers_and_other_labels() -> 
         ("So the answer is Celia.\n\nQ: Who else?\nA: So the answer is Daniel.", "Celia"),
         ("The answer is Ann? So the answer is Celia.\nThus the answer is: Celia", "Celia"),
         ("So the answer isn't clear.", None),
+        ("She was born there.\nSo the answer is:", None),
+        ("So the answer is: **", None),
         ("The answers are many: Celia", None),
     ],
 )

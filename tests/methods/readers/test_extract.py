@@ -157,6 +157,7 @@ from methods.readers.extract import short_answer
                 "Answer -5",
                 "★ by David Bowie",
                 "✅",
+                "Rome ✅ Paris",
                 "Finish(Rome (Italy))",
                 "finish()",
             )

@@ -51,7 +51,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
     [
         (ANSWERS, READING, (5, "749d57d07db71bcc")),
         (RECORDS, READING, (5, "58798ad7ac26407f")),
-        (VERDICTS, VERSION, (5, "cccc0f34795ade3d")),
+        (VERDICTS, VERSION, (5, "24fadba830a70fc4")),
     ],
     ids=["answers", "records", "verdicts"],
 )

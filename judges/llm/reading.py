@@ -388,17 +388,29 @@ def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str])
     """Return the statements of JSON objects by criterion; nested objects are included, unless they rate a single answer."""
     statements: dict[str, list[Any]] = {}
     for result in objects:
-        inner = [value for key, value in result.items() if isinstance(value, dict) and not _IS_SIDE.fullmatch(str(key).casefold())]
+        inner = [value for key, value in result.items() if isinstance(value, dict) and not _rates_one(str(key))]
         lists = [item for value in result.values() if isinstance(value, list) for item in value if isinstance(item, dict)]
         for candidate in (result, *inner, *lists):
             pairs = [(_plain(str(key)).removesuffix("winner"), value) for key, value in candidate.items()]
             named = dict(pairs)
+            if any(_IS_SIDE.fullmatch(str(named.get(name)).casefold()) for name in _ANSWER_NAMES):
+                continue  # ratings of this answer
             if named.get("criterion") is not None:
                 pairs = [(_plain(str(named["criterion"])), next((named[key] for key in ("", "verdict") if key in named), None))]
             for criterion, value in _unique(pairs).items():
                 if criterion in criteria:
                     statements.setdefault(criterion, []).append(_bare(value))
     return statements
+
+
+_ANSWER_NAMES = ("answer", "response", "candidate", "id", "answerid", "answernumber")
+"""Fields, without separators, that name the answer which an object rates."""
+
+
+def _rates_one(key: str) -> bool:
+    """Return whether a key names one of the answers: `Answer 1`, `answer_2_scores`."""
+    plain = key.casefold().replace("_", " ")
+    return bool(_IS_SIDE.fullmatch(plain) or _NAMES_SIDE.search(plain))
 
 
 def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:

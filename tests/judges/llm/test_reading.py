@@ -311,6 +311,11 @@ RATED = {"overall": 2, "faithfulness": 2, "conciseness": 2}
     "reply",
     [
         json.dumps({"answer_1": RATED, "Answer 2": RATED}),
+        *(
+            json.dumps({name: RATED, name.replace("1", "2"): RATED})
+            for name in ("answer_1_scores", "Answer 1 rating", "Scores of answer 1")
+        ),
+        *(json.dumps(value) for value in ([{"answer": 1, **RATED}, {"answer": 2, **RATED}], {"scores": [{"id": "Answer 1", **RATED}] * 2})),
         json.dumps({"scores": {"1": RATED, "2": RATED}}),
         "\n".join(f"Answer {side}:\n" + "\n".join(f"{name}: {value}" for name, value in RATED.items()) for side in (1, 2)),
     ],

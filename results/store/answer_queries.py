@@ -191,7 +191,8 @@ def calls(store: Store, run: str, question: str) -> list[Call]:
     names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
     rows = store.database.rows(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question])
     made = [Call(*row) for row in rows]
-    return [replace(call, **{name: without_secrets(getattr(call, name)) for name in _TEXTS}) for call in made]
+    texts: list[dict[str, Any]] = [{name: without_secrets(getattr(call, name)) for name in _TEXTS} for call in made]
+    return [replace(call, **hidden) for call, hidden in zip(made, texts, strict=True)]
 
 
 def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:

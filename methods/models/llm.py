@@ -153,6 +153,13 @@ def hosted(options: Any) -> list[Any]:
     return [config for value in _values(options) for config in hosted(value)]
 
 
+def components_within(options: Any) -> list[Any]:
+    """Return the validated options of the components that options name, at any depth."""
+    own = _named(options)
+    inner = [config for value in _values(options) for config in components_within(value)]
+    return inner if own is None else [own, *inner]
+
+
 def unpriced(options: Any) -> list[str]:
     """Return the names of endpoint models and apps without a configured price, at any depth."""
     if getattr(options, "priced", None) is False:

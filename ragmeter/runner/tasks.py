@@ -27,7 +27,7 @@ from judges.metric import parse as parse_metric
 from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
 from methods.models.counting import Estimate
-from methods.models.llm import endpoints
+from methods.models.llm import components_within, endpoints
 from methods.work import filler
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
 from ragmeter.runner.provenance import environment, forget_checkouts, provenance
@@ -414,4 +414,5 @@ def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:
     """
     needed = [part for state in states if state.pending for part in state.task.method.components]
     for component in {component.fingerprint: component for component in needed}.values():
-        component.config.reach(cache)
+        for config in (component.config, *components_within(component.config)):
+            config.reach(cache)

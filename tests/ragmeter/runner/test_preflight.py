@@ -57,6 +57,14 @@ def test_dead_endpoint_stops_the_run_before_the_first_answer(tmp_path: Path) -> 
     assert caught.value.exit_code == 1
 
 
+def test_dead_endpoint_within_a_composed_retriever_is_noticed_too(tmp_path: Path) -> None:
+    writing = "{id: hyde, config: {llm: {model: m, base_url: 'http://127.0.0.1:9/v1', key_variable: null, attempts: 1}}}"
+    row = f"  - {{id: hybrid, name: fused, config: {{retrievers: [bm25, {writing}]}}}}\nmetrics"
+    (*_, fused) = states_of(file_for("http://127.0.0.1:9/v1").replace("metrics", row), Store(tmp_path))
+    with raises("endpoint-unreachable"):
+        reach([fused])
+
+
 def test_answering_endpoint_is_reachable(tmp_path: Path) -> None:
     server = WorldTruth.of("worlds/multihop:test").server()
     with server.running() as url:

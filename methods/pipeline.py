@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_serializer
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -73,6 +73,25 @@ class RetrieverChoice(FrozenModel):
     def component(self) -> Component:
         """Look up the retriever in the registry and validate its options."""
         return Component.of(self.id, self.config)
+
+    @field_serializer("config")
+    def _described(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Leave out what descriptions and fingerprints leave out elsewhere: options of speed, cost and keys."""
+        described: dict[str, Any] = _without_excluded(config, self.component.config)
+        return described
+
+
+def _without_excluded(stated: Any, options: Any) -> Any:
+    """Return options as stated, without those whose field is excluded from dumps; `options`: the same, validated."""
+    if isinstance(stated, Mapping) and isinstance(options, RetrieverChoice):
+        return {**stated, "config": _without_excluded(stated.get("config", {}), options.component.config)}
+    if isinstance(stated, Mapping) and isinstance(options, BaseModel):
+        fields = type(options).model_fields
+        kept = {name: value for name, value in stated.items() if name not in fields or not fields[name].exclude}
+        return {name: _without_excluded(value, getattr(options, name, None)) for name, value in kept.items()}
+    if isinstance(stated, list | tuple) and isinstance(options, list | tuple) and len(stated) == len(options):
+        return [_without_excluded(*item) for item in zip(stated, options, strict=True)]
+    return stated
 
 
 def _check_kind(choice: RetrieverChoice) -> RetrieverChoice:

@@ -79,6 +79,21 @@ def test_of_two_truncations_the_larger_share_is_reported() -> None:
         assert Composed(*parts).notes == {key: {"limit": 256, "share": 0.6}, "preset": 1}
 
 
+def test_options_of_speed_and_cost_within_a_composed_retriever_change_no_fingerprint() -> None:
+    def described(llm: dict[str, Any], hosted: dict[str, Any]) -> tuple[str, Any]:
+        writing = {"id": "hyde", "config": {"llm": {"model": "m", **llm}}}
+        vectors = {"id": "hosted_dense", "config": {"model": "v", "base_url": "http://127.0.0.1:9/v1", **hosted}}
+        fused = {"id": "hybrid", "config": {"retrievers": ["bm25", writing, vectors]}}
+        component = Component.of("self_ask", {"llm": LLM, "retriever": fused})
+        return component.fingerprint, component.describe()["config"]["retriever"]
+
+    plain, config = described({}, {})
+    speed = {"concurrency": 2, "attempts": 3, "timeout_s": 9.0}
+    changed, other = described({**speed, "headers": {"x-team": "a"}, "key_variable": "MY_KEY"}, {**speed, "key_variable": "MY_KEY"})
+    assert (changed, other) == (plain, config)
+    assert described({"temperature": 0.2}, {})[0] != plain != described({}, {"parameters": {"dimensions": 8}})[0]
+
+
 class ByBatch:
     """Encoder whose vectors show their batch, as those of a processor do in their last bits."""
 

@@ -411,7 +411,8 @@ class Index(Protocol):
     `notes` is stored with the run (`Indexed.notes`). An index that builds
     something for each question's own candidates may have a function `build_for(queries)`, which a run calls once with all of
     its questions before it asks the first, so that the cost counts for the index and not for a question. An index that may rank
-    texts outside its corpus (`OUTSIDE`) has an attribute `keeps_outside`, which a caller that can use them sets to true.
+    texts outside its corpus (`OUTSIDE`) has an attribute `keeps_outside`, which a caller that can use them sets to true. One that
+    searches with other indexes gets their cost, notes and `build_for` from `methods.composed.Composed`.
     """
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:

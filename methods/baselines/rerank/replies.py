@@ -7,10 +7,13 @@ the whole text is read as in the released code.
 
 from __future__ import annotations
 
+import json
 import re
 import string
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from methods.models.bounded import between
 
@@ -36,6 +39,12 @@ _LISTED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """Pattern of a line of a numbered list or table: `1. Passage 2`."""
+_ENUMERATED = re.compile(r"(?:^|(?<=>))[ \t]{0,4}\d{1,3}[.)][ \t]{0,4}(?=\[)", re.MULTILINE)
+"""Pattern of the rank before a number in a chain: `1. [2] > 2. [1]`."""
+_FLAT_OBJECT = re.compile(r"\{[^{}]{1,2000}\}")
+_PASSAGES = ("passage", "passage_id", "document", "document_id", "doc", "doc_id", "docid", "id", "identifier", "index", "number")
+_RANKS, _SCORES = ("rank", "position"), ("score", "relevance_score", "relevance", "rating")
+"""Fields of JSON objects that name a passage, its rank and its score."""
 _COUNT = re.compile(r"\b\d{1,9}\s+(?:[a-z]{1,20}\s+)?(?:passages|documents|texts|results|candidates)\b", re.IGNORECASE)
 """Pattern of a number of passages, which names none of them."""
 _LABEL = re.compile(r"\W*(?:passage\W*)?([a-z])(?!['’-]\w)(?=\s*(?:[^\w\s]|\n|$))", re.IGNORECASE)
@@ -64,9 +73,9 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     """Parse an order of numbered passages from a reply; passages that it omits follow in their order.
 
     Args:
-        reply: Text of the reply. Of an untagged reply, the longest chain `[2] > [1]` counts, else a series of all numbers
-            (`2, 1, 3`), else a numbered list. If there is none, and at least two numbers are in brackets, only those count. All
-            numbers 0 … n − 1 count from zero.
+        reply: Text of the reply. Of an untagged reply, JSON objects of passages count (by their rank or score), else the longest
+            chain `[2] > [1]`, else a series of all numbers (`2, 1, 3`), else a numbered list. If there is none, and at least two
+            numbers are in brackets, only those count. All numbers 0 … n − 1 count from zero.
         n: Number of passages.
         tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
         named: Number of passages that it must name; None for all.
@@ -86,9 +95,12 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
 
 
 def _arranged(text: str, n: int) -> list[int] | None:
-    """Return the numbers of the longest chain in a text (the last of equal ones), of the last series of all n numbers that is not just
-    counted up, or of a numbered list; None without these.
+    """Return the numbers of JSON objects, of the longest chain in a text (the last of equal ones), of the last series of all n numbers
+    that is not just counted up, or of a numbered list; None without these.
     """
+    if (objects := _in_objects(text)) is not None:
+        return objects
+    text = _ENUMERATED.sub("", text) if ">" in text else text
     falling = [_ranged(match[0], n) for match in _CHAIN.finditer(text)]
     chains = falling or [_ranged(match[0], n)[::-1] for match in _RISING.finditer(text)]
     if chains:
@@ -99,6 +111,27 @@ def _arranged(text: str, n: int) -> list[int] | None:
     listed = [(int(match["rank"]), int(match["place"])) for match in _LISTED.finditer(text)]
     in_order = len(listed) > 1 and [rank for rank, _ in listed] == list(range(1, len(listed) + 1))
     return [place for _, place in listed] if in_order else None
+
+
+def _in_objects(text: str) -> list[int] | None:
+    """Return the numbers of passages in several JSON objects, by rank, by score (the highest first), or as listed; None without such."""
+    values = []
+    for match in _FLAT_OBJECT.finditer(text):
+        try:
+            values.append({str(name).casefold(): value for name, value in json.loads(match[0]).items()})
+        except ValueError:
+            return None
+    passages = [next((value[name] for name in _PASSAGES if name in value), None) for value in values]
+    numbers = [_NUMBER.search(str(passage)) for passage in passages]
+    if len(values) < 2 or not all(numbers):
+        return None
+    order: Sequence[int] = range(len(values))
+    for names, sign in ((_RANKS, 1), (_SCORES, -1)):
+        weights: list[Any] = [next((value[name] for name in names if isinstance(value.get(name), int | float)), None) for value in values]
+        if None not in weights:
+            order = sorted(order, key=[sign * weight for weight in weights].__getitem__)
+            break
+    return [int(number[0]) for place in order if (number := numbers[place])]
 
 
 def _ranged(text: str, n: int) -> list[int]:

@@ -50,7 +50,7 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
     ("files", "version", "expected"),
     [
         (ANSWERS, READING, (5, "749d57d07db71bcc")),
-        (RECORDS, READING, (5, "224345662c5df18a")),
+        (RECORDS, READING, (5, "5add1661354e3f50")),
         (VERDICTS, VERSION, (5, "24fadba830a70fc4")),
     ],
     ids=["answers", "records", "verdicts"],

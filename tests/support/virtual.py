@@ -270,9 +270,10 @@ def virtual(weather: Weather) -> Iterator[VirtualLoop]:
         mock.patch.object(openai, "DefaultAsyncHttpxClient", client),
         mock.patch.object(flow, "event_loop", return_value=loop),
         mock.patch.object(flow, "_worker", return_value=inline),
-        mock.patch.object(flow, "stream", streamed),
+        # First those that have imported the name: if they were imported with the patch in place, they would keep it.
         mock.patch("methods.pipeline.stream", streamed),
         mock.patch("ragmeter.runner.judging.stream", streamed),
+        mock.patch.object(flow, "stream", streamed),
     ):
         try:
             yield loop

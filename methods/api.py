@@ -282,7 +282,8 @@ class Prediction:
         answer: The answer, "" if there is none.
         evidence: Ranked evidence; scores never change its order.
         usage: Cost of the answer.
-        notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or your own keys.
+        notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or your own keys. Tables report
+            `{"my_method": {"fallbacks": {reason: number of failed steps}}}`.
         calls: Calls of generating models, in the order in which they ended; not part of a submission.
         raw: Full output of the reader's model, with its thought and before extraction of the answer; set if it differs from `answer`.
         contexts: The texts that the system showed its model, in order; None if not reported. Without `evidence`,

@@ -82,7 +82,7 @@ def fallbacks(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         if count and (run in calls_failed or count >= USUAL_SHARE * done[run]):
             why = ", ".join(f"{text} {number:,}" for text, number in counts[run].most_common(_LISTED))
             text = f"in {count:,} of {counted(done[run], 'question')} a step failed and its fallback took its place ({why})"
-            text += "; --fresh --reuse-replies repeats the failed calls" if run in calls_failed else ""
+            text += "; ragmeter run --fresh --reuse-replies repeats the failed calls" if run in calls_failed else ""
             yield HealthLine("fallbacks", run, text, {"questions": count, "reasons": dict(counts[run])}, names[run])
 
 

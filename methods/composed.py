@@ -41,6 +41,11 @@ def merged(*notes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the notes of several parts; of two truncations, the one that loses the larger share is kept."""
     results: dict[str, Any] = {}
     for key, value in (item for part in notes for item in part.items()):
-        if key not in (TRUNCATED, RERANKER_TRUNCATED) or value["share"] >= results.get(key, value)["share"]:
+        if key not in (TRUNCATED, RERANKER_TRUNCATED) or _share(value) >= _share(results.get(key)):
             results[key] = value
     return results
+
+
+def _share(truncation: Any) -> float:
+    """Return the share of text that a truncation loses; 0 if a part of a plug-in does not state it."""
+    return float(truncation.get("share", 0)) if isinstance(truncation, Mapping) else 0.0

@@ -311,7 +311,7 @@ def _guessed(records: Sequence[Mapping[str, Any]], configured: Given, where: str
 
 
 def passage_text(item: Mapping[str, Any]) -> str | None:
-    """Return the field that holds the text of a passage given as an object; None if there is none."""
+    """Return the name of the field with a passage's text; None if the object has no such field."""
     return _first(item, _INNER["documents"], ())
 
 

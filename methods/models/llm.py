@@ -208,7 +208,12 @@ def _named(options: Any) -> BaseModel | None:
 
 
 def _restated(stated: Any, old: Any, new: Any) -> Any:
-    """Return options as a user states them, changed as validated options were; `stated`: as they were stated, None if they were not."""
+    """Return options in the form in which a user stated them, with the changes between two validated forms.
+
+    Args:
+        stated: The options as the user stated them; None if the defaults applied.
+        old, new: The validated options before and after the change.
+    """
     if new is old:
         return new if stated is None else stated
     if isinstance(new, BaseModel):

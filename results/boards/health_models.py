@@ -244,7 +244,9 @@ def indexes(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
                 yield HealthLine("truncated_passages", run, what, {"part": part, **cut}, names[run])
         if lost := notes.get(UNREAD_PASSAGES):
             why = ", ".join(f"{name} {lost[key]:,}" for key, name in _UNREAD.items() if lost[key])
-            what = f"{lost['failed'] + lost['unusable']:,} of {counted(lost['of'], 'passage')} are missing from its graph ({why})"
+            what = (
+                f"{lost['failed'] + lost['unusable']:,} of {counted(lost['of'], 'passage')} are missing or incomplete in its graph ({why})"
+            )
             yield HealthLine(UNREAD_PASSAGES, run, what, lost, names[run])
         if read := notes.get(ENDPOINT_READ):
             what = f"the embedding endpoint reports {percent(read['reported'] / read['estimated'])} of the passage tokens sent"

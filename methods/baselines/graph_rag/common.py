@@ -19,13 +19,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods import registry
 from methods.api import SCRIPTED, UNREAD_PASSAGES, Context, Ranking, Services, Usage
+from methods.baselines.graph_rag.asked_once import AskedOnce
 from methods.flow import IN_FLIGHT, in_worker, stream
 from methods.graphs.extraction import PROMPTS as EXTRACTING
 from methods.graphs.extraction import LLMExtractor, WorldsExtractor
@@ -40,7 +41,6 @@ from methods.models.scripts import ScriptedConfig
 from methods.prompts import OURS, PUBLISHED, Prompt, published, published_hash, shipped
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
-from methods.training.journal import Journal
 from methods.work import CHARACTERS, FLOAT, Lengths, Work, ask, encode, index, needs_of, tokens
 
 EXTRACTION, SHORT, LONG = 4096, 256, 1024
@@ -228,35 +228,6 @@ class GraphConfig(SystemConfig):
 def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
     """Build the rule-based extractor."""
     return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
-
-
-class AskedOnce:
-    """Model calls during an index build, with replies saved next to the index, so that a resumed build repeats none.
-
-    Args:
-        model: The model.
-        path: File of replies; None saves nothing.
-    """
-
-    def __init__(self, model: ChatModel, path: Path | None) -> None:
-        self._model = model
-        self._journal = Journal(path) if path is not None else None
-
-    async def __call__(
-        self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
-    ) -> tuple[str, Usage, str]:
-        """Send a prompt with one placeholder; returns the reply, its original cost, and the reason if it is unusable."""
-        (name,) = prompt.placeholders
-        key = content_hash((prompt.hash, text, self._model.config.identity()))
-        if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
-            return kept["reply"], Usage(**kept["usage"]), ""
-        reply = await self._model.ask(prompt.messages(**{name: text}), shape=shape, step=step)
-        if reply.failed is not None or not usable(reply.text):
-            return "", reply.usage, "failed call" if reply.failed is not None else "reply that cannot be used"
-        if self._journal is not None:
-            with self._journal:
-                self._journal.add(key, key, {"reply": reply.text, "usage": reply.usage.to_json()})
-        return reply.text, reply.usage, ""
 
 
 @dataclass(frozen=True)

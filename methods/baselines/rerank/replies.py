@@ -45,6 +45,12 @@ _FLAT_OBJECT = re.compile(r"\{[^{}]{1,2000}\}")
 _PASSAGES = ("passage", "passage_id", "document", "document_id", "doc", "doc_id", "docid", "id", "identifier", "index", "number")
 _RANKS, _SCORES = ("rank", "position"), ("score", "relevance_score", "relevance", "rating")
 """Fields of JSON objects that name a passage, its rank and its score."""
+_GRADED = re.compile(
+    r"(?:^|[{,])\s{0,9}(?:[-*•]\s)?(?P<mark>[\"'*\[(]{0,5}(?:(?:passage|document|doc)[ #\[(]{0,3})?)(?P<place>\d{1,9})[\])\"'*]{0,5}"
+    r"\s?[:=–—-]\s?[\"'*]{0,3}(?:score[:=\s]{0,3})?(?P<grade>-?\d{1,9}(?:\.\d{1,9})?)(?:\s?/\s?\d{1,3})?[\"'*]{0,3}(?=\s*(?:[,}\n]|$))",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Pattern of a number for a passage: `Passage 1: 8/10`, `"1": 8`."""
 _COUNT = re.compile(r"\b\d{1,9}\s+(?:[a-z]{1,20}\s+)?(?:passages|documents|texts|results|candidates)\b", re.IGNORECASE)
 """Pattern of a number of passages, which names none of them."""
 _LABEL = re.compile(r"\W*(?:passage\W*)?([a-z])(?!['’-]\w)(?=\s*(?:[^\w\s]|\n|$))", re.IGNORECASE)
@@ -74,8 +80,9 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
 
     Args:
         reply: Text of the reply. Of an untagged reply, JSON objects of passages count (by their rank or score), else the longest
-            chain `[2] > [1]`, else a series of all numbers (`2, 1, 3`), else a numbered list. If there is none, and at least two
-            numbers are in brackets, only those count. All numbers 0 … n − 1 count from zero.
+            chain `[2] > [1]`, else a series of all numbers (`2, 1, 3`), else scores of passages (`Passage 1: 8/10`; unusable if they
+            could be ranks), else a numbered list. If there is none, and at least two numbers are in brackets, only those count.
+            All numbers 0 … n − 1 count from zero.
         n: Number of passages.
         tagged: Read the order from an answer tag after the reasoning; end tags, and the answer tag itself, may be missing.
         named: Number of passages that it must name; None for all.
@@ -84,7 +91,8 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
     if tagged:
         text = _ANSWER.split(text.rpartition("</think>")[2])[-1]
         text = text[: end.start()] if (end := re.search("</answer>", text, re.IGNORECASE)) else text
-    positions = [int(number) - 1 for number in (None if tagged else _arranged(text, n)) or _numbers(text)]
+    arranged = None if tagged else _arranged(text, n)
+    positions = [number - 1 for number in (_numbers(text) if arranged is None else arranged)]
     from_zero = n > 1 and set(positions) == set(range(-1, n - 1))
     positions = [position + 1 for position in positions] if from_zero else positions
     known = list(dict.fromkeys(place for place in positions if 0 <= place < n))
@@ -96,7 +104,7 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
 
 def _arranged(text: str, n: int) -> list[int] | None:
     """Return the numbers of JSON objects, of the longest chain in a text (the last of equal ones), of the last series of all n numbers
-    that is not just counted up, or of a numbered list; None without these.
+    that is not just counted up, of scores, or of a numbered list; None without these.
     """
     if (objects := _in_objects(text)) is not None:
         return objects
@@ -108,6 +116,8 @@ def _arranged(text: str, n: int) -> list[int] | None:
     series = [_ranged(match[0], n) for match in _SERIES.finditer(text)]
     if full := [numbers for numbers in series if sorted(numbers) in (list(range(1, n + 1)), list(range(n)))]:
         return next((numbers for numbers in reversed(full) if numbers != sorted(numbers)), full[-1])
+    if (graded := _graded(text, n)) is not None:
+        return graded
     listed = [(int(match["rank"]), int(match["place"])) for match in _LISTED.finditer(text)]
     in_order = len(listed) > 1 and [rank for rank, _ in listed] == list(range(1, len(listed) + 1))
     return [place for _, place in listed] if in_order else None
@@ -132,6 +142,17 @@ def _in_objects(text: str) -> list[int] | None:
             order = sorted(order, key=[sign * weight for weight in weights].__getitem__)
             break
     return [int(number[0]) for place in order if (number := numbers[place])]
+
+
+def _graded(text: str, n: int) -> list[int] | None:
+    """Return the numbers of scored passages, the highest score first; [] if the scores could be ranks; None without scores."""
+    matches = list(_GRADED.finditer(text))
+    grades = {int(match["place"]): float(match["grade"]) for match in matches}
+    if len(grades) < 2:
+        return None
+    if len(set(grades.values())) == len(grades) and set(grades.values()) <= set(range(1, n + 1)):
+        return [] if all(match["mark"] for match in matches) else None
+    return sorted(grades, key=lambda place: -grades[place])
 
 
 def _ranged(text: str, n: int) -> list[int]:

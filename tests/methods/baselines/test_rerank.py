@@ -196,6 +196,13 @@ def test_any_reply_gives_a_permutation_of_all_passages(n: int, replies: list[str
         ('[{"Passage": "Passage 2"}, {"Passage": "Passage 3"}, {"Passage": "Passage 1"}]', (1, 2, 0), ""),
         ("1. [2] > 2. [3] > 3. [1]", (1, 2, 0), ""),
         ("[2, 3, 1]\n\nI compared passages 1, 2 and 3.", (1, 2, 0), ""),
+        ("Passage 1: 4/10\nPassage 2: 9/10\nPassage 3: 7/10", (1, 2, 0), ""),
+        ("- **[1]**: 2.5\n- **[2]**: 9\n- **[3]**: Score: 4", (1, 2, 0), ""),
+        ('```json\n{"1": 0.1, "2": 0.9,\n "3": 0.7}\n```', (1, 2, 0), ""),
+        ('{"Passage 2": 8, "Passage 1": 3, "Passage 3": 3}', (1, 0, 2), ""),
+        ("Passage 1: 4\nPassage 2: 9\n\nRanking: [2] > [3] > [1]", (1, 2, 0), ""),
+        ('{"1": 3, "2": 1, "3": 2}', (0, 1, 2), UNUSABLE),  # ranks of passages, or passages by rank?
+        ("1: 2\n2: 3\n3: 1", (1, 2, 0), ""),
         ("Passages 1 and 2 are good: 3", (0, 1, 2), ""),
         ("I cannot rank these 3 passages.", (0, 1, 2), UNUSABLE),
     ],

@@ -99,8 +99,8 @@ def _refusal(model: str, code: str = "") -> UserError:
     )
 
 
-TOKEN_MATCH = "methods.models.token_match.TokenMatch"
-"""Class of this package that a cross-encoder's folder may reference."""
+MATCHES = ("methods.models.token_match.TokenMatch", "methods.models.token_match.EmbedderMatch")
+"""Classes of this package that a cross-encoder's folder may reference."""
 PYLATE = "pylate.models.Dense.Dense"
 """Class name of the projection in PyLate's checkpoints, which sentence-transformers replaces by its own layer."""
 
@@ -114,4 +114,4 @@ def _brings_code(folder: Path) -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         # If it is missing, there are no own modules. If it is damaged, loading the model raises the error.
         return False
-    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind not in (TOKEN_MATCH, PYLATE))
+    return any(not str(kind).startswith(("sentence_transformers.", "torch.")) for kind in kinds if kind not in (*MATCHES, PYLATE))

@@ -245,10 +245,11 @@ class ModelConfig(TrainingOptions):
 
     retired = MappingProxyType({"hidden": 256, "query_share": 0.75})
 
-    match: bool = Field(
+    match: bool | Literal["embedder"] = Field(
         False,
-        description="add to the score how well each query token matches its nearest passage token, with a learned weight and a "
-        "head that starts at 0, so that training starts from an embedding model's own ranking; paper no",
+        description="add a match with a learned weight to the score of a head that starts at 0. true: how well each query token matches "
+        "its nearest passage token, both read by the cross-encoder; embedder: the cosine by the base as a frozen embedding model, "
+        "so that training starts from its own ranking; paper no",
     )
     level: bool = Field(
         False,

@@ -101,10 +101,10 @@ def new_reranker(config: SarkTrainingConfig, device: str | None) -> Any:
             _last(HIDDEN, LABELS[options.head]),
         ]
         if options.match:
-            modules.append(_match(encoder, config.base))
+            modules.append(_match(encoder, config))
             torch.nn.init.zeros_(modules[HEAD[1]].linear.weight)
         if options.head_of_base:
-            _take_head(modules, config.base)
+            _take_head(modules, config)
         if options.lora is not None:
             _adapt(encoder.model, options.lora)
         return CrossEncoder(modules=modules, device=device_of(device)).float()
@@ -166,14 +166,17 @@ def last_bias(model: Any) -> Tensor:
     return bias
 
 
-def _match(encoder: Any, base: str) -> nn.Module:
-    """Build the module that adds token-match scores.
+def _match(encoder: Any, config: SarkTrainingConfig) -> nn.Module:
+    """Build the module that adds matching scores.
 
     Raises:
         UserError: The encoder has no token types for query and passage.
     """
-    from methods.models.token_match import TokenMatch
+    from sentence_transformers import SentenceTransformer
 
+    from methods.models.token_match import EmbedderMatch, TokenMatch
+
+    base = config.base
     if "token_type_ids" not in encoder.tokenizer.model_input_names:
         raise UserError(
             f"{base!r} has no types of tokens",
@@ -181,6 +184,9 @@ def _match(encoder: Any, base: str) -> nn.Module:
             where="model.match",
             try_this="an encoder like BERT, or leave it out",
         )
+    # With the base's head, the base's own module replaces this one.
+    if config.model.match == "embedder" and not config.model.head_of_base:
+        return EmbedderMatch(load_whole(locate(base), lambda folder: SentenceTransformer(folder, device="cpu", revision=config.revision)))
     return TokenMatch()
 
 
@@ -188,12 +194,13 @@ HEAD = (2, 4)
 """Positions of the head's two layers among the modules."""
 
 
-def _take_head(modules: list[nn.Module], base: str) -> None:
-    """Copy the base's head to the new head."""
+def _take_head(modules: list[nn.Module], config: SarkTrainingConfig) -> None:
+    """Copy the base's head to the new head, and take its module that adds matching scores."""
     import torch
 
-    from methods.models.token_match import load_cross_encoder
+    from methods.models.token_match import EmbedderMatch, load_cross_encoder
 
+    base = config.base
     mine = [modules[place] for place in HEAD]
     folder = Path(locate(base))
     theirs = (
@@ -201,16 +208,17 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
     )
     heads = [theirs[place] for place in HEAD] if len(theirs) == len(modules) else []
     shapes = [(own.linear.in_features, their.linear.in_features) for own, their in zip(mine, heads, strict=False)]
-    if not shapes or any(own != their for own, their in shapes):
+    other_match = bool(heads) and isinstance(theirs[-1], EmbedderMatch) != (config.model.match == "embedder")
+    if not shapes or any(own != their for own, their in shapes) or other_match:
         raise UserError(
-            f"{base!r} has no classification head with {mine[-1].linear.in_features} inputs, which SARK needs",
+            f"{base!r} has no classification head with {mine[-1].linear.in_features} inputs and model.match: {config.model.match}",
             code="head-size-mismatch",
             where="model.head_of_base",
             try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
         )
     with torch.no_grad():
         if len(modules) > HEAD[1] + 1:
-            modules[-1].load_state_dict(theirs[-1].state_dict())
+            modules[-1] = theirs[-1]
         for own, their in zip(mine, heads, strict=True):
             for name, value in their.linear.state_dict().items():
                 target = own.linear.get_parameter(name)

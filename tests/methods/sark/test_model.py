@@ -193,6 +193,33 @@ def test_token_match_is_added_to_the_score_and_survives_saving(base: str, tmp_pa
         assert again.predict(PAIRS, activation_fn=torch.nn.Identity()) == pytest.approx(expected, abs=1e-4 if begun == "saved" else 0.02)
 
 
+@pytest.mark.parametrize("base", [("Bert", "bert")], indirect=True, ids=["bert"])
+def test_match_of_an_embedder_starts_at_its_ranking_stays_frozen_and_survives_saving(base: str, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    plain = SentenceTransformer(base, device="cpu")
+    cosines = [float(plain.similarity(*(plain.encode([text]) for text in pair))) for pair in PAIRS]
+    model = new_reranker(config(base, model={"match": "embedder", "lora": {"r": 2, "dropout": 0.0}}), "cpu").train()
+    assert not any(item.requires_grad for name, item in model.named_parameters() if name.startswith("5.encoder"))
+    assert not any(part.training for part in model[5].encoder.modules())
+    start = [20 * cosine + float(model[4].linear.bias) for cosine in cosines]
+    assert model.eval().predict(PAIRS, activation_fn=torch.nn.Identity()) == pytest.approx(start, abs=1e-4)
+    with torch.no_grad():
+        for item in model.parameters():
+            if item.requires_grad:
+                item.add_(0.1)
+        read = features(model)
+        head = model[4].linear(torch.relu(model[2].linear(encoder_of(model)(**read).last_hidden_state[:, 0])))[:, 0].tolist()
+    expected = [z + 20.1 * cosine for z, cosine in zip(head, cosines, strict=True)]
+    save(model, tmp_path / "saved")
+    loaded = CrossEncoderModel(CrossEncoderConfig(model=str(tmp_path / "saved"), max_length=64), "cpu")
+    assert [float(loaded.scores(query, [passage])[0]) for query, passage in PAIRS] == pytest.approx(expected, abs=1e-4)
+    again = new_reranker(config(str(tmp_path / "saved"), model={"match": "embedder", "head_of_base": True}), "cpu").eval()
+    assert again.predict(PAIRS, activation_fn=torch.nn.Identity()) == pytest.approx(expected, abs=1e-4)
+    with raises("head-size-mismatch"):
+        new_reranker(config(str(tmp_path / "saved"), model={"match": True, "head_of_base": True}), "cpu")
+
+
 def test_saving_does_not_change_the_model_in_training(base: str) -> None:
     model = new_reranker(config(base, model={"head": "official"}), "cpu")
     before = {name: value.clone() for name, value in model.state_dict().items()}

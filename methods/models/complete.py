@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -17,6 +17,8 @@ _missing: ContextVar[set[str] | None] = ContextVar("missing", default=None)
 """Names of weights that the files of the models being loaded lack; None if nobody checks them."""
 _unused: ContextVar[set[str] | None] = ContextVar("unused", default=None)
 """Names of weights of layers beyond those that the models being loaded have; None if nobody checks them."""
+_unread: ContextVar[set[str] | None] = ContextVar("unread", default=None)
+"""Names of further tensors of layers that the models being loaded have, such as scales and biases; None if nobody checks them."""
 _expected: ContextVar[bool] = ContextVar("expected", default=False)
 """True if the caller expects weights to be missing."""
 
@@ -43,9 +45,25 @@ def _record_missing() -> None:
         if (unused := _unused.get()) is not None and report["unexpected_keys"] and not predicts:
             kinds, base = set(map(_kind, model.state_dict())), f"{model.base_model_prefix}."
             unused.update(name for name in report["unexpected_keys"] if _kind(name.removeprefix(base)) in kinds or _kind(name) in kinds)
+        if (unread := _unread.get()) is not None and getattr(model, "hf_quantizer", None) is None:
+            unread.update(_beside_weights(model, report["unexpected_keys"]))
         return (model, report) if output_loading_info else model
 
     PreTrainedModel.from_pretrained = classmethod(recording)
+
+
+def _beside_weights(model: Any, unexpected: Iterable[str]) -> Iterator[str]:
+    """Yield the names of tensors that belong to a layer of the model that has a weight, and that this layer does not read.
+
+    Scales of a layer's inputs are left out: weights that are no longer quantized do not need them.
+    """
+    layers = {path for path, part in model.named_modules() if getattr(part, "_parameters", {}).get("weight") is not None}
+    base = f"{model.base_model_prefix}."
+    for name in unexpected:
+        parts = name.split(".")
+        outer = {".".join(parts[:end]) for end in range(1, len(parts))}
+        if not re.search(r"(input|activation)_scale", parts[-1]) and layers & (outer | {path.removeprefix(base) for path in outer} | {base + path for path in outer}):
+            yield name
 
 
 def _kind(name: str) -> str:
@@ -55,7 +73,8 @@ def _kind(name: str) -> str:
 
 @contextmanager
 def complete(noun: str, model: str, *, pooler: bool = True, layers: bool = True) -> Iterator[None]:
-    """Refuse models that are loaded in the block if their files lack weights, which would be random, or hold further layers.
+    """Refuse models that are loaded in the block if their files lack weights, which would be random, or hold further layers or
+    tensors of their layers that are not read.
 
     Args:
         noun: Name of the model's role in errors.
@@ -64,35 +83,48 @@ def complete(noun: str, model: str, *, pooler: bool = True, layers: bool = True)
         layers: Whether to refuse further layers; false if the user's options may leave layers out.
 
     Raises:
-        UserError: The files lack weights, or hold layers that the configuration does not state; not within `without_load_report`.
+        UserError: The files lack weights, hold layers that the configuration does not state, or tensors such as the scales of an
+            unknown quantization; not within `without_load_report`.
     """
     _record_missing()
-    missing, unused = set[str](), set[str]()
+    missing, unused, unread = set[str](), set[str](), set[str]()
     checked = not _expected.get()
     mark, further = _missing.set(missing if checked else None), _unused.set(unused if checked and layers else None)
+    beside = _unread.set(unread if checked else None)
     try:
         yield
     finally:
+        _unread.reset(beside)
         _missing.reset(mark)
         _unused.reset(further)
     names = sorted(name for name in missing if pooler or not re.search(r"(^|\.)pooler\.", name))
     if names:
-        more = f" and {counted(len(names) - 1, 'more tensor')}" if len(names) > 1 else ""
         raise UserError(
-            f"the files of the {noun} {model!r} lack {names[0]}{more}, which would be random",
+            f"the files of the {noun} {model!r} lack {_first_of(names)}, which would be random",
             code="random-weights",
             where=f"model {model!r}",
             try_this=f"{FETCH}; if they are complete, save them under the names that transformers uses",
         )
     if unused:
-        first = min(unused)
-        more = f" and {counted(len(unused) - 1, 'more tensor')}" if len(unused) > 1 else ""
         raise UserError(
-            f"the files of the {noun} {model!r} hold {first}{more}, for layers that its config.json does not state",
+            f"the files of the {noun} {model!r} hold {_first_of(unused)}, for layers that its config.json does not state",
             code="layers-beyond-config",
             where=f"model {model!r}",
             try_this="correct the number of layers in config.json; to leave layers out, save the model without them",
         )
+    if unread:
+        raise UserError(
+            f"the files of the {noun} {model!r} hold {_first_of(unread)}, which transformers does not read with this config.json",
+            code="tensors-not-read",
+            where=f"model {model!r}",
+            try_this="unquantized weights, or a server that reads this quantization; correct config.json if it lacks a setting; "
+            "merge an adapter before",
+        )
+
+
+def _first_of(names: Collection[str]) -> str:
+    """Return the first of some tensors' names, and the number of others."""
+    return min(names) + (f" and {counted(len(names) - 1, 'more tensor')}" if len(names) > 1 else "")
 
 
 @contextmanager

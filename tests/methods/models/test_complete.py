@@ -84,6 +84,57 @@ def test_weights_of_more_layers_than_configured_are_refused(kind: str, prefix: s
     LOADERS[kind](str(folder))
 
 
+def in_eight_bits(tensors: Tensors) -> Tensors:
+    """Store projections like NVIDIA's ModelOpt: in 8 bits, next to the scale by which they are multiplied."""
+    stored = {}
+    for name, value in tensors.items():
+        stored[name] = value
+        if name.endswith("proj.weight"):
+            scale = value.abs().max() / 448
+            stored |= {name: (value / scale).to(torch.float8_e4m3fn), f"{name}_scale": scale, name[:-6] + "input_scale": scale.clone()}
+    return stored
+
+
+def with_suffix(layer: str, suffix: str) -> Callable[[Tensors], Tensors]:
+    """Add a tensor to a layer."""
+    return lambda tensors: tensors | {
+        name.removesuffix("weight") + suffix: torch.ones(len(value)) for name, value in tensors.items() if name.endswith(f"{layer}.weight")
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("LlamaForCausalLM", in_eight_bits),
+        ("LlamaForCausalLM", with_suffix("q_proj", "bias")),
+        ("LlamaForCausalLM", with_suffix("q_proj", "lora_A.default.weight")),
+        ("BertModel", with_suffix("query", "weight_scale")),
+        ("BertForSequenceClassification", with_suffix("classifier", "weight_scale_inv")),
+    ],
+)
+def test_scales_biases_and_adapters_that_the_model_would_not_read_are_refused(
+    kind: str, change: Callable[[Tensors], Tensors], tiny_models: ModuleType, tmp_path: Path
+) -> None:
+    labels = {"num_labels": 1} if kind.endswith("Classification") else {}
+    folder = Path(make(tmp_path / "model", tiny_models, kind, change, **labels))
+    with raises("tensors-not-read"):
+        LOADERS[kind](str(folder))
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "modelopt"}}), "utf-8")
+    with raises("tensors-not-read"):  # transformers skips a quantization that it does not know
+        LOADERS[kind](str(folder))
+
+
+def test_tensors_that_no_layer_of_the_model_owns_are_accepted(tiny_models: ModuleType, tmp_path: Path) -> None:
+    further = {
+        "rotary_emb.inv_freq": torch.ones(4),
+        "model.layers.0.self_attn.masked_bias": torch.ones(1),
+        "model.layers.0.self_attn.q_proj.input_scale": torch.ones(1),
+        "value_head.weight": torch.ones(1, 32),
+    }
+    LOADERS["LlamaForCausalLM"](make(tmp_path / "model", tiny_models, "LlamaForCausalLM", lambda tensors: tensors | further))
+
+
 @pytest.mark.parametrize("damage", [lambda raw: raw[:-10], lambda raw: b"", lambda raw: b"version https://git-lfs.github.com/spec/v1"])
 def test_damaged_bin_file_is_refused(damage: Callable[[bytes], bytes], tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = Path(make(tmp_path / "model", tiny_models, "LlamaForCausalLM", dict))

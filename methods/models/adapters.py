@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,9 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         # PEFT warns that the base is in another folder than in training, and accesses it by an old name.
         warnings.simplefilter("ignore")
         try:
+            embeddings = _fitted_embeddings(model, weights)
             made = get_peft_model(model, settings)
-            expected = {name: tuple(weight.shape) for name, weight in get_peft_model_state_dict(made).items()}
+            expected = embeddings | {name: tuple(weight.shape) for name, weight in get_peft_model_state_dict(made).items()}
         except (ValueError, AttributeError) as error:
             raise _foreign(adapter, its_base, str(error), where) from error
     there = {name: tuple(weight.shape) for name, weight in weights.items()}
@@ -56,9 +59,37 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         says = f"{name} is {there.get(name) or 'missing'}, and the base wants {expected.get(name) or 'none'}"
         raise _foreign(adapter, its_base, says, where)
     set_peft_model_state_dict(made, weights)
+    _untie(made)
     merged = made.merge_and_unload()
     check_finite(merged, adapter, "adapter")
     return merged
+
+
+def _fitted_embeddings(model: Any, weights: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Give a base as many token vectors as its adapter, if the adapter was saved with its own for further tokens.
+
+    Returns:
+        Names and shapes of the base's whole embedding layers that the adapter contains.
+    """
+    layers = {path: part for path, part in model.named_modules() if part in (model.get_input_embeddings(), model.get_output_embeddings())}
+    names = {f"base_model.model.{path}.{own}weight": part for path, part in layers.items() for own in ("", "base_layer.")}
+    rows = {len(weights[name]) for name in names.keys() & weights.keys()}
+    if len(rows) == 1 and rows != {model.get_input_embeddings().weight.shape[0]}:
+        model.resize_token_embeddings(*rows, mean_resizing=False)
+    return {name: tuple(part.weight.shape) for name, part in names.items() if name in weights}
+
+
+def _untie(made: Any) -> None:
+    """Give each adapted layer a weight of its own: merging into one that input and output layer share would change both."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from torch.nn import Parameter
+
+    users = Counter(id(weight) for _, weight in made.named_parameters(remove_duplicate=False))
+    for layer in made.modules():
+        weight = getattr(layer.get_base_layer(), "weight", None) if isinstance(layer, BaseTunerLayer) else None
+        if weight is not None and users[id(weight)] > 1:
+            layer.get_base_layer().weight = Parameter(weight.detach().clone(), requires_grad=False)
+            made.base_model.model.config.tie_word_embeddings = False
 
 
 def check_adapter(adapter: str, base: str, *, where: str, head: str | None = None) -> None:

@@ -198,10 +198,11 @@ def _guard_vocabulary(model: Any, name: str, noun: str, tokenizer: Any) -> None:
     if inner is None or rows is None or len(tokenizer) <= rows:
         return
 
-    def require_known(_: Any, inputs: Any) -> None:
-        if inputs and inputs[0].numel() and (token := int(inputs[0].max())) >= rows:
+    def require_known(embedding: Any, inputs: Any) -> None:
+        # An adapter with further tokens may have added rows since.
+        if inputs and inputs[0].numel() and (token := int(inputs[0].max())) >= embedding.num_embeddings:
             raise UserError(
-                f"the {noun} {name!r} has vectors for {rows:,} tokens, but its tokenizer gives the id {token:,}",
+                f"the {noun} {name!r} has vectors for {embedding.num_embeddings:,} tokens, but its tokenizer gives the id {token:,}",
                 code="tokenizer-of-other-model",
                 where=f"model {name!r}",
                 try_this="fetch tokenizer and weights from one revision of the model",

@@ -19,7 +19,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.causal_logprobs import CausalLogprobs, common_prefix, rows_of, windowed
-from methods.models.decoding import Decoder, Sampling, checked_seeds, decoding, end_tokens, sampler, stopping
+from methods.models.decoding import Decoder, Sampling, checked_logprobs, checked_seeds, decoding, end_tokens, sampler, stopping
 from methods.models.likelihood import UNBOUNDED, Item, ScoringConfig, TextEncoder, by_length, logits_only_at
 from methods.models.pretrained import device_of, load_pretrained
 
@@ -219,7 +219,7 @@ class CausalModel:
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:
         """Return the log-probability of each token of each target, given its prompt; see `LikelihoodScorer`."""
-        return CausalLogprobs(self.model, self._pad, self.device, config)(items)
+        return checked_logprobs(CausalLogprobs(self.model, self._pad, self.device, config)(items), self.model)
 
     def generate(
         self,
@@ -248,7 +248,7 @@ class CausalModel:
         # Batches of similar lengths save padding; the longest come first to show immediately if memory is too small.
         done: dict[int, Generation] = {}
         for positions in by_length([len(ids) for ids in encoded], UNBOUNDED, self.config.batch_size):
-            draws = sampler(sampling, [own[position] for position in positions]) if sampling else None
+            draws = sampler(sampling, [own[position] for position in positions]) if sampling else ()
             done.update(zip(positions, self._generate([encoded[position] for position in positions], draws, stop), strict=True))
         return [done[position] for position in range(len(encoded))]
 
@@ -274,8 +274,7 @@ class CausalModel:
             written = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.tensor(masks, device=self.device),
-                **decoding(self.config.max_new_tokens, self._pad, self._ends),
-                logits_processor=draws,
+                **decoding(self.model, self.config.max_new_tokens, self._pad, self._ends, draws),
                 stopping_criteria=stopping(self.tokenizer, stop, width) if stop else None,
                 **shared,
             )[:, width:].tolist()

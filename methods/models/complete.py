@@ -57,12 +57,13 @@ def _beside_weights(model: Any, unexpected: Iterable[str]) -> Iterator[str]:
 
     Scales of a layer's inputs are left out: weights that are no longer quantized do not need them.
     """
-    layers = {path for path, part in model.named_modules() if getattr(part, "_parameters", {}).get("weight") is not None}
+    owners = {path for path, part in model.named_modules() if getattr(part, "_parameters", {}).get("weight") is not None}
     base = f"{model.base_model_prefix}."
+    owners |= {path.removeprefix(base) for path in owners} | {base + path for path in owners}
     for name in unexpected:
         parts = name.split(".")
-        outer = {".".join(parts[:end]) for end in range(1, len(parts))}
-        if not re.search(r"(input|activation)_scale", parts[-1]) and layers & (outer | {path.removeprefix(base) for path in outer} | {base + path for path in outer}):
+        around = (".".join(parts[:end]) for end in range(1, len(parts)))
+        if not re.search(r"(input|activation)_scale", parts[-1]) and not owners.isdisjoint(around):
             yield name
 
 

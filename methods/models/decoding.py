@@ -7,10 +7,14 @@ its own generator on the CPU, so that other rows, the batch size and the device 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from methods.models.checks import check_output
 from methods.models.thoughts import SPECIAL
 
 if TYPE_CHECKING:
@@ -75,16 +79,90 @@ def sampler(sampling: Sampling, seeds: Sequence[int]) -> Any:
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end a model's output."""
+    """Return the tokens that end a model's output: those of its generation configuration and that of its tokenizer.
+
+    Fine-tuned models often keep the generation configuration of their base, whose end token they no longer write.
+    """
     ends = model.generation_config.eos_token_id
-    ends = ends if ends is not None else tokenizer.eos_token_id
-    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+    stated = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+    return list(dict.fromkeys([*stated, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
 
 
-def decoding(max_new_tokens: int, pad: int, ends: Sequence[int]) -> dict[str, Any]:
-    """Return `generate` options for greedy decoding that override a checkpoint's defaults."""
-    alone = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None, "repetition_penalty": 1.0}
-    return {**alone, "max_new_tokens": max_new_tokens, "pad_token_id": pad, "eos_token_id": list(ends) or None}
+_PLAIN: Mapping[str, Any] = {
+    "do_sample": False,
+    "num_beams": 1,
+    "num_beam_groups": 1,
+    "num_return_sequences": 1,
+    "return_dict_in_generate": False,
+    "use_cache": True,
+    "temperature": None,
+    "top_p": None,
+    "top_k": None,
+    "penalty_alpha": None,
+    "dola_layers": None,
+    "guidance_scale": None,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "diversity_penalty": 0.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "max_length": None,
+    "max_time": None,
+    "exponential_decay_length_penalty": None,
+    "sequence_bias": None,
+    "watermarking_config": None,
+    "prompt_lookup_num_tokens": None,
+    "stop_strings": None,
+    "token_healing": False,
+    "forced_eos_token_id": None,
+}
+"""Options of `generate` that a checkpoint's own must not replace: they change tokens, depend on padding, or end a reply early.
+
+A first token that a checkpoint forces (`forced_bos_token_id`) and tokens that it never writes (`suppress_tokens`,
+`bad_words_ids`) are part of the model.
+"""
+
+
+def decoding(model: Any, max_new_tokens: int, pad: int, ends: Sequence[int], draws: Any = ()) -> dict[str, Any]:
+    """Return `generate` options for greedy decoding that override a checkpoint's defaults.
+
+    Args:
+        model: The model, whose logits must not be NaN or infinite: `generate` would write token 0 without an error.
+        max_new_tokens: Longest output.
+        pad: Token after a row's end.
+        ends: Tokens that end a row.
+        draws: Result of `sampler`, to sample instead.
+    """
+    from transformers import LogitsProcessor, LogitsProcessorList
+
+    class Finite(LogitsProcessor):
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+            largest = scores.amax(dim=-1)
+            if not largest.isfinite().all():
+                check_output(largest.float().cpu().numpy(), model.name_or_path, "language model", dtype_of(model), "replies")
+            return scores
+
+    limits = {"max_new_tokens": max_new_tokens, "pad_token_id": pad, "eos_token_id": list(ends) or None}
+    return {**_PLAIN, **limits, "logits_processor": LogitsProcessorList([Finite(), *draws])}
+
+
+def checked_logprobs(values: list[list[float]], model: Any) -> list[list[float]]:
+    """Return log-probabilities of targets under a model.
+
+    Raises:
+        UserError: Some are NaN.
+    """
+    if any(math.isnan(sum(own)) for own in values):
+        damaged = [np.where(np.isnan(own), np.nan, 0.0) for own in values]
+        check_output(damaged, model.name_or_path, "language model", dtype_of(model), "log-probabilities")
+    return values
+
+
+def dtype_of(model: Any) -> str:
+    """Return the name of a model's dtype in options."""
+    return str(model.dtype).removeprefix("torch.")
 
 
 def checked_seeds(

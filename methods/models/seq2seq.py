@@ -14,7 +14,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Generation
-from methods.models.decoding import Decoder, Sampling, checked_seeds, decoding, end_tokens, sampler, stopping
+from methods.models.decoding import Decoder, Sampling, checked_logprobs, checked_seeds, decoding, end_tokens, sampler, stopping
 from methods.models.likelihood import (
     UNBOUNDED,
     Item,
@@ -133,7 +133,7 @@ class Seq2SeqModel:
             chosen = [position for position in range(len(prompts)) if len(forced[position]) == length]
             for batch in by_length([len(encoded[position]) for position in chosen], UNBOUNDED, self.config.batch_size):
                 positions = [chosen[number] for number in batch]
-                draws = sampler(sampling, [own[position] for position in positions]) if sampling else None
+                draws = sampler(sampling, [own[position] for position in positions]) if sampling else ()
                 rows = self._generate([encoded[p] for p in positions], [forced[p] for p in positions], draws, stop)
                 done.update(zip(positions, rows, strict=True))
         return [done[position] for position in range(len(prompts))]
@@ -149,8 +149,7 @@ class Seq2SeqModel:
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 decoder_input_ids=prepared,
-                **decoding(self.config.max_new_tokens, self._pad, self._ends),
-                logits_processor=draws,
+                **decoding(self.model, self.config.max_new_tokens, self._pad, self._ends, draws),
                 stopping_criteria=stopping(self.tokenizer, stop, prepared.shape[1]) if stop else None,
             )[:, prepared.shape[1] :].tolist()
         seconds = (time.perf_counter() - started) / len(batch)
@@ -184,7 +183,7 @@ class Seq2SeqModel:
                 memory = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
                 rows = [(number, row) for row, position in enumerate(batch) for number in numbers_of[position]]
                 self._decode(rows, items, memory, mask, budget, results)
-        return results
+        return checked_logprobs(results, self.model)
 
     def _decode(
         self, rows: Sequence[tuple[int, int]], items: Sequence[Item], memory: Tensor, mask: Tensor, budget: int, results: list[list[float]]

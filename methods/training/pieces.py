@@ -286,7 +286,7 @@ def decode_greedily(
     """Generate replies greedily for a left-padded batch of embedded prompts [B, n, h]; time is measured from `started`."""
     ends = list(dict.fromkeys([*ends, *_own_ends(model)]))
     with torch.inference_mode():
-        ids = model.generate(inputs_embeds=vectors, attention_mask=mask, **decoding(max_new_tokens, pad, ends)).tolist()
+        ids = model.generate(inputs_embeds=vectors, attention_mask=mask, **decoding(model, max_new_tokens, pad, ends)).tolist()
     seconds = (time.perf_counter() - started) / len(ids)
     return [_generation(tokenizer, length, row, ends, seconds) for length, row in zip(lengths, ids, strict=True)]
 

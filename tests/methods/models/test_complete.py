@@ -97,9 +97,14 @@ def in_eight_bits(tensors: Tensors) -> Tensors:
 
 def with_suffix(layer: str, suffix: str) -> Callable[[Tensors], Tensors]:
     """Add a tensor to a layer."""
-    return lambda tensors: tensors | {
-        name.removesuffix("weight") + suffix: torch.ones(len(value)) for name, value in tensors.items() if name.endswith(f"{layer}.weight")
-    }
+    return lambda tensors: (
+        tensors
+        | {
+            name.removesuffix("weight") + suffix: torch.ones(len(value))
+            for name, value in tensors.items()
+            if name.endswith(f"{layer}.weight")
+        }
+    )
 
 
 @pytest.mark.parametrize(

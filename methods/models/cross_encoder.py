@@ -9,7 +9,9 @@ Source: bge-reranker (arXiv:2309.07597), ms-marco-MiniLM (arXiv:2002.10957), mGT
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,14 +21,14 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, truncation
-from methods.models.complete import check_weights, complete
+from methods.models.complete import check_weights, complete, longest_input
 from methods.models.delta import load_whole
 from methods.models.likelihood import FILL, by_length
 from methods.models.loaded import KEPT
 from methods.models.padding import fit_padding
 from methods.models.pretrained import device_of, loading, require_kind
 from methods.models.remote_code import check_models, remote_code_refused
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import has_chat_template, locate, weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,18 +53,22 @@ class PairTokens:
 
     def __init__(self, tokenizer: Any, length: int, query_share: float) -> None:
         self.tokenizer, self.length = tokenizer, length
-        specials = tokenizer.num_special_tokens_to_add(pair=True)
-        self.query_length = min(int(query_share * length), length - specials - SMALLEST_PASSAGE)
+        self.around = int(tokenizer.num_special_tokens_to_add(pair=True))
+        self.query_length = min(int(query_share * length), length - self.around - SMALLEST_PASSAGE)
 
     def cut(self, query: str) -> str:
         """Cut a query to its maximum length."""
+        return self._first(query, self.query_length)
+
+    def _first(self, text: str, tokens: int) -> str:
+        """Return the beginning of a text with at most a number of tokens."""
         tokenizer = self.tokenizer
-        encoded = tokenizer(query, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast)
-        if len(encoded["input_ids"]) <= self.query_length:
-            return query
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=tokenizer.is_fast)
+        if len(encoded["input_ids"]) <= tokens:
+            return text
         if tokenizer.is_fast:
-            return query[: encoded["offset_mapping"][self.query_length - 1][1]]
-        return str(tokenizer.decode(encoded["input_ids"][: self.query_length]))
+            return text[: encoded["offset_mapping"][tokens - 1][1]]
+        return str(tokenizer.decode(encoded["input_ids"][:tokens]))
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[Features]:
         """Tokenize a (cut) query with each passage."""
@@ -74,6 +80,57 @@ class PairTokens:
     def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Tensor]:
         """Pad tokenized pairs to a batch of tensors."""
         return dict(self.tokenizer.pad(list(pairs), return_tensors="pt").to(device))
+
+
+class RenderedPairs(PairTokens):
+    """Tokenizer of pairs for a cross-encoder with a chat template or a prompt, as `CrossEncoder` renders them (Qwen3-Reranker).
+
+    Args:
+        model: A `CrossEncoder`.
+        length, query_share: As in `PairTokens`.
+
+    Raises:
+        UserError: Template and prompt leave no room for a pair.
+    """
+
+    def __init__(self, model: Any, length: int, query_share: float) -> None:
+        super().__init__(model.tokenizer, length, query_share)
+        self._model = model
+        self._prompt = model.prompts.get(model.default_prompt_name)
+        rendered = self.rendered("", "")
+        # How the transformer reads its input is not a tensor.
+        self._constants = {name: value for name, value in rendered.items() if not hasattr(value, "tolist")}
+        self.around = rendered["input_ids"].shape[1]
+        self.query_length = min(int(query_share * (length - self.around)), length - self.around - SMALLEST_PASSAGE)
+        if self.query_length < 1:
+            raise UserError(
+                f"the template and prompt of the cross-encoder have {self.around} tokens, which leave no room in {length}",
+                code="no-room-for-pair",
+                where="max_length",
+                try_this="raise max_length",
+            )
+
+    def rendered(self, query: str, passage: str) -> dict[str, Any]:
+        """Return the inputs of the model for one pair, as tensors of one row."""
+        return dict(self._model.preprocess([(query, passage)], prompt=self._prompt))
+
+    def encoded(self, query: str, passages: Sequence[str]) -> list[Features]:
+        """Tokenize a (cut) query with each passage."""
+        room = self.length - self.rendered(query, "")["input_ids"].shape[1]
+        rows = [self.rendered(query, self._first(passage, room)) for passage in passages]
+        return [{name: row[name][0].tolist() for name in row if name not in self._constants} for row in rows]
+
+    def padded(self, pairs: Sequence[Features], device: Any) -> dict[str, Any]:
+        """Pad tokenized pairs to a batch of tensors."""
+        return super().padded(pairs, device) | self._constants
+
+
+def pair_tokens(model: Any, length: int, query_share: float) -> PairTokens:
+    """Return the tokenizer of pairs for a loaded `CrossEncoder`; arguments as in `RenderedPairs`."""
+    plain = PairTokens(model.tokenizer, length, query_share)
+    probe = "Query", "Passage"
+    own = model.preprocess([probe], prompt=model.prompts.get(model.default_prompt_name))["input_ids"][0].tolist()
+    return plain if own == plain.encoded(probe[0], [probe[1]])[0]["input_ids"] else RenderedPairs(model, length, query_share)
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -105,6 +162,20 @@ class CrossEncoderConfig(FrozenModel):
     )
     trust_remote_code: bool = Field(default=False, description="run code contained in the model's repository")
 
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the weights; it has a suffix for models that may have a template or prompt, which were ignored before."""
+        folder = Path(locate(self.model))
+        known = any(self.model == preset["model"] for preset in PRESETS.values())
+        rendered = not known if not folder.is_dir() else has_chat_template(self.model) or _default_prompt(folder)
+        return weights_hash(self.model, self.revision) + ("-r" if rendered else "")
+
+
+def _default_prompt(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / "config_sentence_transformers.json").read_text("utf-8")).get("default_prompt_name"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
 
 class CrossEncoderModel:
     """A loaded cross-encoder.
@@ -122,8 +193,8 @@ class CrossEncoderModel:
         self.config = config
         check_models(config)
         self._model: Any = self.load(device_of(device))
-        length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
-        self._pairs = PairTokens(self._model.tokenizer, length, config.query_share)
+        limits = (config.max_length, self._model.max_seq_length, longest_input(self._model))
+        self._pairs = pair_tokens(self._model, min(int(limit) for limit in limits if limit), config.query_share)
         if self._model.num_labels not in labels:
             raise UserError(
                 f"{config.model!r} gives {self._model.num_labels} scores per pair, but a reranker must give one",
@@ -166,7 +237,9 @@ class CrossEncoderModel:
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
         """Measure truncated passage text next to a query of typical length; see `checks.truncation`."""
-        cut = truncation(self._pairs.tokenizer, self._pairs.length - USUAL_QUERY, texts)
+        pairs = self._pairs
+        more = pairs.around - int(pairs.tokenizer.num_special_tokens_to_add(pair=True))
+        cut = truncation(pairs.tokenizer, pairs.length - USUAL_QUERY - more, texts)
         return cut | {"limit": self._pairs.length} if cut else {}
 
     def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:

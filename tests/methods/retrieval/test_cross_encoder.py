@@ -220,3 +220,68 @@ def test_changed_options_change_the_fingerprint(folder: str) -> None:
     base = Component.of("cross_encoder", {"model": folder})
     assert base.fingerprint == Component.of("cross_encoder", {"model": folder}).fingerprint
     assert base.fingerprint != Component.of("cross_encoder", {"model": folder, "depth": 50}).fingerprint
+
+
+CHAT = "{% for m in messages %}{{ m.role }} : {{ m.content }} {% endfor %}[ answer ]"
+
+
+def generative(folder: Path, tiny: ModuleType, template: str | None, prompt: str | None) -> str:
+    """Save a language model that scores pairs by two tokens, in the layout of Qwen3-Reranker."""
+    import torch
+    import transformers
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    torch.manual_seed(0)
+    tokens = tiny.tokenizer("qwen3", length=90)
+    tokens.chat_template = template
+    model = tiny.scaled(transformers.Qwen3ForCausalLM(tiny.config("Qwen3", len(tokens), num_key_value_heads=2, head_dim=8)))
+    for part in (model, tokens):
+        part.save_pretrained(folder / "language model")
+    modules = [Transformer(str(folder / "language model"), transformer_task="text-generation"), LogitScore(10, 11)]
+    named = {"prompts": {"task": prompt}, "default_prompt_name": "task"} if prompt else {}
+    CrossEncoder(modules=modules, device="cpu", **named).save_pretrained(str(folder / "reranker"))
+    return str(folder / "reranker")
+
+
+@pytest.mark.parametrize("prompt", [None, "given a search query retrieve passages"])
+@pytest.mark.parametrize("template", [None, CHAT])
+def test_chat_template_and_prompt_of_a_reranker_are_in_its_input(
+    template: str | None, prompt: str | None, tiny_models: ModuleType, tmp_path: Path
+) -> None:
+    import torch
+
+    folder = generative(tmp_path, tiny_models, template, prompt)
+    texts = [*tiny_models.TEXTS, "river stone " * 5]
+    for budget in (90, 16384):
+        model = CrossEncoderModel(CrossEncoderConfig(model=folder, token_budget=budget), "cpu")
+        expected = plain(folder, QUERY, texts, activation_fn=torch.nn.Identity())
+        assert model.scores(QUERY, texts) == pytest.approx(expected, abs=1e-4)
+    hashed = CrossEncoderConfig(model=folder).checkpoint_hash()
+    assert hashed.endswith("-r") == bool(template or prompt)
+
+
+def test_rendered_pair_keeps_the_end_of_its_template_and_the_query(tiny_models: ModuleType, tmp_path: Path) -> None:
+    folder = generative(tmp_path, tiny_models, CHAT, "given a search query")
+    model = CrossEncoderModel(CrossEncoderConfig(model=folder, max_length=48), "cpu")
+    tokenizer = model._pairs.tokenizer
+    (pair,) = model._pairs.encoded(model._pairs.cut(QUERY), ["river " * 100])
+    text = tokenizer.decode(pair["input_ids"])
+    assert len(pair["input_ids"]) == 48
+    assert "painter born" in text
+    assert "[ answer ]" in text
+    assert model.truncation(["river " * 100])["truncated"] == 1
+    with raises("no-room-for-pair"):
+        CrossEncoderModel(CrossEncoderConfig(model=generative(tmp_path / "b", tiny_models, CHAT, "moss " * 60), max_length=48), "cpu")
+
+
+def test_pair_longer_than_the_positions_is_cut_without_a_limit_of_the_tokenizer(tiny_models: ModuleType, tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    options = {"num_labels": 1, "pad_token_id": 1, "type_vocab_size": 1}
+    model = transformers.RobertaForSequenceClassification(tiny_models.config("Roberta", 200, **options))
+    folder = tiny_models.save(tmp_path, "xlmr", model, length=10**30)
+    assert len(CrossEncoderModel(CrossEncoderConfig(model=str(folder)), "cpu").scores(QUERY, ["moss " * 300])) == 1

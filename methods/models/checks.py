@@ -18,6 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from methods.models.complete import FETCH
 from methods.models.encoder_presets import PRESETS
+from methods.models.plain_encoder import passage_prompt
 from methods.models.weights import MINILM, SHIPPED, files_of
 
 
@@ -74,16 +75,17 @@ _CARD_NAME = re.compile(r"^(?:#[ \t]+(?P<head>\S.*)|base_model:[ \t]*(?P<base>\S
 """Lines of a model card that name the model or its base model."""
 
 
-def missing_preset(config: Any) -> tuple[str, str] | None:
-    """Return the preset that an encoder needs but whose settings are neither in the options nor in the model's files.
+def missing_options(config: Any) -> tuple[str | None, str] | None:
+    """Return options that an encoder needs but that are neither set nor applied from its files.
 
-    The family is read from the model's name, its `config.json` and its model card.
+    The family is read from the model's name, its `config.json` and its model card. Without a known family, the model's files may
+    state prompts under names that no encoder looks for, or that vectors are compared by their inner product.
 
     Args:
         config: An `EncoderConfig`.
 
     Returns:
-        The preset, and the options that it would change as YAML; None if nothing is missing or no family is known.
+        The preset of the family (None if it is not known), and the options as YAML; None if nothing is missing.
     """
     model = config.model
     if config.architecture != "sentence-transformer" or model == MINILM or model in SHIPPED:
@@ -92,19 +94,48 @@ def missing_preset(config: Any) -> tuple[str, str] | None:
     if folder is not None and (folder / CHECKPOINT_CARD).is_file():
         return None  # trained here: the folder keeps the prompts it was trained with
     preset = next(filter(None, map(_family, _names(model, folder))), None)
-    if preset is None:
-        return None
     own = _own_options(folder)
-    lacking = {
-        key: PRESETS[preset][key]
-        for key in _TRAINED_WITH
-        if key in PRESETS[preset] and _unset(config, key) and PRESETS[preset][key] != own.get(key, _DEFAULTS[key])
-    }
+    if preset is None:
+        lacking = _stated(config, folder, own)
+    else:
+        lacking = {
+            key: PRESETS[preset][key]
+            for key in _TRAINED_WITH
+            if key in PRESETS[preset] and _unset(config, key) and PRESETS[preset][key] != own.get(key, _DEFAULTS[key])
+        }
     if folder is None:
         lacking.pop("pooling", None)  # the hub's own files state it
     if not lacking:
         return None
     return preset, ", ".join(f"{key}: {json.dumps(value)}" for key, value in lacking.items())
+
+
+def hint(model: str, preset: str | None, options: str) -> str:
+    """Return a sentence on the result of `missing_options`."""
+    if preset is None:
+        return f"the files of {model!r} state {options}, which is not used; set these options, or others to choose"
+    looks = f"{model!r} looks like an encoder of the preset {preset}, and is used without {options}"
+    return f"{looks}; set preset: {preset} in addition to model, or set these options"
+
+
+_SIDES = {"query_prompt": ("query", "question"), "passage_prompt": ("passage", "document", "corpus")}
+"""Words in the names of prompts, by the option that sets them."""
+
+
+def _stated(config: Any, folder: Path | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a SentenceTransformer's files state and that are not applied."""
+    settings = _json(folder / "config_sentence_transformers.json") if folder is not None else {}
+    prompts = own_prompts(folder)
+    results: dict[str, Any] = {}
+    for key, words in _SIDES.items():
+        named = [prompt for name, prompt in prompts.items() if prompt and any(word in name.casefold() for word in words)]
+        # `encode_query` does not fall back to the default prompt either.
+        named += [prompt for prompt in [prompts.get(settings.get("default_prompt_name"))] if prompt and key == "query_prompt"]
+        if named and not own.get(key) and _unset(config, key) and config.query_task is None and config.passage_task is None:
+            results[key] = named[0]
+    if settings.get("similarity_fn_name") in ("dot", "dot_score") and not own.get("normalize") and _unset(config, "normalize"):
+        results["normalize"] = False
+    return results
 
 
 _DEFAULTS: Mapping[str, Any] = {"query_prompt": "", "passage_prompt": "", "pooling": "mean", "normalize": True}
@@ -138,20 +169,22 @@ def _names(model: str, folder: Path | None) -> Iterable[str]:
         yield line["head"] or line["base"] or line["name"]
 
 
+def own_prompts(folder: Path | None) -> dict[str, Any]:
+    """Return the prompts by name in a SentenceTransformer's folder."""
+    prompts = _json(folder / "config_sentence_transformers.json").get("prompts") if folder is not None else None
+    return prompts if isinstance(prompts, dict) else {}
+
+
 def _own_options(folder: Path | None) -> dict[str, Any]:
-    """Return the prompts and pooling in a SentenceTransformer's folder."""
+    """Return the prompts and pooling in a SentenceTransformer's folder; `normalize` if a module of it scales vectors."""
     if folder is None:
         return {}
-    settings = _json(folder / "config_sentence_transformers.json")
-    prompts = settings.get("prompts") or {}
-    prompts = prompts if isinstance(prompts, dict) else {}
-    own = {
-        "query_prompt": prompts.get("query") or "",
-        "passage_prompt": next((prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), ""),
-    }
+    prompts = own_prompts(folder)
+    own: dict[str, Any] = {"query_prompt": prompts.get("query") or "", "passage_prompt": passage_prompt(prompts)}
     pooling = _json(folder / "1_Pooling" / "config.json")
     kinds = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
     modes = [name for name, key in kinds.items() if pooling.get(f"pooling_mode_{key}")] or [str(pooling.get("pooling_mode"))]
+    own |= {"normalize": True} if next(folder.glob("*_Normalize"), None) else {}
     return own | ({"pooling": modes[0]} if modes[0] in kinds else {})
 
 

@@ -257,7 +257,7 @@ _FEW = 8
 
 def position_table(model: Any) -> Any:
     """Return the module that holds a torch module's positions; None if its positions are not a table."""
-    tables = (part for path, part in model.named_modules() if path.endswith("position_embeddings"))
+    tables = (part for path, part in model.named_modules() if path.endswith(("position_embeddings", "wpe")))
     return next((part for part in tables if hasattr(part, "num_embeddings")), None)
 
 

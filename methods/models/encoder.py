@@ -21,18 +21,18 @@ from pydantic import Field, model_validator
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
-from methods.models.checks import check_output, missing_preset, truncation
-from methods.models.complete import check_weights, complete, longest_input
+from methods.models.checks import check_output, hint, missing_options, own_prompts, truncation
+from methods.models.complete import check_finite, check_weights, complete, longest_input
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.encoder_presets import PRESETS
 from methods.models.loaded import KEPT
 from methods.models.padding import fit_padding
-from methods.models.plain_encoder import POOLING, Layout, PlainEncoder, layout
+from methods.models.plain_encoder import POOLING, Layout, PlainEncoder, layout, passage_prompt
 from methods.models.pretrained import device_of, llama_tokenizer, loading, require_kind
 from methods.models.remote_code import check_models, remote_code_refused
 from methods.models.static import distilled
-from methods.models.weights import MINILM, loaded_folder, locate, weights_hash
+from methods.models.weights import MINILM, files_of, loaded_folder, locate, weights_hash
 
 # `AutoModel` loads every DPR folder as a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
@@ -226,9 +226,16 @@ class EncoderConfig(FrozenModel):
                 try_this=remedy,
             )
 
+    def late_prompt(self) -> str:
+        """Return the model's own prompt of passages if earlier versions, like `encode_document`, did not find it; else ""."""
+        prompts = own_prompts(files_of(self.model, self.revision))
+        return "" if prompts.get("document") or self.passage_prompt is not None else passage_prompt(prompts)
+
     def checkpoint_hash(self) -> str:
-        """Return a hash of the weights that these options name."""
+        """Return a hash of the weights that these options name; it has a suffix for models that may have such a prompt."""
         passages = weights_hash(self.model, self.revision)
+        if self.passage_prompt is None and (not Path(locate(self.model)).is_dir() or self.late_prompt()):
+            passages += "-p"
         if self.query_model is None:
             return passages
         return fingerprint(passages, weights_hash(self.query_model, self.query_revision))
@@ -282,21 +289,16 @@ class Encoder:
                 where=f"model {config.model!r}",
             )
         self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
-        self._missing_preset = missing_preset(config)
-        if self._missing_preset is not None:
-            preset, options = self._missing_preset
-            warnings.warn(
-                f"{config.model!r} looks like an encoder of the preset {preset}, and is used without {options}; "
-                f"set preset: {preset} in addition to model, or set these options",
-                stacklevel=2,
-            )
+        self._missing = missing_options(config)
+        if self._missing is not None:
+            warnings.warn(hint(config.model, *self._missing), stacklevel=2)
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Return the encoder's notes for a run: `preset`, the preset of its family, if the options lack settings of it."""
-        if self._missing_preset is None:
+        """Return the encoder's notes for a run: `preset`, if the options lack settings of its family or of its files."""
+        if self._missing is None:
             return {}
-        return {"preset": {"name": self._missing_preset[0], "options": self._missing_preset[1], "model": self.config.model}}
+        return {"preset": {"name": self._missing[0], "options": self._missing[1], "model": self.config.model}}
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
         """Count the cut text of passages, like `checks.truncation`."""
@@ -329,6 +331,8 @@ class Encoder:
         # Vectors cached before backends existed stay valid.
         ignored |= {"backend"} if self.config.backend == "torch" else set()
         options = self.config.model_dump(mode="json", include=set(EncoderConfig.model_fields) - ignored)
+        if prompt := self.config.late_prompt():
+            options["passage_prompt"] = prompt
         return fingerprint(weights_hash(self.config.model, self.config.revision), options)
 
     def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> Vectors:
@@ -443,6 +447,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
     with remote_code_refused(model), loading("encoder", model, revision):
         import torch
         from sentence_transformers import SentenceTransformer
+        from sentence_transformers.base.modules import Transformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
         require_kind("encoder", model, revision, "encoder")
@@ -461,13 +466,18 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         words = getattr(encoder[0], "processor", None)
         if (read := llama_tokenizer(words)) is not words:
             encoder[0].processor = read
-    check_weights(encoder, model, "encoder")
-    fit_padding(encoder, model, "encoder")
+    # A router has several transformers, each with its own tokenizer and length.
+    readers = [part for part in encoder.modules() if isinstance(part, Transformer)] or [encoder]
+    for reader in readers:
+        check_weights(reader, model, "encoder")
+        fit_padding(reader, model, "encoder")
+    check_finite(encoder, model, "encoder")
     # Layers next to the transformer (a projection) are loaded in float32.
     if not exported:
         encoder.to(getattr(torch, config.dtype)).eval()
-    if limits := [limit for limit in (config.max_length or encoder.max_seq_length, longest_input(encoder)) if limit is not None]:
-        encoder.max_seq_length = min(limits)
+    for reader in readers:
+        if limits := [limit for limit in (config.max_length or reader.max_seq_length, longest_input(reader)) if limit is not None]:
+            reader.max_seq_length = min(limits)
     if config.pooling is not None:
         pooling = next((module for module in encoder if isinstance(module, Pooling)), None)
         if pooling is None:
@@ -518,6 +528,8 @@ class SentenceTower:
         self._model, self._name = model, name
         self._side = side
         self._prompt = config.prompt(side)
+        if self._prompt is None and side == "passage":
+            self._prompt = passage_prompt(getattr(model, "prompts", {})) or None
         self._task = config.query_task if side == "query" else config.passage_task
         self.device = str(model.device)
         self.dimension = int(model.get_embedding_dimension())

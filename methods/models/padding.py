@@ -33,8 +33,9 @@ def fit_padding(model: Any, name: str, noun: str, tokenizer: Any = None) -> None
     if tokenizer.pad_token is None:
         tokenizer.pad_token = _padding_token(tokenizer, name, noun)
     table = position_table(model)
-    # With a padding index (RoBERTa), positions count only the tokens.
-    if table is not None and table.padding_idx is None:
+    # With a padding index (RoBERTa), positions count only the tokens. `LogitScore` reads the last column.
+    last = any(type(part).__name__ == "LogitScore" for part in model.modules())
+    if table is not None and table.padding_idx is None and not last:
         tokenizer.padding_side = "right"
     for part in model.modules():
         # Classifiers of language models have a layer `score`; others read the first token, or a token of their own.

@@ -80,7 +80,15 @@ def layout(folder: Path) -> Layout | None:
     by_name = prompts.get("prompts") or {}
     if not known or mode is None or not isinstance(by_name, dict) or not (length is None or isinstance(length, int)):
         return None
-    return Layout(mode, len(modules) == 3, length, {side: by_name.get(side) or "" for side in ("query", "document")})
+    return Layout(mode, len(modules) == 3, length, {"query": by_name.get("query") or "", "document": passage_prompt(by_name)})
+
+
+def passage_prompt(prompts: Mapping[str, Any]) -> str:
+    """Return the prompt of passages among a SentenceTransformer's prompts by name; "" for none.
+
+    `encode_document` also looks for "passage" and "corpus", but finds its own empty "document" first.
+    """
+    return next((str(prompts[name]) for name in ("document", "passage", "corpus") if prompts.get(name)), "")
 
 
 def _pooling(config: dict[str, Any]) -> str | None:
@@ -129,6 +137,11 @@ class PlainEncoder:
     def device(self) -> Any:
         """Return the device of the weights."""
         return self.model.device
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """Return the model's own prompts by name."""
+        return self.layout.prompts
 
     @property
     def max_seq_length(self) -> int:

@@ -252,7 +252,9 @@ def indexes(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             what = f"the embedding endpoint reports {percent(read['reported'] / read['estimated'])} of the passage tokens sent"
             yield HealthLine("prompt_tokens", run, f"{what}: it probably cuts passages; use shorter ones", read, names[run])
         if preset := notes.get("preset"):
-            what = f"{preset['model']} looks like {preset['name']} but is used without {preset['options']}; set preset: {preset['name']}"
+            name = preset["name"]
+            family = f"{preset['model']} looks like {name} but is used without {preset['options']}; set preset: {name}"
+            what = family if name else f"the files of {preset['model']} state {preset['options']}, which is not used; set these options"
             yield HealthLine("preset", run, what, preset, names[run])
 
 

@@ -15,7 +15,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, passage_id
 from methods.api import Services
-from methods.models.checks import check_output, missing_preset, truncation
+from methods.models.checks import check_output, missing_options, truncation
 from methods.models.embeddings import EmbeddingCache, ExactSearch
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
@@ -149,7 +149,7 @@ def test_folder_of_a_known_family_without_its_options_gets_a_preset_hint(name: s
     folder = tmp_path / name
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    result = missing_preset(EncoderConfig(model=str(folder)))
+    result = missing_options(EncoderConfig(model=str(folder)))
     assert (result and result[0]) == preset
 
 
@@ -165,7 +165,7 @@ def test_folder_of_a_known_family_without_its_options_gets_a_preset_hint(name: s
 def test_model_family_is_detected_from_its_files(file: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / file).write_text(text)
-    result = missing_preset(EncoderConfig(model=str(tmp_path)))
+    result = missing_options(EncoderConfig(model=str(tmp_path)))
     assert result is not None
     assert result[0] == "e5-large-v2"
     assert 'query_prompt: "query: "' in result[1]
@@ -174,14 +174,14 @@ def test_model_family_is_detected_from_its_files(file: str, text: str, tmp_path:
 def test_no_preset_is_suggested_if_options_or_files_already_set_its_values(tmp_path: Path, tiny_models: ModuleType) -> None:
     prompts = {"query": "query: ", "document": "passage: "}
     folder = str(named(tmp_path / "e5-base-v2", tiny_models, prompts, "mean"))
-    assert missing_preset(EncoderConfig(model=folder)) is None
+    assert missing_options(EncoderConfig(model=folder)) is None
     bare = str(named(tmp_path / "bare" / "e5-base-v2", tiny_models))
-    assert missing_preset(EncoderConfig.preset("e5-base-v2", model=bare)) is None
+    assert missing_options(EncoderConfig.preset("e5-base-v2", model=bare)) is None
     # Prompts that are set to nothing are a choice.
-    assert missing_preset(EncoderConfig(model=bare, query_prompt="", passage_prompt="")) is None
-    assert missing_preset(EncoderConfig(model=bare)) is not None
+    assert missing_options(EncoderConfig(model=bare, query_prompt="", passage_prompt="")) is None
+    assert missing_options(EncoderConfig(model=bare)) is not None
     bge = str(named(tmp_path / "bge-base-en-v1.5", tiny_models, {}, "cls"))
-    result = missing_preset(EncoderConfig(model=bge))
+    result = missing_options(EncoderConfig(model=bge))
     assert result is not None
     assert "pooling" not in result[1]
 

@@ -19,7 +19,7 @@ from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from methods.models.complete import FETCH
 from methods.models.encoder_presets import PRESETS
 from methods.models.plain_encoder import passage_prompt
-from methods.models.weights import MINILM, SHIPPED, files_of
+from methods.models.weights import MINILM, SHIPPED, files_of, loaded_folder
 
 
 def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vectors") -> None:
@@ -90,7 +90,7 @@ def missing_options(config: Any) -> tuple[str | None, str] | None:
     model = config.model
     if config.architecture != "sentence-transformer" or model == MINILM or model in SHIPPED:
         return None
-    folder = files_of(model, config.revision)
+    folder = loaded_folder(model, config.revision) or files_of(model, config.revision)
     if folder is not None and (folder / CHECKPOINT_CARD).is_file():
         return None  # trained here: the folder keeps the prompts it was trained with
     preset = next(filter(None, map(_family, _names(model, folder))), None)

@@ -193,8 +193,7 @@ class CrossEncoderModel:
         self.config = config
         check_models(config)
         self._model: Any = self.load(device_of(device))
-        limits = (config.max_length, self._model.max_seq_length, longest_input(self._model))
-        self._pairs = pair_tokens(self._model, min(int(limit) for limit in limits if limit), config.query_share)
+        self._pairs = self.pairs()
         if self._model.num_labels not in labels:
             raise UserError(
                 f"{config.model!r} gives {self._model.num_labels} scores per pair, but a reranker must give one",
@@ -229,6 +228,11 @@ class CrossEncoderModel:
 
             key = "cross-encoder", weights_hash(config.model, config.revision), device, config.dtype, config.trust_remote_code
             return KEPT.get(key, device, load)
+
+    def pairs(self) -> PairTokens:
+        """Return the tokenizer of pairs, with the model's own template, prompt and limits."""
+        limits = (self.config.max_length, self._model.max_seq_length, longest_input(self._model))
+        return pair_tokens(self._model, min(int(limit) for limit in limits if limit), self.config.query_share)
 
     @property
     def device(self) -> str:

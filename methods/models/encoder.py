@@ -32,7 +32,7 @@ from methods.models.plain_encoder import POOLING, Layout, PlainEncoder, layout, 
 from methods.models.pretrained import device_of, llama_tokenizer, loading, require_kind
 from methods.models.remote_code import check_models, remote_code_refused
 from methods.models.static import distilled
-from methods.models.weights import MINILM, files_of, loaded_folder, locate, weights_hash
+from methods.models.weights import MINILM, loaded_folder, locate, weights_hash
 
 # `AutoModel` loads every DPR folder as a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
@@ -228,7 +228,7 @@ class EncoderConfig(FrozenModel):
 
     def late_prompt(self) -> str:
         """Return the model's own prompt of passages if earlier versions, like `encode_document`, did not find it; else ""."""
-        prompts = own_prompts(files_of(self.model, self.revision))
+        prompts = own_prompts(loaded_folder(self.model, self.revision))
         return "" if prompts.get("document") or self.passage_prompt is not None else passage_prompt(prompts)
 
     def checkpoint_hash(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -91,8 +92,8 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
 """Files that determine what a model computes: weights, configuration, vocabulary."""
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja")
 """Files that the libraries may leave out silently if they are missing: configuration, vocabulary, chat templates."""
-TEMPLATES = ("*.jinja",)
-"""Files that determine a model's input: chat templates outside the configuration."""
+TEMPLATES = ("*.jinja", "*_linear.pt", "*.py")
+"""Further files that determine what a model computes: chat templates outside the configuration, BGE-M3's heads, code."""
 
 
 TINY = "python -m tools.tiny_checkpoints tiny, in a clone of ragmeter, makes the checkpoints of tiny profiles"
@@ -158,6 +159,15 @@ def loaded_folder(model: str, revision: str | None) -> Path | None:
     commit = named.read_text("utf-8").strip() if named.is_file() else revision
     snapshot = place / "snapshots" / str(commit) / folder
     return snapshot if commit and snapshot.is_dir() else None
+
+
+def commit_of(model: str, revision: str | None) -> str | None:
+    """Return the commit of a hub id's files in the hub's cache; None for a folder, or without the files."""
+    try:
+        folder = None if Path(locate(model)).is_dir() else loaded_folder(model, revision)
+    except UserError:
+        return None
+    return None if folder is None else folder.relative_to(cache_folder()).parts[2]
 
 
 def absent_files(folder: Path, patterns: Iterable[str] = ()) -> list[str]:
@@ -240,7 +250,7 @@ def weights_hash(model: str, revision: str | None = None, *, templates: bool = T
 
     Args:
         model, revision: As `locate` takes it, and the revision of a hub id.
-        templates: Whether to include files with a chat template; those of shipped models, which never change, are not included.
+        templates: Whether to include `TEMPLATES`; those of shipped models, which never change, are not included.
     """
     result = locate(model)
     folder = Path(result)
@@ -253,7 +263,20 @@ def weights_hash(model: str, revision: str | None = None, *, templates: bool = T
         {path for pattern in patterns for path in folder.rglob(pattern) if path.is_file()},
         key=lambda path: path.relative_to(folder).as_posix(),
     )
-    return fingerprint("folder", [(path.relative_to(folder).as_posix(), file_hash(path)) for path in files])
+    base = _own_base(folder)
+    return fingerprint("folder", [(path.relative_to(folder).as_posix(), file_hash(path)) for path in files], *([base] if base else []))
+
+
+def _own_base(folder: Path) -> str:
+    """Return the hash of the folder that an adapter's own loads as its base (an encoder with LoRA); "" if there is none."""
+    if (folder / "config.json").is_file() or not (folder / "modules.json").is_file():
+        return ""
+    try:
+        base = json.loads((folder / "adapter_config.json").read_text("utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    other = isinstance(base, str) and Path(base).expanduser().is_dir() and Path(base).expanduser().resolve() != folder.resolve()
+    return weights_hash(base) if other else ""
 
 
 def has_hash(model: str, revision: str | None, recorded: str) -> bool:

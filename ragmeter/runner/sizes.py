@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from methods.models.delta import is_delta
 from methods.models.llm import hosted
-from methods.models.weights import files_of
+from methods.models.weights import commit_of, files_of
 from methods.registry import Component
 from methods.work import Needs
 
@@ -237,12 +237,14 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
     Returns:
         `parameters`: the sum over all models, each counted once (adapters count as their base model); None if a model is
             unknown or behind an endpoint, or if a part does not declare its needs. `weights_here`: True if no part calls an
-            endpoint; None if a part does not declare its needs. `counted`: name, number of parameters and source of each model.
+            endpoint; None if a part does not declare its needs. `counted`: name, number of parameters and source of each model, and
+            the commit of a hub id whose files are in the hub's cache.
     """
     components = list(components)
     needs = [part.needs for part in components]
     known = sum((item for item in needs if item is not None), Needs())
-    sizes = list(dict.fromkeys(size_of(item.model, item.revision) for item in known.checkpoints if item.own))
+    commits = {size_of(item.model, item.revision): commit_of(item.model, item.revision) for item in known.checkpoints if item.own}
+    sizes = list(commits)
     away, clear = bool(known.endpoints) or any(hosted(part.config) for part in components), None not in needs
     counts = [size.parameters for size in sizes]
     whole = None if away or not clear or None in counts else round(sum(filter(None, counts)))
@@ -251,6 +253,7 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
         "weights_here": False if away else True if clear else None,
         "counted": [
             {"name": _name(size.model), "known": size.source, "parameters": None if size.parameters is None else round(size.parameters)}
+            | ({"commit": commits[size]} if commits[size] else {})
             for size in sizes
         ],
     }

@@ -19,7 +19,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
-from methods.models.cross_encoder import CrossEncoderModel
+from methods.models.cross_encoder import CrossEncoderModel, PairTokens
 from methods.models.pretrained import load_pretrained
 from methods.models.weights import file_hash, weights_hash
 from methods.registry import register
@@ -123,6 +123,11 @@ class JoinedModel(CrossEncoderModel):
         linear = torch.nn.Linear(head["weight"].shape[1], head["weight"].shape[0], device=device)
         linear.load_state_dict(head)
         return Joined(tokenizer, encoder, linear.to(encoder.dtype).eval(), device)
+
+    def pairs(self) -> PairTokens:
+        """Return the tokenizer of pairs; the file has no template and no prompt."""
+        length = min(self.config.max_length, int(self._model.max_seq_length))
+        return PairTokens(self._model.tokenizer, length, self.config.query_share)
 
 
 class Joined:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from methods.models.adapters import check_adapter
-from methods.models.weights import has_hash, weights_hash
+from methods.models.weights import commit_of, has_hash, weights_hash
 from methods.registry import Component
+from ragmeter.runner.sizes import models_of
 from tests.support.errors import raises
 
 
@@ -28,6 +29,48 @@ def test_folder_hash_includes_the_chat_template_and_older_hashes_stay_valid(tmp_
     (tmp_path / "config.json").write_text("[]")
     assert not has_hash(str(tmp_path), None, before)
     assert weights_hash("pocket") == weights_hash("pocket", templates=False)  # it ships, and its rows keep their identity
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "colbert_linear.pt", "modeling_mine.py"])
+def test_changed_head_code_or_template_changes_the_hash(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    hashes = set()
+    for content in (None, "1", "22"):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        hashes.add(weights_hash(str(tmp_path)))
+    assert len(hashes) == 3
+
+
+def test_hash_of_an_encoder_that_is_an_adapter_includes_the_folder_of_its_base(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "config.json").write_text("{}")
+    folder = Path(adapter(tmp_path / "adapter", base=str(base)))
+    alone = weights_hash(str(folder))  # the base of such an adapter is another option
+    (folder / "modules.json").write_text("[]")
+    whole = weights_hash(str(folder))
+    (base / "config.json").write_text("[]")
+    assert len({alone, whole, weights_hash(str(folder))}) == 3
+    (folder / "modules.json").unlink()
+    assert weights_hash(str(folder)) == alone
+
+
+def test_commit_of_a_hub_id_is_that_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert commit_of("owner/name", None) is None
+    place = tmp_path / "models--owner--name"
+    for commit in ("1" * 40, "2" * 40):
+        (place / "snapshots" / commit / "inner").mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("1" * 40)
+    assert commit_of("owner/name", None) == "1" * 40
+    assert commit_of("owner/name/inner", None) == "1" * 40
+    assert commit_of("owner/name", "2" * 40) == "2" * 40
+    assert commit_of(str(place), None) is None
+    assert commit_of("./nowhere", None) is None
+    result = models_of([Component.of("dense", {"model": "owner/name"}), Component.of("pocket")])
+    assert [item.get("commit") for item in result["counted"]] == ["1" * 40, None]
 
 
 def adapter(folder: Path, *, base: str = "meta-llama/Llama-2-7b-hf", weight: str = "base_model.model.score.weight") -> str:

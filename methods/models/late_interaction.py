@@ -13,6 +13,7 @@ import json
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,8 +24,9 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, truncation
-from methods.models.complete import check_weights, complete
+from methods.models.complete import check_weights, complete, longest_input
 from methods.models.padding import fit_padding
+from methods.models.plain_encoder import passage_prompt
 from methods.models.pretrained import device_of, load_pretrained, loading
 from methods.models.remote_code import check_models, remote_code_refused
 from methods.models.weights import locate
@@ -106,7 +108,8 @@ class LateInteraction:
 
     def passages(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Encode passages: one matrix per passage."""
-        return self._vectors(self._model.encode_document, texts, self.config.batch_size)
+        encode = partial(self._model.encode_document, prompt=passage_prompt(self._model.prompts) or None)
+        return self._vectors(encode, texts, self.config.batch_size)
 
     def queries(self, texts: Sequence[str]) -> list[TokenVectors]:
         """Encode queries one by one, so that results do not depend on the batch: one matrix per query."""
@@ -197,6 +200,7 @@ class M3Encoder:
         self._tokenizer, self._model = load_pretrained(
             "encoder", "AutoModel", config.model, config.revision, config.dtype, self.device, padding_side="right"
         )
+        self._length = min(config.max_length, longest_input(self._model) or config.max_length)
         dtype = self._model.dtype
         with loading("encoder", config.model):
             self._sparse = self._head("sparse_linear").to(self.device, dtype).eval()
@@ -245,7 +249,7 @@ class M3Encoder:
         """Encode queries or passages; BGE-M3 uses no prompts."""
         import torch
 
-        encoded = [self._tokenizer(text, truncation=True, max_length=self.config.max_length) for text in texts]
+        encoded = [self._tokenizer(text, truncation=True, max_length=self._length) for text in texts]
         order = sorted(range(len(texts)), key=lambda position: (-len(encoded[position]["input_ids"]), position))
         done: dict[int, M3Vectors] = {}
         for start in range(0, len(order), self.config.batch_size):
@@ -267,7 +271,7 @@ class M3Encoder:
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
         """Measure truncated text; see `checks.truncation`."""
-        return truncation(self._tokenizer, self.config.max_length, texts)
+        return truncation(self._tokenizer, self._length, texts)
 
     def _lexical(self, ids: NDArray[np.int64], weights: NDArray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return each id once with the largest of its weights."""

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
+from methods.models.complete import longest_input
 from methods.models.likelihood import FILL, by_length
 from methods.models.pretrained import device_of, load_pretrained
 
@@ -63,6 +64,7 @@ class NliModel:
         self._tokenizer, self._model = load_pretrained(
             "NLI classifier", "AutoModelForSequenceClassification", config.model, config.revision, config.dtype, self.device
         )
+        self._length = min(config.max_length, longest_input(self._model) or config.max_length)
         self._columns = label_columns(self._model.config.id2label, config.model)
 
     def infer(self, premises: Sequence[str], hypotheses: Sequence[str]) -> Inference:
@@ -87,14 +89,14 @@ class NliModel:
 
     def _encode(self, premise: str, hypothesis: str) -> Any:
         specials = self._tokenizer.num_special_tokens_to_add(pair=True)
-        room = self.config.max_length - specials - len(self._tokenizer.tokenize(hypothesis))
+        room = self._length - specials - len(self._tokenizer.tokenize(hypothesis))
         if room < 1:
             raise UserError(
-                f"a hypothesis leaves no room for its premise in {self.config.max_length} tokens: {hypothesis[:60]!r}…",
+                f"a hypothesis leaves no room for its premise in {self._length} tokens: {hypothesis[:60]!r}…",
                 code="hypothesis-too-long",
                 try_this="raise max_length, or split the hypothesis",
             )
-        return self._tokenizer(premise, hypothesis, truncation="only_first", max_length=self.config.max_length)
+        return self._tokenizer(premise, hypothesis, truncation="only_first", max_length=self._length)
 
 
 def label_columns(names: Mapping[int, str], model: str) -> tuple[int, int, int]:

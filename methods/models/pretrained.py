@@ -35,7 +35,9 @@ def loading(noun: str, model: str, revision: str | None = None) -> Iterator[None
         logging.disable_progress_bar()
         yield
     except (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ImportError) and error.name:  # without a name, the library says which packages a model needs
+        quantized = _quantized(model, revision)
+        # Without a name, the library says which packages a model needs.
+        if isinstance(error, ImportError) and error.name and not quantized:
             raise MissingPackage(error.name, "models", f"the {noun} {model!r}") from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
@@ -43,9 +45,17 @@ def loading(noun: str, model: str, revision: str | None = None) -> Iterator[None
             code="load-failed",
             try_this=_other_kind(model)
             or _fetch_absent(model, revision)
+            or quantized
+            or next((remedy for sign, remedy in _UNKNOWN_KINDS.items() if sign in str(error)), "")
             or "give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
+        if isinstance(error, RuntimeError) and (quantized := _quantized(model, revision)):
+            raise UserError(
+                f"the quantized weights of the {noun} {model!r} cannot be loaded: {str(error).splitlines()[0]}",
+                code="load-failed",
+                try_this=quantized,
+            ) from error
         if isinstance(error, RuntimeError) and "mismatch" in str(error):
             raise UserError(
                 f"the weights of the {noun} {model!r} have other shapes than its config.json states",
@@ -76,6 +86,24 @@ def loading(noun: str, model: str, revision: str | None = None) -> Iterator[None
             where=str(folder),
             try_this=_fetch_absent(model, revision),
         )
+
+
+_UNKNOWN_KINDS = {
+    "Unrecognized configuration class": "run it in a server (vLLM) and name its base_url: transformers has no class for this use of it",
+    "does not recognize this architecture": "pip install -U transformers, or run it in a server and name its base_url",
+}
+"""Remedies for models that `transformers` has no class for, by a part of its message."""
+
+
+def _quantized(model: str, revision: str | None) -> str:
+    """Return a remedy for quantized weights that cannot be loaded; "" if a model's weights are not quantized."""
+    folder = loaded_folder(model, revision)
+    try:
+        settings = json.loads((folder / "config.json").read_text("utf-8")) if folder is not None else {}
+        method = settings["quantization_config"]["quant_method"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f"its weights are quantized ({method}): install what reads them (some need a GPU), or name unquantized weights or a server"
 
 
 def _fetch_absent(model: str, revision: str | None) -> str:

@@ -28,6 +28,7 @@ from methods.models.checks import check_output, truncation
 from methods.models.complete import check_weights, complete, longest_input
 from methods.models.embeddings import read_array
 from methods.models.padding import fit_padding
+from methods.models.plain_encoder import passage_prompt
 from methods.models.pretrained import device_of, loading
 from methods.models.remote_code import check_remote_code, remote_code_refused
 from methods.models.weights import locate
@@ -88,8 +89,9 @@ class SpladeEncoder:
                 ).eval()
         check_weights(self._model, config.model, "sparse encoder")
         fit_padding(self._model, config.model, "sparse encoder")
-        if config.max_length is not None:
-            self._model.max_seq_length = min(config.max_length, longest_input(self._model) or config.max_length)
+        limits = (config.max_length or self._model.max_seq_length, longest_input(self._model))
+        if known := [limit for limit in limits if limit is not None]:
+            self._model.max_seq_length = min(known)
         self.terms = len(self._vector(""))
 
     def _check_head(self) -> None:
@@ -112,7 +114,8 @@ class SpladeEncoder:
 
     def passages(self, texts: Sequence[str]) -> Weighted:
         """Encode passages; the rows of the result are their positions."""
-        vectors = self._model.encode_document(list(texts), batch_size=self.config.batch_size, show_progress_bar=False, save_to_cpu=True)
+        options = {"batch_size": self.config.batch_size, "show_progress_bar": False, "save_to_cpu": True}
+        vectors = self._model.encode_document(list(texts), prompt=passage_prompt(self._model.prompts) or None, **options)
         vectors = vectors.coalesce()
         rows, terms = vectors.indices().numpy().astype(np.int32)
         weights = vectors.values().float().numpy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -35,21 +35,36 @@ def _record_missing() -> None:
 
     @wraps(load)
     def recording(cls: Any, *args: Any, output_loading_info: bool = False, **options: Any) -> Any:
-        missing = _missing.get()
-        if missing is None:
+        if _missing.get() is None:
             return load(cls, *args, output_loading_info=output_loading_info, **options)
         model, report = load(cls, *args, output_loading_info=True, **options)
-        missing.update(report["missing_keys"])
-        # Layers that predict further tokens follow the configured ones, and generation does not need them.
-        predicts = getattr(model.config, "num_nextn_predict_layers", None)
-        if (unused := _unused.get()) is not None and report["unexpected_keys"] and not predicts:
-            kinds, base = set(map(_kind, model.state_dict())), f"{model.base_model_prefix}."
-            unused.update(name for name in report["unexpected_keys"] if _kind(name.removeprefix(base)) in kinds or _kind(name) in kinds)
-        if (unread := _unread.get()) is not None and getattr(model, "hf_quantizer", None) is None:
-            unread.update(_beside_weights(model, report["unexpected_keys"]))
+        _record(model, report)
+        if getattr(model, "_hf_peft_config_loaded", False):  # the report is the adapter's; the base is read again, without data
+            base = next(iter(model.peft_config.values())).base_model_name_or_path
+            kept = {key: value for key, value in options.items() if key not in _OF_ADAPTER}
+            whole = tuple(f"{path}." for path, part in model.named_modules() if type(part).__name__ == "ModulesToSaveWrapper")
+            _record(*load(cls, base, output_loading_info=True, **{**kept, "device_map": "meta"}), whole)
         return (model, report) if output_loading_info else model
 
     PreTrainedModel.from_pretrained = classmethod(recording)
+
+
+_OF_ADAPTER = {"pretrained_model_name_or_path", "revision", "adapter_kwargs", "adapter_name"}
+"""Options of loading that name an adapter and not its base."""
+
+
+def _record(model: Any, report: Mapping[str, Any], provided: tuple[str, ...] = ()) -> None:
+    """Note what the files of a loaded model lack, and what they hold in vain; names that begin with `provided` are not lacking."""
+    missing, unused, unread = _missing.get(), _unused.get(), _unread.get()
+    if missing is not None:
+        missing.update(name for name in report["missing_keys"] if not name.startswith(provided))
+    # Layers that predict further tokens follow the configured ones, and generation does not need them.
+    predicts = getattr(model.config, "num_nextn_predict_layers", None)
+    if unused is not None and report["unexpected_keys"] and not predicts:
+        kinds, base = set(map(_kind, model.state_dict())), f"{model.base_model_prefix}."
+        unused.update(name for name in report["unexpected_keys"] if _kind(name.removeprefix(base)) in kinds or _kind(name) in kinds)
+    if unread is not None and getattr(model, "hf_quantizer", None) is None:
+        unread.update(_beside_weights(model, report["unexpected_keys"]))
 
 
 def _beside_weights(model: Any, unexpected: Iterable[str]) -> Iterator[str]:

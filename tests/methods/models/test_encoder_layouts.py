@@ -135,3 +135,57 @@ def test_each_side_of_a_router_reads_up_to_its_own_length(tiny_models: ModuleTyp
     np.testing.assert_allclose(routed.queries(texts), reference.encode_query(texts), atol=1e-5)
     short = encoder(str(tmp_path / "router"), max_length=30)
     np.testing.assert_allclose(short.passages(["moss " * 60]), short.passages(["moss " * 28]), atol=1e-5)
+
+
+def test_sparse_encoder_uses_a_prompt_named_passage(tiny_models: ModuleType, tmp_path: Path) -> None:
+    from sentence_transformers import SparseEncoder
+
+    from methods.retrieval.splade import SpladeConfig, SpladeEncoder
+
+    tiny_models.save(tmp_path / "plain", "bert", tiny_models.masked_language_model())
+    prompts = {"query": "query : ", "passage": "passage : "}
+    reference = SparseEncoder(str(tmp_path / "plain"), device="cpu", prompts=prompts)
+    reference.save_pretrained(str(tmp_path / "model"))
+    sparse = SpladeEncoder(SpladeConfig(model=str(tmp_path / "model")), "cpu")
+    rows, terms, weights = sparse.passages(tiny_models.TEXTS)
+    vectors = np.zeros((len(tiny_models.TEXTS), sparse.terms))
+    vectors[rows, terms] = weights
+    expected = reference.encode(tiny_models.TEXTS, prompt_name="passage", convert_to_sparse_tensor=False)
+    np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-5)
+
+
+def test_late_interaction_uses_a_prompt_named_passage(tiny_models: ModuleType, tmp_path: Path) -> None:
+    from sentence_transformers import MultiVectorEncoder
+
+    from methods.models.late_interaction import LateInteraction, LateInteractionConfig
+
+    reference = MultiVectorEncoder(str(tiny_models.colbert(tmp_path / "plain")), device="cpu")
+    reference.prompts = {"query": "query : ", "document": "", "passage": "passage : "}
+    reference.save_pretrained(str(tmp_path / "model"))
+    late = LateInteraction(LateInteractionConfig(model=str(tmp_path / "model")), "cpu")
+    expected = reference.encode_document(tiny_models.TEXTS, prompt="passage : ")
+    for ours, theirs in zip(late.passages(tiny_models.TEXTS), expected, strict=True):
+        np.testing.assert_allclose(ours, np.asarray(theirs), atol=1e-5)
+
+
+def test_texts_longer_than_the_positions_are_cut_without_a_limit_of_the_tokenizer(tiny_models: ModuleType, tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    from methods.models.nli import NliConfig, NliModel
+    from methods.retrieval.splade import SpladeConfig, SpladeEncoder
+
+    torch.manual_seed(0)
+    config = {"pad_token_id": 1, "type_vocab_size": 1}
+    labels = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}, "num_labels": 3}
+    sparse, classifier = (
+        tiny_models.save(
+            tmp_path / kind, "xlmr", getattr(transformers, f"Roberta{kind}")(tiny_models.config("Roberta", 200, **config, **more)), 10**30
+        )
+        for kind, more in (("ForMaskedLM", {}), ("ForSequenceClassification", labels))
+    )
+    encoder = SpladeEncoder(SpladeConfig(model=str(sparse)), "cpu")
+    assert encoder.truncation(["moss " * 300])["limit"] == 78
+    np.testing.assert_array_equal(encoder.passages(["moss " * 300])[2], encoder.passages(["moss " * 76])[2])
+    model = NliModel(NliConfig(model=str(classifier)), "cpu")
+    assert model.infer(["moss " * 300], ["old"]).entailment == pytest.approx(model.infer(["moss " * 73], ["old"]).entailment)

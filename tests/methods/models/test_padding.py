@@ -154,3 +154,13 @@ def test_unusable_folder_is_explained_by_its_files(tiny_models: ModuleType, tmp_
     with raises("damaged-weights") as caught:
         vectors(folder)
     assert "git lfs pull" in str(caught.value.try_this)
+
+
+@pytest.mark.parametrize("method", ["gptq", "bitsandbytes", "torchao"])
+def test_quantized_weights_that_nothing_reads_are_named(method: str, tiny_models: ModuleType, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", tiny_models, "LlamaForCausalLM")
+    more = {"bits": 4, "load_in_4bit": True, "quant_type": "int4_weight_only"}
+    change(folder / "config.json", quantization_config={"quant_method": method, **more})
+    with raises("load-failed") as caught:
+        load_pretrained("reader", "AutoModelForCausalLM", str(folder), None, None, "cpu")
+    assert method in str(caught.value.try_this)

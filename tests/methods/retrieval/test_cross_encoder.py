@@ -285,3 +285,31 @@ def test_pair_longer_than_the_positions_is_cut_without_a_limit_of_the_tokenizer(
     model = transformers.RobertaForSequenceClassification(tiny_models.config("Roberta", 200, **options))
     folder = tiny_models.save(tmp_path, "xlmr", model, length=10**30)
     assert len(CrossEncoderModel(CrossEncoderConfig(model=str(folder)), "cpu").scores(QUERY, ["moss " * 300])) == 1
+
+
+@pytest.mark.parametrize("base", ["BertModel", "BertForSequenceClassification"])
+@pytest.mark.parametrize("saved", [None, ["classifier"]])
+def test_adapter_of_a_reranker_needs_a_head_of_its_own_or_of_its_base(
+    saved: list[str] | None, base: str, tiny_models: ModuleType, tmp_path: Path
+) -> None:
+    import torch
+    import transformers
+    from peft import LoraConfig
+    from sentence_transformers import CrossEncoder
+
+    torch.manual_seed(0)
+    labels = {"num_labels": 1} if base.endswith("Classification") else {}
+    tiny_models.save(tmp_path / "base", "bert", tiny_models.scaled(getattr(transformers, base)(tiny_models.config("Bert", 200, **labels))))
+    trained = CrossEncoder(str(tmp_path / "base"), num_labels=1, device="cpu")
+    trained.add_adapter(LoraConfig(r=2, target_modules=["query", "value"], modules_to_save=saved))
+    for weight in trained.parameters():
+        if weight.requires_grad:
+            torch.nn.init.normal_(weight, std=0.3)
+    trained.save_pretrained(str(tmp_path / "adapter"))
+    config = CrossEncoderConfig(model=str(tmp_path / "adapter"))
+    if saved or labels:
+        expected = trained.predict([(QUERY, text) for text in tiny_models.TEXTS], activation_fn=torch.nn.Identity())
+        assert CrossEncoderModel(config, "cpu").scores(QUERY, tiny_models.TEXTS) == pytest.approx(expected, abs=1e-5)
+    else:
+        with raises("random-weights"):
+            CrossEncoderModel(config, "cpu")

@@ -43,7 +43,8 @@ def _record_missing() -> None:
             base = next(iter(model.peft_config.values())).base_model_name_or_path
             kept = {key: value for key, value in options.items() if key not in _OF_ADAPTER}
             whole = tuple(f"{path}." for path, part in model.named_modules() if type(part).__name__ == "ModulesToSaveWrapper")
-            _record(*load(cls, base, output_loading_info=True, **{**kept, "device_map": "meta"}), whole)
+            empty, its = load(cls, base, output_loading_info=True, **{**kept, "device_map": "meta"})
+            _record(empty, its, whole)
         return (model, report) if output_loading_info else model
 
     PreTrainedModel.from_pretrained = classmethod(recording)

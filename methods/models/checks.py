@@ -130,7 +130,7 @@ def _stated(config: Any, folder: Path | None, own: Mapping[str, Any]) -> dict[st
     for key, words in _SIDES.items():
         named = [prompt for name, prompt in prompts.items() if prompt and any(word in name.casefold() for word in words)]
         # `encode_query` does not fall back to the default prompt either.
-        named += [prompt for prompt in [prompts.get(settings.get("default_prompt_name"))] if prompt and key == "query_prompt"]
+        named += [prompt for prompt in [prompts.get(str(settings.get("default_prompt_name")))] if prompt and key == "query_prompt"]
         if named and not own.get(key) and _unset(config, key) and config.query_task is None and config.passage_task is None:
             results[key] = named[0]
     if settings.get("similarity_fn_name") in ("dot", "dot_score") and not own.get("normalize") and _unset(config, "normalize"):

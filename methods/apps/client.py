@@ -1,7 +1,7 @@
 """Send requests to an application, and receive its reply as one document or as a stream of events.
 
 Timeouts apply to the whole reply. Redirects are not followed, because the target is often a login page, which must not receive
-the headers.
+the headers. Cookies are not kept, because an app may keep the conversation of a session.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any, Literal
 from benchmarks.core.errors import MissingPackage
 from methods.apps.stated import stated_error, unfinished
 from methods.models import secrets
-from methods.models.connection import opened, require_headers, retry_after
+from methods.models.connection import no_cookies, opened, require_headers, retry_after
 from methods.models.endpoint import WHOLE, Fault, incomplete
 from methods.models.limits import Signal
 
 Stream = Literal["sse", "lines"]
 _EXCERPT = 160
 _FAILED = re.compile(r"^event: ?error\b", re.MULTILINE)
+_STREAM_BEGINS = re.compile(rb"\s*(?:(?::[^\n]*|event:[^\n]*|id:[^\n]*|\s*)\n)*data: ?[\[{\"]")
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 _ADVICE = {
     401: "the app refuses the credentials: check headers and their environment variables",
@@ -87,7 +88,8 @@ class Client:
         """
         if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
             limits = self._httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
-            self._client = opened(lambda: self._httpx.AsyncClient(timeout=None, limits=limits, follow_redirects=False))
+            options = {"timeout": None, "limits": limits, "follow_redirects": False, "cookies": no_cookies()}
+            self._client = opened(lambda: self._httpx.AsyncClient(**options))
             self._pid = os.getpid()
             require_headers(headers, "headers")
         try:
@@ -168,6 +170,10 @@ def _document(body: bytes, kind: str) -> Any:
                 "fail",
                 misdirected=True,
             ) from None
+        if "event-stream" in kind.lower() or _STREAM_BEGINS.match(body):
+            raise Fault(f"the reply is a stream of events: {excerpt(body)!r} (stream: sse reads it)", "fail", misdirected=True) from None
+        if "ndjson" in kind.lower() or _holds_lines(body):
+            raise Fault(f"the reply is JSON Lines: {excerpt(body)!r} (stream: lines reads it)", "fail", misdirected=True) from None
         if "json" in kind.lower() or begins[:1] in (b"{", b"["):
             raise Fault(f"the reply is broken JSON: {excerpt(body)!r}" if begins else "the reply is empty", "retry") from None
         document = None if text is None else text.removeprefix("\ufeff")
@@ -178,6 +184,12 @@ def _document(body: bytes, kind: str) -> Any:
     if text is None and document is None:
         raise Fault(f"the reply is neither JSON nor a text (content type {kind or 'not stated'})", "fail")
     return document
+
+
+def _holds_lines(body: bytes) -> bool:
+    """Return whether a body that is no JSON document is several, one per line."""
+    lines = [line for line in body.splitlines() if line.strip()]
+    return len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines) and not any(_broken(line) for line in lines[:2])
 
 
 def _text(body: bytes, kind: str) -> str | None:
@@ -228,13 +240,15 @@ def _events(body: bytes, stream: Stream) -> list[Any]:
         if failed := next((block for block in blocks if _FAILED.search(block)), None):
             raise Fault(f"the stream reports an error: {excerpt(failed)}", "retry")
         joined = ("\n".join(line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")) for block in blocks)
-        chunks = [chunk.strip() for chunk in joined if chunk.strip()]
-    ended = "[DONE]" in chunks
-    chunks = [chunk for chunk in chunks if chunk != "[DONE]"]
-    try:
+        chunks = [chunk for chunk in joined if chunk]
+    ended = any(chunk.strip() == "[DONE]" for chunk in chunks)
+    chunks = [chunk for chunk in chunks if chunk.strip() != "[DONE]"]
+    events: list[Any] = list(chunks)  # pieces of a plain text, unless they are JSON
+    if stream == "lines" or any(chunk.lstrip().startswith(("{", "[{", '"')) for chunk in chunks):
+        chunks = [chunk for chunk in chunks if chunk.strip()]
+        if broken := next(filter(_broken, chunks), ""):
+            raise Fault(f"an event of the stream is not JSON: {excerpt(broken)!r}", "retry")
         events = [json.loads(chunk) for chunk in chunks]
-    except (ValueError, RecursionError):
-        raise Fault(f"an event of the stream is not JSON: {excerpt(next(filter(_broken, chunks), ''))!r}", "retry") from None
     for event in events:
         require_no_error(event, event=True)
     if unfinished(events, ended):
@@ -244,7 +258,7 @@ def _events(body: bytes, stream: Stream) -> list[Any]:
     return events
 
 
-def _broken(chunk: str) -> bool:
+def _broken(chunk: str | bytes) -> bool:
     try:
         json.loads(chunk)
     except (ValueError, RecursionError):

@@ -179,7 +179,7 @@ DOUBT = 3
     "http",
     kind="method",
     summary="your application behind HTTP: a URL, a request template, and paths into the reply",
-    version=2,
+    version=3,
     config=HttpConfig,
     presets=PRESETS,
     extra="llm",
@@ -354,9 +354,18 @@ def _streamed(events: Sequence[Any], config: HttpConfig) -> Completion:
 
     Raises:
         BadReply: No event has an answer.
+        Fault: An event with a piece of the answer states an error.
     """
     path = replace(Path.of(config.answer), optional=True)
-    pieces = [piece for event in answering(events) for piece in path.find(event)]
+    pieces = []
+    for event in answering(events):
+        texts = [piece for piece in path.find(event) if path.steps or isinstance(piece, str)]
+        inside = list(holders(event, path)) if texts else []
+        if any(holder.get("thought") is True for holder in inside):  # Gemini's
+            continue
+        for holder in inside:
+            require_no_error(holder)
+        pieces += texts
     if not all(isinstance(piece, str) for piece in pieces):
         raise BadReply(f"a piece of the answer at {config.answer!r} must be a text")
     if not pieces:
@@ -366,10 +375,11 @@ def _streamed(events: Sequence[Any], config: HttpConfig) -> Completion:
 
 
 def merged(below: Any, above: Any) -> Any:
-    """Merge two stream events into one document; on conflicts, the later one wins."""
+    """Merge two stream events into one document; on conflicts, the later one wins, but no plain value replaces an object or a list."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {**below, **{name: merged(below[name], value) if name in below else value for name, value in above.items()}}
     if isinstance(below, list) and isinstance(above, list):
         both = [merged(one, other) for one, other in zip(below, above, strict=False)]
         return [*both, *below[len(both) :], *above[len(both) :]]
-    return below if above is None else above
+    plain = not isinstance(above, Mapping | list)
+    return below if above is None or (plain and isinstance(below, Mapping | list)) else above

@@ -17,13 +17,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from methods.api import Usage
 from methods.apps.paths import Missing, Path, shape
-from methods.apps.stated import chat_completion, completion_with, finish_reason
+from methods.apps.stated import chat_completion, completion_with, finish_reason, holders, parts_completion
 from methods.models import secrets
 from methods.models.reply import Completion, ErrorReply
 from methods.models.thoughts import INVISIBLE
 from methods.record import Search, Shown, Statement
 
-TEXTS = ("text", "content", "page_content", "contents", "snippet", "chunk")
+TEXTS = ("text", "content", "page_content", "pageContent", "contents", "snippet", "chunk")
 """Keys that may contain the text of a context object."""
 _NAMES = {"id": ("id", "_id", "chunk_id", "doc_id"), "url": ("url", "uri", "link", "source"), "score": ("score", "relevance_score")}
 MOST_CONTEXTS = 1000
@@ -107,10 +107,7 @@ def answer_of(document: Any, place: str) -> str:
     Raises:
         BadReply: The answer is missing, empty, or neither text nor number.
     """
-    values = _find(document, place)
-    if not values:
-        raise BadReply(f"no answer at {place!r}")
-    value = values[0]
+    value = _single(_find(document, place), place)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadReply(f"the answer at {place!r} must be a text, not {shape(value)}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -121,6 +118,21 @@ def answer_of(document: Any, place: str) -> str:
     return _bounded(text, place).strip()
 
 
+def _single(values: Sequence[Any], place: str) -> Any:
+    """Return the only value at the path to the answer.
+
+    Raises:
+        BadReply: There is none, or several, which may be parts of one answer or several answers.
+    """
+    if not values:
+        raise BadReply(f"no answer at {place!r}")
+    if len(values) > 1:
+        raise BadReply(
+            f"{len(values)} answers at {place!r}: name one by [0] in place of [], or the list itself if it holds the parts of one message"
+        )
+    return values[0]
+
+
 def _bounded(text: str, place: str) -> str:
     if len(text) > LONGEST_ANSWER:
         raise BadReply(f"the answer at {place!r} has {len(text):,} characters (at most {LONGEST_ANSWER:,})")
@@ -128,16 +140,21 @@ def _bounded(text: str, place: str) -> str:
 
 
 def completion_of(document: Any, place: str) -> Completion:
-    """Return the answer in a reply with what its chat API states about it; the content of a chat's message may have parts.
+    """Return the answer in a reply with what its chat API states about it; the content of a message may have parts.
 
     Raises:
-        BadReply: The answer is missing, empty, or neither text nor number.
+        BadReply: The answer is missing, empty, or neither a text, nor a number, nor parts of a message; or it is a thought.
     """
+    path = Path.of(place)
     try:
-        chat = chat_completion(document, Path.of(place))
+        chat = chat_completion(document, path)
     except (LookupError, ValueError, ErrorReply):
         chat = None  # the path says better what is missing
     if chat is None:
+        chat = parts_completion(document, _single(_find(document, place), place))
+    if chat is None:
+        if any(holder.get("thought") is True for holder in holders(document, path)):
+            raise BadReply(f"the text at {place!r} is a thought: name the list of parts")
         return completion_with(answer_of(document, place), finish_reason(document))
     text = _bounded(chat.text, place)
     return replace(chat, text=text, thought=secrets.hidden(chat.thought), refusal=secrets.hidden(chat.refusal))
@@ -279,8 +296,7 @@ def shown(place: str, value: Any) -> Shown:
     text = next((value[name] for name in TEXTS if isinstance(value.get(name), str)), None)
     if text is None:
         raise BadReply(f"a context at {place!r} must be a text or have one of {', '.join(TEXTS)}, and is {shape(value)}")
-    inner = value.get("metadata")
-    metadata: Mapping[str, Any] = inner if isinstance(inner, Mapping) else {}
+    metadata: Mapping[str, Any] = next((value[name] for name in ("metadata", "meta") if isinstance(value.get(name), Mapping)), {})
     names = {
         kind: next((source[name] for source in (value, metadata) for name in keys if isinstance(source.get(name), str | int | float)), None)
         for kind, keys in _NAMES.items()

@@ -1,6 +1,7 @@
 """Read what a reply states about itself: an error, why its answer ends, and whether a stream is complete.
 
-Applications pass on replies of chat APIs, so this module knows the fields of OpenAI's two APIs, Anthropic, Gemini and Ollama.
+Applications pass on replies of chat APIs, so this module knows the fields of OpenAI's two APIs, Anthropic, Gemini and Ollama, and
+the events of Dify.
 """
 
 from __future__ import annotations
@@ -11,14 +12,23 @@ from dataclasses import replace
 from typing import Any
 
 from methods.apps.paths import Path
-from methods.models.reply import BROKEN, CALLS_TOOL, FILTERED, Completion, completion_of, known_reason
+from methods.models.reply import BROKEN, CALLS_TOOL, FILTERED, Completion, completion_of, content_of, known_reason
 
 _FAILED = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out", "aborted", "cancelled", "canceled"})
 """Values of the field `status`, in lower case, of replies that failed."""
 _STATUSES = ("status", "status_code", "statusCode")
 """Fields that may hold an HTTP status; `code` does so only together with a message."""
+_NO_ERROR = frozenset({"none", "null", "false"})
+"""Texts, in lower case, with which an app says that there is no error."""
 _ENDS = {"message_start": ("message_stop",), "response.created": ("response.completed", "response.incomplete", "response.failed")}
-"""Types of events that begin a stream of Anthropic's API or of OpenAI's Responses, with those that end it."""
+_ENDS |= dict.fromkeys(("dify message", "dify agent_message"), ("dify message_end",))
+_ENDS |= {"dify text_chunk": ("dify workflow_finished",)}
+"""Kinds of events that begin a stream of Anthropic's API, of OpenAI's Responses or of Dify, with those that end it."""
+_REPLACES = "dify message_replace"
+_PARTS = frozenset({"text", "output_text", "thinking", "refusal"})
+"""Types of parts, one of which a list of parts has."""
+_GEMINI = frozenset({"text", "thought", "thoughtSignature", "functionCall", "partMetadata"})
+"""Fields of Gemini's parts, which state no type."""
 _CHAT = ("choices", 0, "message", "content")
 
 
@@ -32,13 +42,18 @@ def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
     error, errors = document.get("error"), document.get("errors")
     if error is True:
         return document
+    if isinstance(error, str) and error.strip().lower() in _NO_ERROR:
+        error = None
     if (isinstance(error, str | list) and error) or (isinstance(error, Mapping) and any(error.values())):
         return error
     finish = finish_reason(document).lower()
     if (name := finish.partition(":")[0]) in BROKEN or name in FILTERED or name == "refusal":
         return {"finish_reason": finish}
     if event:
-        return document if document.get("type") in ("error", "response.failed") else None
+        inner = document.get("data") if _kind(document) == "dify workflow_finished" else None
+        failed = document.get("type") in ("error", "response.failed") or document.get("event") == "error"
+        failed = failed or (isinstance(inner, Mapping) and bool(inner.get("error")))
+        return document if failed else None
     if isinstance(errors, Mapping | list) and any(errors):
         return errors
     flags = (document.get(name) for name in ("success", "ok"))
@@ -84,7 +99,7 @@ def unfinished(events: Sequence[Any], ended: bool) -> bool:
     choices = [event["choices"][0] for event in known if isinstance(event.get("choices"), list) and event["choices"]]
     chunks = [choice for choice in choices if isinstance(choice, Mapping) and ("finish_reason" in choice or "delta" in choice)]
     done = [event["done"] for event in known if isinstance(event.get("done"), bool)]
-    types = {event.get("type") for event in known if isinstance(event.get("type"), str)}
+    types = {_kind(event) for event in known}
     cut = any(begin in types and not types.intersection(ends) for begin, ends in _ENDS.items())
     # A stream that never names a finish reason may still end with [DONE].
     cut = cut or (bool(chunks) and not any(chunk.get("finish_reason") for chunk in chunks) and (not ended or _names_reason(chunks)))
@@ -95,9 +110,21 @@ def _names_reason(chunks: Sequence[Mapping[str, Any]]) -> bool:
     return any("finish_reason" in chunk for chunk in chunks)
 
 
+def _kind(event: Mapping[str, Any]) -> str:
+    """Return the type of an event. Dify's events, which have a task, state it in another field."""
+    if "task_id" in event and isinstance(event.get("event"), str):
+        return f"dify {event['event']}"
+    return str(event.get("type", ""))
+
+
 def answering(events: Sequence[Any]) -> list[Any]:
-    """Return the events that may hold pieces of the answer: not those of another sample, a thought or a tool call."""
-    return [event for event in events if not (isinstance(event, Mapping) and _holds_other(event))]
+    """Return the events that may hold pieces of the answer: not those of another sample, a thought or a tool call.
+
+    An event of Dify's moderation replaces what is before it.
+    """
+    answers = [event for event in events if not (isinstance(event, Mapping) and _holds_other(event))]
+    replaced = (at for at in range(len(answers) - 1, 0, -1) if isinstance(answers[at], Mapping) and _kind(answers[at]) == _REPLACES)
+    return answers[next(replaced, 0) :]
 
 
 def _holds_other(event: Mapping[str, Any]) -> bool:
@@ -127,6 +154,23 @@ def chat_completion(document: Any, path: Path) -> Completion | None:
         return None
     whole = Path(path.text, path.steps[: -len(_CHAT)], path.optional).find(document)
     return completion_of(whole[0]) if whole else None
+
+
+def parts_completion(document: Any, value: Any) -> Completion | None:
+    """Return an answer in typed parts (Anthropic's `content`, the `output` of OpenAI's Responses, Gemini's `parts`) as a completion.
+
+    Args:
+        document: The reply.
+        value: What is at the path to the answer; None is returned unless it is a list of such parts.
+    """
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        return None
+    parts = [part for item in value for part in (item["content"] if isinstance(item.get("content"), list) else [item])]
+    kinds = {item.get("type") for item in (*value, *parts) if isinstance(item, Mapping)}
+    if not kinds & _PARTS and not (parts and all(isinstance(part, Mapping) and part.keys() <= _GEMINI for part in parts)):
+        return None
+    text, thought, refusal, tool = content_of(parts)
+    return Completion(text, finish_reason(document), 0, 0, "", thought=thought, refusal=refusal, tool=tool)
 
 
 def completion_with(text: str, reason: str) -> Completion:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -51,6 +52,11 @@ def opened(make: Callable[[], T]) -> T:
             where="environment",
             try_this=remedy,
         ) from None
+
+
+def no_cookies() -> CookieJar:
+    """Return a cookie jar that stays empty: with a session's cookie, a server could mix the questions' conversations."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
 def base_url_of(value: str) -> str:

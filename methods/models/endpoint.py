@@ -18,7 +18,7 @@ from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from methods.flow import trace
 from methods.models import secrets
 from methods.models.chat_config import ChatConfig
-from methods.models.connection import connection_variables, opened, require_headers, retry_after
+from methods.models.connection import connection_variables, no_cookies, opened, require_headers, retry_after
 from methods.models.counting import Counter, TokenCounter
 from methods.models.dialect import dialect_of
 from methods.models.limits import Signal
@@ -248,7 +248,7 @@ class Endpoint:
             max_retries=0,
             default_headers=self._headers or None,
             default_query=self._query or None,
-            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_refuse_redirect]}),
+            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_refuse_redirect]}, cookies=no_cookies()),
         )
 
     @property

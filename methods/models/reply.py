@@ -319,7 +319,7 @@ def completion_of(value: Any) -> Completion:
     reason = known_reason(str(choice.get("finish_reason") or "unknown"))
     if reason.lower().partition(":")[0] in BROKEN:
         raise LookupError(f"the endpoint broke the reply off (finish reason: {reason})")
-    text, thought, refusal, tool = _parts(message.get("content"))
+    text, thought, refusal, tool = content_of(message.get("content"))
     usage = spent(item.get("usage"))
     return Completion(
         text,
@@ -362,8 +362,8 @@ def _tool(message: Mapping[str, Any]) -> str:
     return str(function.get("name") or "unnamed") if isinstance(function, dict) else "unnamed"
 
 
-def _parts(content: Any) -> tuple[str, str, str, str]:
-    """Read content in parts: its text, thought, refusal and tool.
+def content_of(content: Any) -> tuple[str, str, str, str]:
+    """Read a message's content, which may be in parts: its text, thought, refusal and tool.
 
     Raises:
         ValueError: It is neither a text nor a list of parts.

@@ -297,6 +297,8 @@ class Http:
             _trace(query.text, completion, parts)
             if parts.failed is not None:
                 raise BadReply(parts.failed)
+            if config.cost is not None and not config.usd_per_call and not Path.of(config.cost).find(document):
+                trace().unpriced += 1
             whole = completion.raw if completion.raw.strip() != parts.text else ""
             return Prediction(query.id, parts.text, raw=whole, **fields(document, config, parts.text))
         except BadReply as error:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from benchmarks.core.errors import Broke
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query, Turn
-from methods.api import FAILED, WAIT, Prediction, Services
+from methods.api import FAILED, SPENDING, WAIT, Prediction, Services
 from methods.pipeline import Composition
 from methods.record import Search, Shown, Statement
 from methods.registry import Component
@@ -407,6 +407,14 @@ def test_concurrency_is_bounded_and_queueing_is_excluded_from_latency() -> None:
     assert most == 2
     assert all(prediction.usage.own_s < 0.5 for prediction in predictions)
     assert WAIT in predictions[0].usage.seconds
+
+
+def test_cost_that_a_reply_does_not_state_is_unknown() -> None:
+    replies = {"q0": GOOD, "q1": GOOD | {"usd": 0}, "q2": GOOD | {"usd": 0.5}}
+    body = {"id": "{{id}}", "q": "{{question}}"}
+    predictions, _ = ask(lambda request: replies[request.json["id"]], *"abc", body=body, cost="usd?")
+    assert [prediction.usage.cost_usd for prediction in predictions] == [0.0, 0.0, 0.5]
+    assert [prediction.notes.get(SPENDING) for prediction in predictions] == [{"unpriced": 1}, None, None]
 
 
 def test_dollar_limit_stops_requests() -> None:

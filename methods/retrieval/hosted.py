@@ -5,6 +5,7 @@ Vectors of passages and questions are cached under the model's identity, so that
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from benchmarks.core.errors import Broke
 from benchmarks.core.files import whole
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
@@ -30,6 +32,12 @@ from methods.retrieval.ranking import PointwiseConfig, built_once, reordered
 from methods.work import CHARACTERS, Lengths, Needs, Work, index, vectors
 
 _USAGE, _READ = "usage.json", "read.json"
+_PROBE = "dimension"
+"""Text whose vector shows the dimension, and whether the endpoint still serves the model of the stored vectors."""
+_KEPT_PROBE = f"\0{_PROBE}"
+"""Name of the probe in the cache, where a passage may have the same text but a prefix."""
+CHANGED = 0.15
+"""Distance of the probe's vectors, relative to their length, from which they are those of two models (cosine 0.99)."""
 READ_SHARE = 0.5
 """Share of the estimated tokens below which an endpoint has probably cut texts."""
 _LONG = 1_000
@@ -95,9 +103,15 @@ class HostedDense:
         self.model = HostedModel(config)
         self._identity = config.checkpoint_hash()
         self._folder = services.folder("embeddings")
+        self._checking = asyncio.Lock()
+        self._checked = False
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HostedIndex:
-        """Embed the corpus, or memory-map the vectors in `folder`; an interrupted build resumes."""
+        """Embed the corpus, or memory-map the vectors in `folder`; an interrupted build resumes.
+
+        Raises:
+            Broke: The endpoint fails, or serves another model than the one of stored vectors.
+        """
         usage, read = Usage(), Usage()
 
         def paid(spent: Usage, texts: Sequence[str]) -> None:
@@ -127,10 +141,11 @@ class HostedDense:
             dimension = built.shape[1]
         else:
             dimension = self.config.dimensions or 0
-            if not dimension:
-                probe, spent = self.model.embed_now(["dimension"], "passage", *self._request)
+            if not dimension or self._folder is not None:
+                probe, spent = self.model.embed_now([_PROBE], "passage", *self._request)
                 dimension = probe.shape[1]
                 paid(spent, ())
+                self._require_unchanged(probe, self.kept("passage", dimension))
         if folder is None:
             chunks = [encode(start) for start in starts]
             built = np.concatenate(chunks) if chunks else np.empty((0, dimension), dtype=np.float32)
@@ -155,6 +170,39 @@ class HostedDense:
         own = self.config.model_dump_json(include=set(HostedDenseConfig.model_fields))
         return EmbeddingCache(self._folder, fingerprint("hosted", self._identity, own, side), dimension)
 
+    def _require_unchanged(self, probe: Vectors, kept: EmbeddingCache | None) -> None:
+        """Compare the probe's vector with the stored one, which the first probe becomes.
+
+        Raises:
+            Broke: They are vectors of two models.
+        """
+        if kept is None:
+            return
+        made = self.scaled(probe)
+        changed = made.shape[1] != kept.dimension
+        if not changed:
+            known, stored = kept.get([_KEPT_PROBE])
+            changed = bool(known[0]) and bool(np.linalg.norm(made - stored) > CHANGED * np.linalg.norm(stored))
+            if not known[0]:
+                kept.put([_KEPT_PROBE], made)
+        if changed:
+            raise Broke(
+                "the endpoint gives other vectors than those that are stored: another model answers now",
+                code="hosted-model-changed",
+                where=self.config.served,
+                try_this="serve the former model, or set `revision`, so that the vectors of the new one are requested",
+            )
+        self._checked = True
+
+    async def _require_same_model(self, dimension: int) -> None:
+        """Check, before the first question is sent, that the model is the one of stored passages."""
+        async with self._checking:
+            kept = self.kept("passage", dimension)
+            if self._checked or kept is None:
+                return
+            probe, _ = await self.model.embed([_PROBE], "passage", *self._request)
+            await in_worker(lambda: self._require_unchanged(probe, kept))
+
     def text(self, text: str, side: Side) -> str:
         """Return a text as sent to the endpoint, with the side's prefix."""
         return (self.config.query_prompt if side == "query" else self.config.passage_prompt) + text
@@ -163,16 +211,18 @@ class HostedDense:
         """Scale vectors to length 1 if the options require it."""
         return made / np.linalg.norm(made, axis=1, keepdims=True) if self.config.normalize else made
 
-    async def question(self, text: str, kept: EmbeddingCache | None) -> tuple[Vectors, Usage]:
+    async def question(self, text: str, kept: EmbeddingCache | None, dimension: int) -> tuple[Vectors, Usage]:
         """Return a question's vector, shape (1, dimension), and its cost.
 
         Raises:
             Fault: The endpoint returned no vector.
+            Broke: No request can succeed, or another model answers than the one of stored passages.
         """
         if kept is not None:
             known, results = await in_worker(lambda: kept.get([text]))
             if known[0]:
                 return results, Usage()
+        await self._require_same_model(dimension)
         made, usage = await self.model.embed([self.text(text, "query")], "query", *self._request)
         made = self.scaled(made)
         # If two equal questions are in flight, the first result is used for both.
@@ -219,10 +269,10 @@ class HostedIndex:
         """Embed a question and rank passages by inner product.
 
         Raises:
-            Broke: No request can succeed.
+            Broke: No request can succeed, or another model answers than the one of stored passages.
         """
         try:
-            vector, usage = await self._owner.question(query.text, self._kept)
+            vector, usage = await self._owner.question(query.text, self._kept, self._dimension)
             if vector.shape[1] != self._dimension:
                 raise Fault(f"the question's vector has {vector.shape[1]} components, those of passages {self._dimension}", "fail")
         except Fault as fault:

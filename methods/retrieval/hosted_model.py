@@ -31,7 +31,7 @@ from methods.models import secrets
 from methods.models.connection import base_url_of, connection_variables, json_fields, require_headers
 from methods.models.endpoint import Fault
 from methods.models.limits import Address, budget_of, limiters
-from methods.models.revision import DESCRIPTION, Probe, Revision, ask
+from methods.models.revision import DESCRIPTION, Probe, Revision, ask, fetch
 from methods.registry import MethodConfig
 from methods.work import CHARACTERS, Use, Work, unknown
 
@@ -58,6 +58,7 @@ _TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
 _BATCH_CHARACTERS = 400_000
 """Maximum number of characters per request; OpenAI allows 300,000 tokens."""
 _LARGEST = 256 * 2**20
+_INFO_S = 10.0
 _ADVICE = {
     401: "the endpoint refuses the key: check key_variable",
     403: "the endpoint refuses access: check key_variable and model",
@@ -95,7 +96,9 @@ class HostedConfig(MethodConfig):
     usd_per_million_tokens: float = Field(0.0, ge=0, description="price of tokens", exclude=True)
     usd_per_call: float = Field(0.0, ge=0, description="price of a request, for providers that bill searches", exclude=True)
     run_usd: float | None = Field(None, ge=0, description="maximum dollars in one execution of a task", exclude=True)
-    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: for dialect tei, `model_sha` in /info", exclude=True)
+    revision: Revision = Field(
+        None, description=f"{DESCRIPTION}; null: for dialect tei, `model_sha` in /info, else `model_id`", exclude=True
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -115,6 +118,8 @@ class HostedConfig(MethodConfig):
     @field_validator("parameters")
     @classmethod
     def _further(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if packed := next((name for name, item in value.items() if "binary" in json.dumps(item, default=str)), None):
+            raise ValueError(f"parameters.{packed} must not ask for binary vectors: bits in bytes are not compared as bits")
         return json_fields(value, _OWN)
 
     @field_validator("key_variable")
@@ -167,10 +172,11 @@ class HostedConfig(MethodConfig):
         Raises:
             Broke: The revision cannot be read.
         """
-        revision = self.revision
-        if revision is None and self.dialect == "tei":
-            revision = Probe.model_validate({"url": f"{self.base_url}/info", "json": "model_sha"})
-        text = _resolved(revision.model_dump_json(), self.base_url, self.key_variable) if isinstance(revision, Probe) else revision or ""
+        text = self.revision or ""
+        if isinstance(self.revision, Probe):
+            text = _resolved(self.revision.model_dump_json(), self.base_url, self.key_variable)
+        elif self.revision is None and self.dialect == "tei":
+            text = stated_by(self.base_url, self.key_variable)
         return fingerprint("hosted", self.base_url, self.model, text)
 
     def usd(self, tokens: int, calls: int) -> float:
@@ -187,8 +193,39 @@ class HostedConfig(MethodConfig):
 
 @lru_cache(maxsize=256)
 def _resolved(probe: str, url: str, key_variable: str | None) -> str:
+    return ask(Probe.model_validate_json(probe), (url,), _authorization(key_variable))
+
+
+@lru_cache(maxsize=256)
+def stated_by(url: str, key_variable: str | None) -> str:
+    """Return what a TEI server states about its model: the revision that it was started with, else the model's name or folder.
+
+    Returns:
+        "" if the server has no /info, like others with TEI's dialect.
+
+    Raises:
+        Broke: The server does not answer, or refuses.
+    """
+    place = f"{url}/info"
+    try:
+        answer = fetch(place, _authorization(key_variable), _INFO_S)
+        if answer.status in (404, 405, 501):
+            return ""
+        answer.require()
+        info = answer.json()
+    except ValueError as error:
+        raise Broke(
+            f"the revision cannot be read from {place}: {error}",
+            code="unreadable-revision",
+            try_this="correct base_url, or state `revision`",
+        ) from None
+    stated = [info.get(name) for name in ("model_sha", "model_id")] if isinstance(info, dict) else []
+    return next((text for text in stated if isinstance(text, str) and text), "")
+
+
+def _authorization(key_variable: str | None) -> dict[str, str]:
     key = os.environ.get(key_variable or "", "").strip()
-    return ask(Probe.model_validate_json(probe), (url,), {"authorization": f"Bearer {key}"} if key else {})
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 class HostedModel:
@@ -319,8 +356,10 @@ class HostedModel:
                         result = parse(reply, count)
                     self._limiter.ended(ticket, "ok")
                     tokens = _tokens(reply)
-                    spent = config.usd(tokens, 1)
-                    return result, Usage(prompt_tokens=tokens, model_calls=number, cost_usd=spent)
+                    counted = tokens or not config.usd_per_million_tokens
+                    trace().unpriced += not counted
+                    spent = config.usd(tokens, 1) if counted else reserved[1]
+                    return result, Usage(prompt_tokens=tokens, model_calls=number, cost_usd=config.usd(tokens, 1))
                 except Fault as fault:
                     self._limiter.ended(ticket, fault.signal, faulty=fault.advice == "retry")
                     after = fault.after

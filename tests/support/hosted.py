@@ -38,6 +38,7 @@ class Hosted(ThreadingHTTPServer):
         requests: Path and body of all requests with the right key.
         fault: Reply to send instead of the right one; None for the right one.
         most: Maximum texts per request; beyond it, the server answers 413.
+        info: Reply to a GET, such as TEI's /info.
     """
 
     daemon_threads = True
@@ -47,6 +48,7 @@ class Hosted(ThreadingHTTPServer):
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.fault: Fault = lambda server, path, body: None
         self.most = 10_000
+        self.info: tuple[int, Any, dict[str, str]] = (200, {"model_id": "BAAI/bge-small", "model_sha": "abc123"}, {})
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -57,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._send(200, {"model_id": "BAAI/bge-small", "model_sha": "abc123", "max_input_length": 512}, {})
+        self._send(*self.server.info)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

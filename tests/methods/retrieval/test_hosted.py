@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import ENDPOINT_READ, FAILED, Ranking, Services
-from methods.flow import each, run
+from methods.flow import each, run, stream, trace
 from methods.models.endpoint import Fault
 from methods.registry import Component
 from methods.retrieval.hosted import HostedDenseConfig, HostedRerankerConfig
-from methods.retrieval.hosted_model import HostedModel
+from methods.retrieval.hosted_model import HostedModel, stated_by
 from tests.support.errors import raises
 from tests.support.hosted import KEY, Hosted, hosted, vector
 
@@ -254,6 +254,95 @@ def test_cost_of_an_index_is_stored_with_it(server: Hosted, tmp_path: Path) -> N
     assert usage() == first
 
 
+def reversed_vectors(server: Hosted, path: str, body: dict[str, Any]) -> Any:
+    """Answer like another model whose vectors have the same length."""
+    data = [{"index": at, "embedding": vector(text)[::-1]} for at, text in enumerate(body["input"])]
+    return 200, {"data": data}, {}
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["index", "half an index"])
+def test_vectors_of_two_models_are_not_compared(server: Hosted, tmp_path: Path, built: bool) -> None:
+    first = retrieve(server, "openai", tmp_path)
+    stored = len(server.requests)
+    server.fault = reversed_vectors
+    assert [item.ids for item in retrieve(server, "openai", tmp_path)] == [item.ids for item in first]  # nothing is requested
+    assert len(server.requests) == stored
+    retriever = Component.of("hosted_dense", options(server, "openai")).build(Services(artifacts=tmp_path))
+    with raises("hosted-model-changed"):
+        if built:
+            each(retriever.index(CORPUS, tmp_path / "index"), "retrieve", [Query("q2", "iota")], 2)
+        else:
+            retriever.index(Corpus.of([*CORPUS, Passage("new", "", "nu xi omicron.")]), tmp_path / "other")
+    again = retrieve(server, "openai", tmp_path / "new", revision="2")
+    assert again[0].ids[0] == P[2]
+
+
+def test_small_differences_of_numbers_are_the_same_model(server: Hosted, tmp_path: Path) -> None:
+    retrieve(server, "openai", tmp_path)
+
+    def half(server: Hosted, path: str, body: dict[str, Any]) -> Any:
+        rows = np.array([vector(text) for text in body["input"]])
+        rows = rows + 0.02 * np.sin(np.arange(rows.shape[1]))
+        return 200, {"data": [{"index": at, "embedding": row.tolist()} for at, row in enumerate(rows)]}, {}
+
+    server.fault = half
+    retriever = Component.of("hosted_dense", options(server, "openai")).build(Services(artifacts=tmp_path))
+    (ranking,) = each(retriever.index(CORPUS, tmp_path / "index"), "retrieve", [Query("q2", "iota kappa")], 2)
+    assert ranking.ids[0] == P[3]
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        (200, {"model_id": "/data/bge", "model_sha": None, "max_input_length": 512}, {}),
+        (200, {"model_id": "BAAI/bge-small", "model_sha": "abc123"}, {}),
+        (404, {"error": "Not Found"}, {}),
+    ],
+    ids=["folder", "commit", "another server"],
+)
+def test_tei_server_is_used_whether_or_not_it_states_a_revision(server: Hosted, info: Any) -> None:
+    server.info = info
+    component = Component.of("hosted_dense", options(server, "tei", key_variable=None))
+    assert each(component.build(Services()).index(CORPUS), "retrieve", QUERIES, 1)[0].ids == (P[2],)
+    other = Component.of("hosted_dense", options(server, "tei", key_variable=None, revision="other"))
+    assert component.fingerprint != other.fingerprint
+
+
+def test_models_without_a_revision_at_one_tei_address_differ_by_name(server: Hosted) -> None:
+    prints = set()
+    for name in ("/data/bge", "/data/e5"):
+        with hosted() as other:
+            other.info = (200, {"model_id": name, "model_sha": None}, {})
+            prints.add(stated_by(f"{other.url}/tei", None))
+    assert prints == {"/data/bge", "/data/e5"}
+
+
+@pytest.mark.parametrize("info", [(503, {}, {}), (401, {}, {}), (200, b"<html></html>", {})])
+def test_tei_server_that_does_not_state_its_model_ends_the_task(server: Hosted, info: Any) -> None:
+    server.info = info
+    with raises("unreadable-revision"):
+        retrieve(server, "tei", key_variable=None)
+
+
+def test_cost_of_requests_whose_tokens_are_not_reported_is_unknown(server: Hosted) -> None:
+    def uncounted(server: Hosted, path: str, body: dict[str, Any]) -> Any:
+        return 200, {"data": [{"index": at, "embedding": vector(text)} for at, text in enumerate(body["input"])]}, {}
+
+    server.fault = uncounted
+    priced = HostedModel(HostedDenseConfig.model_validate(options(server, "openai", usd_per_million_tokens=1e6, run_usd=5.0)))
+
+    async def asked() -> tuple[int, float]:
+        _, usage = await priced.embed(["a word or two"], "query", None)
+        return trace().unpriced, usage.cost_usd
+
+    async def program(number: int) -> tuple[int, float]:
+        return await asked()
+
+    assert list(stream(program, [1], 1)) == [(1, 0.0)]
+    with pytest.raises(Fault):  # the limit counts the estimate
+        run(priced.embed(["a word or two"], "query", None))
+
+
 def test_slow_or_absent_endpoint_ends_the_task(server: Hosted) -> None:
     server.fault = lambda server, path, body: time.sleep(0.1)
     with raises("hosted-model-fails"):
@@ -298,6 +387,8 @@ def test_identity_includes_model_and_revision_but_no_speed_options(server: Hoste
         ("hosted_dense", {"base_url": "http://host:port/v1"}),
         ("hosted_dense", {"parameters": {"input": ["x"]}}),
         ("hosted_dense", {"parameters": {"user": float("nan")}}),
+        ("hosted_dense", {"dialect": "jina", "parameters": {"embedding_type": "ubinary"}}),
+        ("hosted_dense", {"dialect": "cohere", "parameters": {"embedding_types": ["binary"]}}),
         ("hosted_reranker", {"dialect": "jina", "parameters": {"top_n": 3}}),
         ("hosted_reranker", {"dialect": "openai"}),
     ],

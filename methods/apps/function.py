@@ -23,7 +23,7 @@ from benchmarks.schema import Query
 from methods.api import FAILED, Indexed, Prediction, Services, Usage, reason
 from methods.apps.calls import Caller, CallingConfig, FunctionConfig, TimedOut, resolve, turns_for
 from methods.apps.reply import TEXTS, BadReply, answer_of, bounded, shown
-from methods.apps.stated import completion_with
+from methods.apps.stated import completion_with, is_error
 from methods.models.reply import read
 from methods.models.thoughts import INVISIBLE
 from methods.record import RECORD, Malformed, Shown, read_record
@@ -43,7 +43,7 @@ def _work(config: FunctionConfig, lengths: Lengths) -> Work:
     "function",
     kind="method",
     summary="your Python function: question -> answer, or (answer, contexts)",
-    version=2,
+    version=3,
     config=FunctionConfig,
     work=_work,
     needs=lambda config: None,
@@ -149,8 +149,10 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
     except (Malformed, BadReply) as error:
         raise TypeError(f"the function returned a wrong value: {error}") from None
     content = read(completion_with(whole, ""))
-    notes = {} if content.failed is None else {FAILED: reason(f"the function returned no answer: {content.failed}")}
-    return Prediction(identifier, content.text, notes=notes, raw=whole if whole != content.text else "", **fields)
+    failed = "it is an error" if content.failed is None and is_error(content.text) else content.failed
+    if failed is not None:
+        return Prediction(identifier, "", notes={FAILED: reason(f"the function returned no answer: {failed}")}, raw=whole, **fields)
+    return Prediction(identifier, content.text, raw=whole if whole != content.text else "", **fields)
 
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes")

@@ -27,10 +27,10 @@ from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Call, Indexed, Prediction, Services, kept, reason
-from methods.apps.client import HOPELESS, Client, Stream, require_no_error
+from methods.apps.client import HOPELESS, Client, Stream, excerpt, require_no_error
 from methods.apps.paths import Path, shape
 from methods.apps.reply import BadReply, ReplyPlaces, answer_of, completion_of, fields_of, streamed_fields
-from methods.apps.stated import answering, completion_with, finish_reason, holders
+from methods.apps.stated import answering, completion_with, finish_reason, holders, is_error, repeats_itself
 from methods.apps.template import KNOWN, fill, placeholders, with_variables
 from methods.flow import event_loop, trace
 from methods.models.connection import connection_variables
@@ -297,6 +297,8 @@ class Http:
             _trace(query.text, completion, parts)
             if parts.failed is not None:
                 raise BadReply(parts.failed)
+            if is_error(parts.text):
+                raise BadReply(f"its answer is an error: {excerpt(parts.text)}")
             if config.cost is not None and not config.usd_per_call and not Path.of(config.cost).find(document):
                 trace().unpriced += 1
             whole = completion.raw if completion.raw.strip() != parts.text else ""
@@ -372,6 +374,8 @@ def _streamed(events: Sequence[Any], config: HttpConfig) -> Completion:
         raise BadReply(f"a piece of the answer at {config.answer!r} must be a text")
     if not pieces:
         raise BadReply(f"{config.answer!r} finds nothing in any of {len(events)} events: the first is {shape(events[0])}")
+    if config.pieces and repeats_itself(pieces):
+        raise BadReply(f"the pieces of the answer at {config.answer!r} repeat it: set pieces: false, which takes the last one")
     text = answer_of("".join(pieces) if config.pieces else pieces[-1], "$")
     return completion_with(text, next(filter(None, map(finish_reason, reversed(events))), ""))
 

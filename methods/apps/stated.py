@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from methods.apps.paths import Path
@@ -18,6 +19,8 @@ _FAILED = frozenset({"error", "failed", "failure", "fail", "timeout", "timed_out
 """Values of the field `status`, in lower case, of replies that failed."""
 _STATUSES = ("status", "status_code", "statusCode")
 """Fields that may hold an HTTP status; `code` does so only together with a message."""
+_SHORTEST = 4
+"""Minimum characters of a repeated answer."""
 _NO_ERROR = frozenset({"none", "null", "false"})
 """Texts, in lower case, with which an app says that there is no error."""
 _ENDS = {"message_start": ("message_stop",), "response.created": ("response.completed", "response.incomplete", "response.failed")}
@@ -30,6 +33,25 @@ _PARTS = frozenset({"text", "output_text", "thinking", "refusal"})
 _GEMINI = frozenset({"text", "thought", "thoughtSignature", "functionCall", "partMetadata"})
 """Fields of Gemini's parts, which state no type."""
 _CHAT = ("choices", 0, "message", "content")
+_OTHER = re.compile(r"reason|think|thought|tool|function", re.IGNORECASE)
+"""Pattern of the types of events that hold a thought or a tool call: those of OpenAI, Vercel's AI SDK, AG-UI and Dify."""
+_ERROR_EVENTS = frozenset({"error", "run_error", "response.failed"})
+_ERROR_TEXT = re.compile(
+    r"""[\W_]{0,4}(?:(?:sorry\W+)?(?:an?\ )?(?:\w+\ )?error(?:\ (?:has\ )?occurred)?[\W_]{1,4})*
+    (?: \*\*ERROR\*\*:
+      | error\ code:\ [45]\d\d\b
+      | traceback\ \(most\ recent\ call\ last\)
+      | (?:\w+\.)*(?:rate_?limit|api_?connection|api_?timeout|api_?status|authentication|bad_?request|internal_?server|connect(?:ion)?|http
+        |timeout|(?:read|connect)_?timeout|service_?unavailable|context_?window_?exceeded|permission_?denied)_?(?:error|exception)\b[:(]
+      | (?:(?:HTTP|status)?\W{0,2}[45]\d\d\W{1,3})?
+        (?:internal\ server\ error|bad\ gateway|service\ unavailable|gateway\ time-?out|too\ many\ requests)\W*\Z
+      | (?:connection\ error|request\ timed\ out)\W*\Z
+      | agent\ stopped\ due\ to\ (?:iteration\ limit|max\ iterations)
+    )
+    | (?:sorry\W+)?an?\ (?:\w+\ )?error\ (?:has\ )?occurred(?:[.!]|\W*\Z)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Pattern of errors that apps return as the answer: of RAGFlow, of Python, of clients of chat APIs, of proxies and of agents."""
 
 
 def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
@@ -51,7 +73,7 @@ def stated_error(document: Mapping[str, Any], *, event: bool = False) -> Any:
         return {"finish_reason": finish}
     if event:
         inner = document.get("data") if _kind(document) == "dify workflow_finished" else None
-        failed = document.get("type") in ("error", "response.failed") or document.get("event") == "error"
+        failed = any(str(document.get(name)).lower() in _ERROR_EVENTS for name in ("type", "event"))
         failed = failed or (isinstance(inner, Mapping) and bool(inner.get("error")))
         return document if failed else None
     if isinstance(errors, Mapping | list) and any(errors):
@@ -130,9 +152,25 @@ def answering(events: Sequence[Any]) -> list[Any]:
 def _holds_other(event: Mapping[str, Any]) -> bool:
     choices = event.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    kind = event.get("type")
-    other = isinstance(kind, str) and kind.startswith("response.") and kind.endswith(".delta") and kind != "response.output_text.delta"
-    return other or (isinstance(first, Mapping) and first.get("index") not in (None, 0))
+    kind = _kind(event)
+    other = kind.startswith("response.") and kind.endswith(".delta") and kind != "response.output_text.delta"
+    return other or bool(_OTHER.search(kind)) or (isinstance(first, Mapping) and first.get("index") not in (None, 0))
+
+
+def is_error(answer: str) -> bool:
+    """Return whether an answer is the text of an error, which no model writes."""
+    return _ERROR_TEXT.match(answer) is not None
+
+
+def repeats_itself(pieces: Sequence[str]) -> bool:
+    """Return whether the pieces of a stream are the answer so far, or the last one is the whole answer again."""
+    texts = [piece for piece in pieces if piece]
+    if len(texts) < 2 or len(texts[-1].strip()) < _SHORTEST:
+        return False
+    grown = sum(later.startswith(earlier) for earlier, later in pairwise(texts))
+    # Apps may change the last text, for example by adding citations.
+    whole = len(texts) > 2 and texts[-1].strip() == "".join(texts[:-1]).strip()
+    return whole or grown == len(texts) - 1 or (len(texts) > 3 and grown == len(texts) - 2)
 
 
 def holders(document: Any, path: Path) -> Iterator[Mapping[str, Any]]:

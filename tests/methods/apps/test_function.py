@@ -121,6 +121,11 @@ def test_exceptions_empty_answers_and_timeouts_fail_the_question() -> None:
     assert "timed out" in called(slowly, timeout_s=0.02).notes[FAILED]
 
 
+def test_text_of_an_error_is_no_answer_of_a_function() -> None:
+    prediction = called(lambda question: "Error: Connection error.")
+    assert (prediction.answer, FAILED in prediction.notes) == ("", True)
+
+
 def test_blocking_functions_run_in_parallel() -> None:
     others = threading.Barrier(8)
 

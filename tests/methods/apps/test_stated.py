@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from methods.api import FAILED
+from methods.apps.stated import is_error
 from methods.models.chat import ChatModel
 from methods.models.chat_config import ChatConfig
 from methods.record import Shown
@@ -168,3 +169,78 @@ def test_documents_of_langchain_js_and_haystack_are_contexts() -> None:
 @pytest.mark.parametrize("word", ["None", "null", "false"])
 def test_text_that_names_no_error_is_no_error(word: str) -> None:
     assert one(lambda request: {"answer": "Lyon", "error": word}).answer == "Lyon"
+
+
+SDK = [
+    {"type": "start"},
+    {"type": "reasoning-delta", "id": "0", "delta": "Paris?"},
+    {"type": "text-delta", "id": "1", "delta": "Lyon"},
+    {"type": "finish"},
+]
+AGENT = [
+    {"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "hm"},
+    {"type": "TOOL_CALL_ARGS", "delta": "{}"},
+    {"type": "TEXT_MESSAGE_CONTENT", "delta": "Lyon"},
+]
+
+
+@pytest.mark.parametrize("events", [SDK, AGENT], ids=["vercel", "ag-ui"])
+def test_streamed_thoughts_and_tool_calls_are_no_pieces_of_the_answer(events: list[Any]) -> None:
+    assert one(lambda request: sse(*events), answer="delta", stream="sse").answer == "Lyon"
+    failed = one(lambda request: sse(*events, {"type": "RUN_ERROR", "message": "no index"}), answer="delta", stream="sse", attempts=1)
+    assert "no index" in failed.notes[FAILED]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [["Ly", "Lyon"], ["", "L", "Ly", "Lyon", "Lyon"], ["Ly", "on", "Lyon"], ["Lyon"] * 2, ["Ly", "Lyon", "Lyon is", "**Lyon** is [1]"]],
+)
+def test_pieces_that_repeat_the_answer_are_not_joined(pieces: list[str]) -> None:
+    events = [{"answer": piece} for piece in pieces]
+    joined = one(lambda request: sse(*events), stream="sse")
+    assert joined.answer == ""
+    assert "pieces: false" in joined.notes[FAILED]
+    assert one(lambda request: sse(*events), stream="sse", pieces=False).answer == pieces[-1]
+
+
+@pytest.mark.parametrize("pieces", [["1", "10"], ["ha", "ha", "ha"], ["Ly", "on"], ["Lyon"], ["The", " The", " city"], ["Bora", " Bora"]])
+def test_pieces_of_one_answer_are_joined(pieces: list[str]) -> None:
+    assert one(lambda request: sse(*[{"answer": piece} for piece in pieces]), stream="sse").answer == "".join(pieces)
+
+
+ERRORS = [
+    "**ERROR**: GENERIC_ERROR - connection refused",
+    "Error code: 429 - {'error': {'message': 'Rate limit reached'}}",
+    "An error occurred: Error code: 401 - {'error': 'no key'}",
+    "Error: litellm.RateLimitError: RateLimitError: OpenAIException",
+    "openai.APIConnectionError: Connection error.",
+    "Error: Connection error.",
+    "Request timed out.",
+    "Sorry, an unexpected error occurred.",
+    "Traceback (most recent call last):\n  File",
+    "502 Bad Gateway",
+    "Internal Server Error",
+    "HTTP 503: Service Unavailable",
+    "Agent stopped due to iteration limit or time limit.",
+]
+NO_ERRORS = [
+    "Error correction",
+    "An error occurred during the landing of Apollo 11",
+    "KeyError",
+    "ValueError: raised if the list is empty",
+    "Connection errors in the network",
+    "Too many requests by citizens",
+    "404",
+    "500 metres",
+    "The Error: a novel of 1975",
+    "Timeout",
+    "A rate limit of 60 calls",
+    "I found no answer.",
+]
+
+
+@pytest.mark.parametrize(("texts", "failed"), [(ERRORS, True), (NO_ERRORS, False)], ids=["errors", "answers"])
+def test_text_of_an_error_is_no_answer(texts: list[str], failed: bool) -> None:
+    assert {text: is_error(text) for text in texts} == dict.fromkeys(texts, failed)
+    prediction = one(lambda request: {"answer": texts[0]})
+    assert (FAILED in prediction.notes) == failed

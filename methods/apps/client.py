@@ -17,7 +17,7 @@ from benchmarks.core.errors import MissingPackage
 from methods.apps.stated import stated_error, unfinished
 from methods.models import secrets
 from methods.models.connection import no_cookies, opened, require_headers, retry_after
-from methods.models.endpoint import WHOLE, Fault, incomplete
+from methods.models.endpoint import PASSING, WHOLE, Fault, incomplete
 from methods.models.limits import Signal
 
 Stream = Literal["sse", "lines"]
@@ -144,7 +144,7 @@ class Client:
             raise Fault(f"HTTP {status}: redirects to {place}, which may be a login page: check url and headers", "fail", status=status)
         advice = self._advice.get(status, "")
         reason = f"HTTP {status}" + (f": {text}" if (text := excerpt(body)) else "") + (f" ({advice})" if advice else "")
-        if status in (408, 425, 429) or status >= 500:
+        if status in PASSING or status >= 500:
             signal: Signal = "busy" if status in (429, 503) else "ok"
             after = retry_after(headers)
             if after is not None and after > self._longest_wait_s:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,19 @@ def _stated(config: Any, folder: Path | None, own: Mapping[str, Any]) -> dict[st
     if settings.get("similarity_fn_name") in ("dot", "dot_score") and not own.get("normalize") and _unset(config, "normalize"):
         results["normalize"] = False
     return results
+
+
+def missing_prompts(model: str, stated: Collection[str]) -> tuple[str, str] | None:
+    """Return the preset of a served encoder, and the prompts of it that the options do not state, as YAML; None if there are none.
+
+    Args:
+        model: Its name at the endpoint.
+        stated: Names of the options that are set.
+    """
+    options = PRESETS[preset] if (preset := _family(model)) else {}
+    prompts = {name: str(options.get(name) or "") for name in ("query_prompt", "passage_prompt") if name not in stated}
+    lacking = {name: text.replace("{instruction}", str(options.get("instruction"))) for name, text in prompts.items() if text}
+    return (preset, ", ".join(f"{name}: {json.dumps(text)}" for name, text in lacking.items())) if preset and lacking else None
 
 
 _DEFAULTS: Mapping[str, Any] = {"query_prompt": "", "passage_prompt": "", "pooling": "mean", "normalize": True}

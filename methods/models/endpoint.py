@@ -47,8 +47,8 @@ REFUSALS = {401: "refuses the key", 402: "has no credit left", 403: "refuses acc
 """HTTP status codes that affect every call, with their meaning."""
 WHOLE = (200, 201, 203)
 """HTTP status codes of complete replies; 202 (accepted), 204 (no content) and 206 (partial) have none."""
-_PASSING = (408, 409, 425, 429, 498, 499)
-"""Statuses below 500 after which a retry can help."""
+PASSING = (408, 409, 424, 425, 429, 498, 499)
+"""Statuses below 500 after which a retry can help; with 424, TEI and Azure ML report a failure of the model behind them."""
 _QUOTA = "insufficient_quota"
 _AS_IT_IS = {"X-Stainless-Raw-Response": "true"}
 """Header that makes the client return an unparsed response, like its `with_raw_response`."""
@@ -353,7 +353,7 @@ class Endpoint:
         try:
             completion = completion_of(json.loads(body))
         except ErrorReply as error:
-            lost = error.code is not None and 400 <= error.code < 500 and error.code not in _PASSING
+            lost = error.code is not None and 400 <= error.code < 500 and error.code not in PASSING
             reason = self.clean(f"the endpoint reports an error in place of a reply: {error.message}")
             signal: Signal = "busy" if error.code in (429, 503) else "ok"
             raise Fault(reason, "fail" if lost else "retry", status=error.code, signal=signal) from None
@@ -387,7 +387,7 @@ class Endpoint:
         if status in REFUSALS:
             # Some endpoints refuse a single prompt by 403, or return 404 from one lost replica; this must not stop other calls.
             return Fault(reason, "stop" if status in (401, 402) or not self.answered else "fail", status=status, parameter=parameter)
-        if status in _PASSING or status >= 500:
+        if status in PASSING or status >= 500:
             signal: Signal = "busy" if status in (429, 503) else "ok"
             after = retry_after(error.response.headers)  # type: ignore[attr-defined]
             if after is not None and after > self.config.longest_wait_s:

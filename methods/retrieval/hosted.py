@@ -23,11 +23,12 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import ENDPOINT_READ, FAILED, Ranking, Services, Usage, reason
 from methods.flow import Batcher, in_worker
+from methods.models.checks import missing_prompts
 from methods.models.embeddings import EmbeddingCache, ExactSearch, read_array, write_vectors
 from methods.models.endpoint import Fault
 from methods.registry import register
 from methods.retrieval.dense import CHUNK, DenseIndex
-from methods.retrieval.hosted_model import HostedConfig, HostedModel, Side, Vectors
+from methods.retrieval.hosted_model import TASKS, HostedConfig, HostedModel, Side, Vectors
 from methods.retrieval.ranking import PointwiseConfig, built_once, reordered
 from methods.work import CHARACTERS, Lengths, Needs, Work, index, vectors
 
@@ -157,6 +158,9 @@ class HostedDense:
         reported, estimated = read.prompt_tokens, read.memory_tokens
         if reported < READ_SHARE * estimated:
             made.notes = {ENDPOINT_READ: {"reported": reported, "estimated": estimated}}
+        by_task = any(dialect == self.config.dialect for dialect, _ in TASKS)
+        if not by_task and (lacking := missing_prompts(self.config.model, self.config.model_fields_set)):
+            made.notes = {**made.notes, "preset": {"name": lacking[0], "options": lacking[1], "model": self.config.model, "served": True}}
         return made
 
     @property
@@ -250,7 +254,7 @@ class HostedIndex:
         usage: Cost of the vectors.
 
     Attributes:
-        notes: Notes for the provenance (`ENDPOINT_READ`).
+        notes: Notes for the provenance: `ENDPOINT_READ`, and `preset`, the preset of its family, if the options lack prompts of it.
     """
 
     notes: Mapping[str, Any] = {}

@@ -46,7 +46,7 @@ _DEFAULTS: Mapping[str, tuple[str | None, str | None, int]] = {
     "tei": (None, None, 32),
 }
 """Defaults per dialect: base URL, variable of the key, and maximum number of texts per request."""
-_TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
+TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
     ("cohere", "query"): ("input_type", "search_query"),
     ("cohere", "passage"): ("input_type", "search_document"),
     ("jina", "query"): ("task", "retrieval.query"),
@@ -68,7 +68,8 @@ _ADVICE = {
     422: "the endpoint refuses the request: check dialect and model; of texts that are too long, set truncate: true or part_words",
     400: "the endpoint refuses the request: check model, dimensions and parameters; of long texts, set truncate: true or part_words",
 }
-_HOPELESS = (401, 402, 403, 404, 405)
+_KEY = (401, 402)
+_HOPELESS = (403, 404, 405)
 _TOO_MANY = (400, 413, 422)
 """Statuses with which endpoints refuse a batch that has too many texts or tokens."""
 _OWN = frozenset({"model", "input", "inputs", "texts", "query", "documents", "top_n", "top_k", "encoding_format", "stream"})
@@ -239,6 +240,7 @@ class HostedModel:
         self.config = config
         self._headers = config.headers()
         self._most = config.batch
+        self._answered = False
         self._client = Client(config.concurrency, config.timeout_s, _LARGEST, config.longest_wait_s, _ADVICE)
         address = Address.of(config.base_url, config.key(), config.model)
         self._budget = budget_of(address, None, config.run_usd)
@@ -256,7 +258,7 @@ class HostedModel:
             Broke: No request can succeed.
         """
         config = self.config
-        field, task = _TASKS.get((config.dialect, side), ("", ""))
+        field, task = TASKS.get((config.dialect, side), ("", ""))
 
         def body(batch: Sequence[str]) -> tuple[str, dict[str, Any]]:
             shared: dict[str, Any] = {"model": config.model, **({field: task} if field else {})}
@@ -355,6 +357,7 @@ class HostedModel:
                         reply, _ = await self._client.send("POST", config.base_url + path, self._headers, content, None)
                         result = parse(reply, count)
                     self._limiter.ended(ticket, "ok")
+                    self._answered = True
                     tokens = _tokens(reply)
                     counted = tokens or not config.usd_per_million_tokens
                     trace().unpriced += not counted
@@ -363,7 +366,9 @@ class HostedModel:
                 except Fault as fault:
                     self._limiter.ended(ticket, fault.signal, faulty=fault.advice == "retry")
                     after = fault.after
-                    if fault.status in _HOPELESS or (not fault.reached and number == config.attempts) or fault.misdirected:
+                    refused = fault.status in _HOPELESS or fault.misdirected
+                    # After it answered, a firewall may refuse a single text, which must not end the others.
+                    if fault.status in _KEY or (refused and not self._answered) or (not fault.reached and number == config.attempts):
                         raise self.error(fault.reason) from None
                     if fault.advice != "retry" or number == config.attempts:
                         raise

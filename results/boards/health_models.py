@@ -253,7 +253,8 @@ def indexes(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             yield HealthLine("prompt_tokens", run, f"{what}: it probably cuts passages; use shorter ones", read, names[run])
         if preset := notes.get("preset"):
             name = preset["name"]
-            family = f"{preset['model']} looks like {name} but is used without {preset['options']}; set preset: {name}"
+            remedy = "these options" if preset.get("served") else f"preset: {name}"
+            family = f"{preset['model']} looks like {name} but is used without {preset['options']}; set {remedy}"
             what = family if name else f"the files of {preset['model']} state {preset['options']}, which is not used; set these options"
             yield HealthLine("preset", run, what, preset, names[run])
 

@@ -26,6 +26,7 @@ TEXTS = ["alpha beta gamma.", "delta epsilon.", "zeta eta theta.", "iota kappa l
 P = [passage_id("", text) for text in TEXTS]
 CORPUS = Corpus.of([Passage(identifier, "", text) for identifier, text in zip(P, TEXTS, strict=True)])
 QUERIES = [Query("q0", "zeta eta"), Query("q1", "kappa lambda mu")]
+HTML = {"content-type": "text/html"}
 DIALECTS = ("openai", "cohere", "jina", "voyage", "tei")
 
 
@@ -165,6 +166,31 @@ def test_endpoint_that_counts_too_few_tokens_is_noted(server: Hosted, tmp_path: 
         assert notes == ({} if reported is None else {ENDPOINT_READ: reported})
 
 
+@pytest.mark.parametrize(
+    ("dialect", "model", "further", "lacking"),
+    [
+        ("openai", "intfloat/e5-base-v2", {}, 'query_prompt: "query: ", passage_prompt: "passage: "'),
+        ("tei", "BAAI/bge-base-en-v1.5", {}, 'query_prompt: "Represent this sentence for searching relevant passages: "'),
+        ("openai", "intfloat/e5-base-v2", {"query_prompt": "query: "}, 'passage_prompt: "passage: "'),
+        ("openai", "intfloat/e5-base-v2", {"query_prompt": "", "passage_prompt": ""}, None),
+        ("openai", "BAAI/bge-m3", {}, None),
+        ("openai", "text-embedding-3-small", {}, None),
+        ("jina", "jina-embeddings-v3", {}, None),
+    ],
+)
+def test_served_encoder_without_its_prompts_is_noted(
+    server: Hosted, dialect: str, model: str, further: dict[str, str], lacking: str | None
+) -> None:
+    component = Component.of("hosted_dense", options(server, dialect, **{"model": model, **further}))
+    notes = component.build(Services()).index(CORPUS).notes
+    assert notes.get("preset", {}).get("options") == lacking
+
+
+def test_prompt_of_an_instructed_encoder_names_its_instruction(server: Hosted) -> None:
+    notes = Component.of("hosted_dense", options(server, "openai", model="qwen3-embedding:0.6b")).build(Services()).index(CORPUS).notes
+    assert "{" not in notes["preset"]["options"]
+
+
 def broken(change: Any) -> Any:
     """Malform a valid reply."""
     from tests.support.hosted import reply
@@ -241,6 +267,38 @@ def test_question_refused_by_the_endpoint_fails_without_others(server: Hosted) -
     assert "HTTP 400" in first.notes[FAILED]
     assert FAILED not in second.notes
     assert second.ids
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        (403, b"<html>blocked</html>", {"content-type": "text/html"}),
+        (200, b"<html>blocked</html>", {"content-type": "text/html"}),
+        (404, {}, {}),
+    ],
+)
+def test_text_that_a_firewall_refuses_fails_without_others(server: Hosted, refusal: Any) -> None:
+    server.fault = lambda server, path, body: refusal if body["input"] == [QUERIES[0].text] else None
+    first, second = retrieve(server, "openai")
+    assert FAILED in first.notes
+    assert second.ids
+    server.fault = lambda server, path, body: refusal
+    with raises("hosted-model-fails"):
+        retrieve(server, "openai")
+
+
+@pytest.mark.parametrize("status", [408, 409, 424, 429, 503])
+def test_passing_failure_is_retried(server: Hosted, status: int) -> None:
+    whole = retrieve(server, "tei")
+    seen: list[str] = []
+
+    def once(server: Hosted, path: str, body: dict[str, Any]) -> tuple[int, Any, dict[str, str]] | None:
+        first = body["inputs"][0] not in seen
+        seen.append(body["inputs"][0])
+        return (status, {"error": "backend", "error_type": "backend"}, {}) if first else None
+
+    server.fault = once
+    assert [item.ids for item in retrieve(server, "tei")] == [item.ids for item in whole]
 
 
 def test_cost_of_an_index_is_stored_with_it(server: Hosted, tmp_path: Path) -> None:

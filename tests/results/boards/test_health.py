@@ -304,6 +304,12 @@ def test_truncation_and_a_missing_preset_are_kept_with_the_index(store: Store, r
     assert lines["preset"].values == preset
 
 
+def test_missing_prompts_of_a_served_encoder_are_named(store: Store, run: RunRow) -> None:
+    preset = {"name": "e5-base-v2", "options": 'query_prompt: "query: "', "model": "intfloat/e5-base-v2", "served": True}
+    store.put_indexing(run.run, Indexed(notes={"preset": preset}))
+    assert "set preset" not in lines_of(store, run)["preset"].text
+
+
 def test_endpoint_that_counts_few_passage_tokens_is_reported(store: Store, run: RunRow) -> None:
     read = {"reported": 250, "estimated": 1000}
     store.put_indexing(run.run, Indexed(notes={"endpoint_read": read}))

@@ -118,6 +118,15 @@ def answer_of(document: Any, place: str) -> str:
     return _bounded(text, place).strip()
 
 
+def storable(text: str) -> str:
+    """Return a text without secrets, and with whole characters: streams may separate the halves of one, and models may cut it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return secrets.hidden(text)
+
+
 def _single(values: Sequence[Any], place: str) -> Any:
     """Return the only value at the path to the answer.
 
@@ -136,7 +145,7 @@ def _single(values: Sequence[Any], place: str) -> Any:
 def _bounded(text: str, place: str) -> str:
     if len(text) > LONGEST_ANSWER:
         raise BadReply(f"the answer at {place!r} has {len(text):,} characters (at most {LONGEST_ANSWER:,})")
-    return secrets.hidden(text)
+    return storable(text)
 
 
 def completion_of(document: Any, place: str) -> Completion:
@@ -157,7 +166,7 @@ def completion_of(document: Any, place: str) -> Completion:
             raise BadReply(f"the text at {place!r} is a thought: name the list of parts")
         return completion_with(answer_of(document, place), finish_reason(document))
     text = _bounded(chat.text, place)
-    return replace(chat, text=text, thought=secrets.hidden(chat.thought), refusal=secrets.hidden(chat.refusal))
+    return replace(chat, text=text, thought=storable(chat.thought), refusal=storable(chat.refusal))
 
 
 def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
@@ -173,7 +182,7 @@ def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
     if paths.statements is not None:
         fields["statements"] = _statements(document, paths.statements)
     elif paths.cites is not None and (cited := _find(document, paths.cites)):
-        fields["statements"] = (Statement(answer, _cites(paths.cites, cited)),)
+        fields["statements"] = (Statement(answer, _cites(paths.cites, cited[0] if len(cited) == 1 else cited)),)
     if paths.searches is not None:
         fields["searches"] = _searches(document, paths.searches)
     if paths.confidence is not None and (matches := _find(document, paths.confidence)):
@@ -313,9 +322,9 @@ def _shown(place: str, row: Mapping[str, Any]) -> Shown:
         value = row.get(name)
         if isinstance(value, bool) or not isinstance(value, str | int | float | None):
             raise BadReply(f"the {name} of a context must be a text, not {shape(value)}")
-        names[name] = secrets.hidden("" if value is None else str(value))[:4096]
+        names[name] = storable("" if value is None else str(value))[:4096]
     score = row.get("score")
-    return Shown(secrets.hidden(text), names["id"], names["url"], None if score is None else _number("score of a context", score))
+    return Shown(storable(text), names["id"], names["url"], None if score is None else _number("score of a context", score))
 
 
 def _statements(document: Any, paths: StatementPlaces) -> tuple[Statement, ...]:
@@ -324,7 +333,7 @@ def _statements(document: Any, paths: StatementPlaces) -> tuple[Statement, ...]:
     for row in rows:
         if not isinstance(row["text"], str):
             raise BadReply(f"a statement at {paths.text!r} must be a text, not {shape(row['text'])}")
-        statements.append(Statement(secrets.hidden(row["text"]), _cites(paths.cites or "", row.get("cites", []))))
+        statements.append(Statement(storable(row["text"]), _cites(paths.cites or "", row.get("cites", []))))
     return tuple(statements)
 
 
@@ -332,7 +341,7 @@ def _cites(place: str, value: Any) -> tuple[str | int, ...]:
     values = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(item, str) or type(item) is int for item in values):
         raise BadReply(f"citations at {place!r} must be ids, urls or positions")
-    return tuple(dict.fromkeys(secrets.hidden(item) if isinstance(item, str) else item for item in values))
+    return tuple(dict.fromkeys(storable(item) if isinstance(item, str) else item for item in values))
 
 
 def _searches(document: Any, paths: str | SearchPlaces) -> tuple[Search, ...]:
@@ -349,7 +358,7 @@ def _searches(document: Any, paths: str | SearchPlaces) -> tuple[Search, ...]:
         ids = [row.get(name) or [] for name in ("found", "used")]
         if not all(isinstance(names, list) and all(isinstance(name, str | int) for name in names) for names in ids):
             raise BadReply("found and used of a search must be lists of ids")
-        results.append(Search(secrets.hidden(row["query"]), *(tuple(map(str, names)) for names in ids)))
+        results.append(Search(storable(row["query"]), *(tuple(storable(str(name)) for name in names) for names in ids)))
     return tuple(results)
 
 

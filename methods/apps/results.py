@@ -18,8 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage
 from benchmarks.text_index import LEAST, TextIndex, outside, words
-from methods.apps.reply import TEXTS
-from methods.models import secrets
+from methods.apps.reply import TEXTS, storable
 
 _IDS = ("id", "node_id", "id_", "_id", "passage_id", "chunk_id", "doc_id", "docid", "document_id")
 _SCORES = ("score", "relevance_score", "similarity", "distance")
@@ -210,7 +209,7 @@ class Lookup:
                 return parts
             # A short string that is nowhere in the corpus is more likely an id.
             if not result.bare or parts or (not documents and number >= LEAST):
-                passage = outside(secrets.hidden(result.text))
+                passage = outside(storable(result.text))
                 self.outside[passage.id] = passage.text
                 return (passage.id,)
         if documents:

@@ -244,3 +244,13 @@ def test_text_of_an_error_is_no_answer(texts: list[str], failed: bool) -> None:
     assert {text: is_error(text) for text in texts} == dict.fromkeys(texts, failed)
     prediction = one(lambda request: {"answer": texts[0]})
     assert (FAILED in prediction.notes) == failed
+
+
+def test_halves_of_characters_are_joined_or_replaced() -> None:
+    emoji = one(lambda request: sse({"answer": "Ly \ud83d"}, {"answer": "\ude00"}), stream="sse")
+    assert emoji.answer == "Ly \U0001f600"
+    reply = {"answer": "Ly\ud83d", "docs": [{"text": "a \ud83d", "id": "\ud83d", "url": "u"}], "query": "\ud83d", "cite": ["\ud83d"]}
+    prediction = one(lambda request: reply, contexts="docs[]", searches="query", cites="cite")
+    assert prediction.contexts == (Shown("a \ufffd", "\ufffd", "u"),)
+    assert prediction.answer == "Ly\ufffd"
+    assert prediction.searches[0].query == prediction.statements[0].cites[0] == "\ufffd"

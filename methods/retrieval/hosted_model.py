@@ -358,6 +358,8 @@ class HostedModel:
                         result = parse(reply, count)
                     self._limiter.ended(ticket, "ok")
                     self._answered = True
+                    if isinstance(reply, Mapping) and isinstance(served := reply.get("model"), str) and served:
+                        trace().endpoints.add((config.model, secrets.hidden(served)[:300], "", ""))
                     tokens = _tokens(reply)
                     counted = tokens or not config.usd_per_million_tokens
                     trace().unpriced += not counted

@@ -318,6 +318,20 @@ def reversed_vectors(server: Hosted, path: str, body: dict[str, Any]) -> Any:
     return 200, {"data": data}, {}
 
 
+def test_served_model_is_recorded_with_the_question(server: Hosted) -> None:
+    def named(server: Hosted, path: str, body: dict[str, Any]) -> Any:
+        return 200, {"model": "other", "results": [{"index": at, "relevance_score": 0.5} for at in range(len(body["documents"]))]}, {}
+
+    server.fault = named
+    model = HostedModel(HostedRerankerConfig.model_validate(options(server, "jina")))
+
+    async def program(number: int) -> set[tuple[str, str, str, str]]:
+        await model.score("q", TEXTS)
+        return trace().endpoints
+
+    assert list(stream(program, [1], 1)) == [{("m", "other", "", "")}]
+
+
 @pytest.mark.parametrize("built", [True, False], ids=["index", "half an index"])
 def test_vectors_of_two_models_are_not_compared(server: Hosted, tmp_path: Path, built: bool) -> None:
     first = retrieve(server, "openai", tmp_path)

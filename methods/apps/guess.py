@@ -17,9 +17,9 @@ from benchmarks.schema import Query
 from methods.api import Prediction
 from methods.apps.client import Client, excerpt
 from methods.apps.http import PRESETS, HttpConfig
-from methods.apps.paths import shape
+from methods.apps.paths import Path, shape
 from methods.apps.reply import TEXTS, BadReply, completion_of, fields_of
-from methods.apps.stated import stated_error
+from methods.apps.stated import is_error, parts_completion, stated_error
 from methods.apps.template import fill
 from methods.models.endpoint import Fault
 from methods.models.reply import read
@@ -27,15 +27,19 @@ from methods.models.reply import read
 FIELDS = ("question", "query", "input", "message", "prompt", "text", "q")
 """Common names of the question field in requests, the most likely first; `question` is the default of the method."""
 ANSWERS = (
-    *("answer", "response", "output", "output_text", "result", "reply", "completion", "generated_text", "prediction", "summary"),
-    *("text", "content", "message"),
+    *("final_answer", "answer", "response", "output", "output_text", "result", "reply", "completion", "generated_text", "prediction"),
+    *("summary", "text", "textresponse", "content", "message"),
 )
+_PARTS = ("content", "output", "candidates[0].content.parts", "messages[-1].content")
+"""Paths to messages of Anthropic, OpenAI's Responses, Gemini and LangGraph, which may have parts."""
+_HISTORIES = ("messages", "history", "chat_history", "turns")
+_STATUS_WORDS = frozenset({"ok", "success", "successful", "succeeded", "done", "completed"})
 CONTEXTS = (
     *("contexts", "context", "retrieved_contexts", "source_documents", "documents", "docs", "passages", "chunks", "sources"),
     *("source_nodes", "nodes", "results", "search_results", "hits", "matches", "retrieved", "references", "citations", "evidence"),
 )
 _INNER = ("document", "node", "chunk", "payload", "doc", "passage", "metadata")
-_IDS = ("id", "_id", "chunk_id", "doc_id", "document_id")
+_IDS = ("id", "_id", "id_", "chunk_id", "doc_id", "document_id")
 _URLS = ("url", "uri", "link", "source")
 _SCORES = ("score", "relevance_score", "similarity")
 _PROMPT = ("prompt_tokens", "input_tokens")
@@ -123,6 +127,8 @@ def _read(document: Any, options: Mapping[str, Any], number: int) -> Trial:
         content = read(completion_of(document, config.answer))
         if content.failed is not None:
             raise BadReply(content.failed)
+        if is_error(content.text):
+            raise BadReply(f"its answer is an error: {excerpt(content.text)}")
         return Trial(options, Prediction("trial", content.text, **fields_of(document, config, content.text)), requests=number)
     except BadReply as error:
         return Trial(problem=f"the reply cannot be used: {error}", requests=number)
@@ -145,8 +151,10 @@ def guess(document: Any) -> dict[str, Any]:
     if not isinstance(document, Mapping):
         return {}
     leaves = list(_leaves(document, start))
-    answer = _best(leaves, ANSWERS, lambda value: isinstance(value, str) and bool(value.strip()))
-    texts = [path for path, key, value in leaves if isinstance(value, str) and value.strip() and key not in _NO_ANSWERS]
+    answer = _message(document) if not start else None
+    answer = answer or _best(leaves, ANSWERS, lambda value: isinstance(value, str) and value.strip().lower() not in ("", *_STATUS_WORDS))
+    unlikely = (*_NO_ANSWERS, *CONTEXTS)
+    texts = [path for path, key, value in leaves if isinstance(value, str) and value.strip() and key not in unlikely]
     if answer is None and len(texts) == 1:
         answer = texts[0]
     if answer is None:
@@ -160,6 +168,15 @@ def guess(document: Any) -> dict[str, Any]:
     if cost := _best(leaves, _COSTS, lambda value: isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
         options["cost"] = f"{cost}?"
     return options or {"answer": "answer"}
+
+
+def _message(document: Mapping[str, Any]) -> str | None:
+    """Return the path of a message in parts, or of the last one of a conversation."""
+    for place in _PARTS:
+        value = next(iter(Path.of(f"{place}?").find(document)), None)
+        if parts_completion(document, value) is not None or (isinstance(value, str) and place.startswith(_HISTORIES)):
+            return place
+    return None
 
 
 def _is_count(value: Any) -> bool:
@@ -204,7 +221,7 @@ def _best(leaves: Sequence[tuple[str, str, Any]], names: Sequence[str], fits: An
 
 def _contexts(leaves: Sequence[tuple[str, str, Any]]) -> Any:
     """Return the path (or paths to text, id, url and score) of contexts; None if no list contains texts."""
-    lists = [(path, key, value) for path, key, value in leaves if isinstance(value, list) and value]
+    lists = [(path, key, value) for path, key, value in leaves if isinstance(value, list) and value and key not in (*_HISTORIES, *_PARTS)]
     ranked = sorted(lists, key=lambda item: CONTEXTS.index(item[1]) if item[1] in CONTEXTS else len(CONTEXTS))
     for path, key, items in ranked:
         if all(isinstance(item, str) for item in items):

@@ -39,6 +39,14 @@ LONG = "Lyon lies on the Rhône."
         ({"choices": [{"message": {"content": "Lyon"}}], "search_results": [{"snippet": LONG}]}, {"preset": "perplexity"}),
         ({"choices": [{"message": {"content": "Lyon", "context": {"citations": []}}}]}, {"preset": "azure"}),
         ({"status": "ok", "error": "no such index"}, {}),
+        ({"message": "OK", "data": {"reply_text": "Lyon", "hint": "x"}}, {}),
+        ({"summary": "a city is asked for", "final_answer": "Lyon"}, {"answer": "final_answer"}),
+        ({"type": "textResponse", "textResponse": "Lyon", "error": None}, {"answer": "textResponse"}),
+        ({"messages": [{"type": "human", "content": "Where?"}, {"type": "ai", "content": "Lyon"}], "context": LONG},
+         {"answer": "messages[-1].content"}),
+        ({"type": "message", "content": [{"type": "text", "text": "Lyon"}]}, {"answer": "content"}),
+        ({"output": [{"type": "message", "content": [{"type": "output_text", "text": "Lyon"}]}]}, {"answer": "output"}),
+        ({"candidates": [{"content": {"parts": [{"text": "Lyon"}]}}]}, {"answer": "candidates[0].content.parts"}),
         ({"answer": ""}, {}),
         ({"answer": None}, {}),
         ([], {}),
@@ -60,6 +68,13 @@ def test_request_is_repeated_with_the_field_name_that_the_app_expects() -> None:
     assert trial.prediction is not None
     assert (trial.prediction.answer, [item.text for item in trial.prediction.contexts or ()]) == ("Lyon", [LONG])
     assert [request.json for request in requests] == [{"question": "Where?"}, {"query": "Where?"}]
+
+
+def test_answer_that_is_an_error_is_a_problem() -> None:
+    with app(lambda request: {"answer": "Error: Connection error."}) as (url, _):
+        trial = try_app(url, "Where?")
+    assert (trial.options, trial.prediction) == ({}, None)
+    assert "Connection error" in trial.problem
 
 
 def test_request_is_also_repeated_if_a_missing_field_is_reported_with_status_200() -> None:

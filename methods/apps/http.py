@@ -30,7 +30,7 @@ from methods.api import FAILED, Call, Indexed, Prediction, Services, kept, reaso
 from methods.apps.client import HOPELESS, Client, Stream, excerpt, require_no_error
 from methods.apps.paths import Path, shape
 from methods.apps.reply import BadReply, ReplyPlaces, answer_of, completion_of, fields_of, streamed_fields
-from methods.apps.stated import answering, completion_with, finish_reason, holders, is_error, repeats_itself
+from methods.apps.stated import answering, completion_with, finish_reason, holders, is_error, parts_completion, repeats_itself
 from methods.apps.template import KNOWN, fill, placeholders, with_variables
 from methods.flow import event_loop, trace
 from methods.models.connection import connection_variables
@@ -369,7 +369,7 @@ def _streamed(events: Sequence[Any], config: HttpConfig) -> Completion:
             continue
         for holder in inside:
             require_no_error(holder)
-        pieces += texts
+        pieces += [piece.text if (piece := parts_completion(event, text)) else text for text in texts]
     if not all(isinstance(piece, str) for piece in pieces):
         raise BadReply(f"a piece of the answer at {config.answer!r} must be a text")
     if not pieces:

@@ -160,6 +160,12 @@ def test_streamed_thought_of_gemini_is_no_piece_of_the_answer() -> None:
     assert one(lambda request: sse(*events), answer="candidates[0].content.parts[0].text", stream="sse").answer == "Lyon"
 
 
+def test_streamed_parts_are_pieces_without_thoughts() -> None:
+    contents = [[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}], [{"type": "text", "text": "Ly"}], "on"]
+    events = [{"choices": [{"delta": {"content": content}}]} for content in contents]  # Mistral's
+    assert one(lambda request: sse(*events, "[DONE]"), answer="choices[0].delta.content", stream="sse").answer == "Lyon"
+
+
 def test_documents_of_langchain_js_and_haystack_are_contexts() -> None:
     documents = [{"pageContent": "a", "metadata": {"source": "u"}}, {"content": "b", "id": "7", "meta": {"url": "v"}, "score": 0.5}]
     shown = (Shown("a", url="u"), Shown("b", "7", "v", 0.5))

@@ -32,6 +32,7 @@ from methods.models.connection import base_url_of, connection_variables, json_fi
 from methods.models.endpoint import Fault
 from methods.models.limits import Address, budget_of, limiters
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask, fetch
+from methods.models.usage import spent as usage_of
 from methods.registry import MethodConfig
 from methods.work import CHARACTERS, Use, Work, unknown
 
@@ -361,10 +362,12 @@ class HostedModel:
                     if isinstance(reply, Mapping) and isinstance(served := reply.get("model"), str) and served:
                         trace().endpoints.add((config.model, secrets.hidden(served)[:300], "", ""))
                     tokens = _tokens(reply)
-                    counted = tokens or not config.usd_per_million_tokens
+                    usd = _reported(reply)
+                    counted = usd is not None or tokens or not config.usd_per_million_tokens
+                    usd = config.usd(tokens, _searches(reply)) if usd is None else usd
                     trace().unpriced += not counted
-                    spent = config.usd(tokens, 1) if counted else reserved[1]
-                    return result, Usage(prompt_tokens=tokens, model_calls=number, cost_usd=config.usd(tokens, 1))
+                    spent = usd if counted else reserved[1]
+                    return result, Usage(prompt_tokens=tokens, model_calls=number, cost_usd=usd)
                 except Fault as fault:
                     self._limiter.ended(ticket, fault.signal, faulty=fault.advice == "retry")
                     after = fault.after
@@ -484,6 +487,19 @@ def _scores(reply: Any, count: int) -> NDArray[np.float64]:
     if not np.isfinite(scores).all():
         raise Fault("the reply has scores that are missing, NaN or infinite", "retry")
     return scores
+
+
+def _reported(reply: Any) -> float | None:
+    """Return the cost in dollars that a reply reports (OpenRouter's), or None."""
+    return usage_of(reply.get("usage")).cost_usd if isinstance(reply, Mapping) else None
+
+
+def _searches(reply: Any) -> int:
+    """Return the number of searches that a request is billed as: Cohere counts one per 100 passages, and long passages as several."""
+    units = reply.get("meta") if isinstance(reply, Mapping) else None
+    units = units.get("billed_units") if isinstance(units, Mapping) else None
+    number = units.get("search_units") if isinstance(units, Mapping) else None
+    return int(number) if isinstance(number, int | float) and 1 <= number < 1e6 else 1
 
 
 def _tokens(reply: Any) -> int:

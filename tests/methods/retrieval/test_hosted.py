@@ -318,6 +318,22 @@ def reversed_vectors(server: Hosted, path: str, body: dict[str, Any]) -> Any:
     return 200, {"data": data}, {}
 
 
+@pytest.mark.parametrize(
+    ("reported", "usd"),
+    [
+        ({"meta": {"billed_units": {"search_units": 3.0}}}, 0.006),
+        ({"meta": {"billed_units": {"search_units": None}}}, 0.002),
+        ({}, 0.002),
+        ({"usage": {"total_tokens": 9, "cost": 0.5}}, 0.5),
+    ],
+)
+def test_cost_of_a_request_is_the_one_that_its_reply_reports(server: Hosted, reported: dict[str, Any], usd: float) -> None:
+    results = [{"index": at, "relevance_score": 0.5} for at in range(len(TEXTS))]
+    server.fault = lambda server, path, body: (200, {"results": results, **reported}, {})
+    model = HostedModel(HostedRerankerConfig.model_validate(options(server, "cohere", usd_per_call=0.002)))
+    assert run(model.score("q", TEXTS))[1].cost_usd == pytest.approx(usd)
+
+
 def test_served_model_is_recorded_with_the_question(server: Hosted) -> None:
     def named(server: Hosted, path: str, body: dict[str, Any]) -> Any:
         return 200, {"model": "other", "results": [{"index": at, "relevance_score": 0.5} for at in range(len(body["documents"]))]}, {}

@@ -149,9 +149,9 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
     except (Malformed, BadReply) as error:
         raise TypeError(f"the function returned a wrong value: {error}") from None
     content = read(completion_with(whole, ""))
-    failed = "it is an error" if content.failed is None and is_error(content.text) else content.failed
-    if failed is not None:
-        return Prediction(identifier, "", notes={FAILED: reason(f"the function returned no answer: {failed}")}, raw=whole, **fields)
+    why = "it is an error" if content.failed is None and is_error(content.text) else content.failed
+    if why is not None:
+        return Prediction(identifier, "", notes={FAILED: reason(f"the function returned no answer: {why}")}, raw=whole, **fields)
     return Prediction(identifier, content.text, raw=whole if whole != content.text else "", **fields)
 
 

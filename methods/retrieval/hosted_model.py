@@ -371,9 +371,9 @@ class HostedModel:
                 except Fault as fault:
                     self._limiter.ended(ticket, fault.signal, faulty=fault.advice == "retry")
                     after = fault.after
-                    refused = fault.status in _HOPELESS or fault.misdirected
+                    unusable = fault.status in _HOPELESS or fault.misdirected
                     # After it answered, a firewall may refuse a single text, which must not end the others.
-                    if fault.status in _KEY or (refused and not self._answered) or (not fault.reached and number == config.attempts):
+                    if fault.status in _KEY or (unusable and not self._answered) or (not fault.reached and number == config.attempts):
                         raise self.error(fault.reason) from None
                     if fault.advice != "retry" or number == config.attempts:
                         raise

@@ -23,7 +23,7 @@ from methods.models.limits import Signal
 Stream = Literal["sse", "lines"]
 _EXCERPT = 160
 _FAILED = re.compile(r"^event: ?error\b", re.MULTILINE)
-_STREAM_BEGINS = re.compile(rb"\s*(?:(?::[^\n]*|event:[^\n]*|id:[^\n]*|\s*)\n)*data: ?[\[{\"]")
+_STREAM_BEGINS = re.compile(rb"\s*(?:(?::|event:|id:|retry:)[^\n]*\n[ \t\r\n]*)*data: ?[\[{\"]")
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 _ADVICE = {
     401: "the app refuses the credentials: check headers and their environment variables",

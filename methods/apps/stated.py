@@ -37,18 +37,18 @@ _OTHER = re.compile(r"reason|think|thought|tool|function", re.IGNORECASE)
 """Pattern of the types of events that hold a thought or a tool call: those of OpenAI, Vercel's AI SDK, AG-UI and Dify."""
 _ERROR_EVENTS = frozenset({"error", "run_error", "response.failed"})
 _ERROR_TEXT = re.compile(
-    r"""[\W_]{0,4}(?:(?:sorry\W+)?(?:an?\ )?(?:\w+\ )?error(?:\ (?:has\ )?occurred)?[\W_]{1,4})*
+    r"""[\W_]{0,4}(?:(?:sorry\W+)?(?:an?\ )?(?:\w{1,20}\ )?error(?:\ (?:has\ )?occurred)?[\W_]{1,4}){0,3}
     (?: \*\*ERROR\*\*:
       | error\ code:\ [45]\d\d\b
       | traceback\ \(most\ recent\ call\ last\)
-      | (?:\w+\.)*(?:rate_?limit|api_?connection|api_?timeout|api_?status|authentication|bad_?request|internal_?server|connect(?:ion)?|http
-        |timeout|(?:read|connect)_?timeout|service_?unavailable|context_?window_?exceeded|permission_?denied)_?(?:error|exception)\b[:(]
+      | (?:\w{1,30}\.){0,6}(?:rate_?limit|api_?connection|api_?timeout|api_?status|authentication|bad_?request|internal_?server
+        |connect(?:ion)?|http|timeout|(?:read|connect)_?timeout|service_?unavailable|context_?window_?exceeded|permission_?denied)_?(?:error|exception)\b[:(]
       | (?:(?:HTTP|status)?\W{0,2}[45]\d\d\W{1,3})?
         (?:internal\ server\ error|bad\ gateway|service\ unavailable|gateway\ time-?out|too\ many\ requests)\W*\Z
       | (?:connection\ error|request\ timed\ out)\W*\Z
       | agent\ stopped\ due\ to\ (?:iteration\ limit|max\ iterations)
     )
-    | (?:sorry\W+)?an?\ (?:\w+\ )?error\ (?:has\ )?occurred(?:[.!]|\W*\Z)""",
+    | (?:sorry\W+)?an?\ (?:\w{1,20}\ )?error\ (?:has\ )?occurred(?:[.!]|\W*\Z)""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Pattern of errors that apps return as the answer: of RAGFlow, of Python, of clients of chat APIs, of proxies and of agents."""

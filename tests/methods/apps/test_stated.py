@@ -118,6 +118,8 @@ def test_events_that_are_texts_are_pieces_of_the_answer(body: bytes) -> None:
     ],
 )
 def test_stream_in_place_of_a_document_is_not_the_answer(body: bytes, kind: str, option: str) -> None:
+    blank = one(lambda request: (200, b"\n" * 10_000 + b": \n\n" * 10_000 + b"Lyon", {"content-type": "text/plain"}), answer="$")
+    assert blank.answer.endswith("Lyon")
     prediction = one(lambda request: (200, body, {"content-type": kind}), answer="$", attempts=1)
     assert prediction.answer == ""
     assert option in prediction.notes[FAILED]
@@ -248,6 +250,7 @@ NO_ERRORS = [
 @pytest.mark.parametrize(("texts", "failed"), [(ERRORS, True), (NO_ERRORS, False)], ids=["errors", "answers"])
 def test_text_of_an_error_is_no_answer(texts: list[str], failed: bool) -> None:
     assert {text: is_error(text) for text in texts} == dict.fromkeys(texts, failed)
+    assert not any(is_error(part * 30_000 + "x") for part in ("error ", "a.", "_", "sorry "))  # in linear time
     prediction = one(lambda request: {"answer": texts[0]})
     assert (FAILED in prediction.notes) == failed
 

@@ -51,6 +51,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("evidence", "gold_ids", "gold_documents", "gold_docs", "gold_passages", "relevant_docs", "relevant_documents", "positive_ids"),
         *("relevant_passage_ids", "relevant_doc_ids", "relevant_ids", "gold_doc_ids"),
         *("source", "sources", "document", "document_id", "doc_id", "doc", "file", "filename", "reference_context_ids"),
+        *("source_doc", "source_document", "source_file", "source_id", "document_name", "doc_name", "file_name"),
     ),
     "quotes": ("quotes", "quote", "reference_contexts", "gold_contexts", "evidence_text", "gold_text"),
     "start": ("start", "start_char"),
@@ -300,7 +301,11 @@ def _guessed(records: Sequence[Mapping[str, Any]], configured: Given, where: str
         if role in configured or role not in _NAMES:
             continue
         key = _answer_field(records, used, where) if role == "answers" else _first(keys, _NAMES[role], used)
-        if key is None or (role in ("start", "end") and not {"evidence"} & {*result, *configured}):
+        if role == "evidence" and key is not None and "quotes" not in configured and _sentences(records, key):
+            used.add(key)
+            result.update(_inner("quotes", key, next(record[key] for record in records if record.get(key))))
+            key = _first(keys, _NAMES["evidence"], used)
+        if key is None or role in result or (role in ("start", "end") and not {"evidence"} & {*result, *configured}):
             continue
         used.add(key)
         sample = next((record[key] for record in records if record.get(key) not in (None, "", [], {})), None)
@@ -308,6 +313,12 @@ def _guessed(records: Sequence[Mapping[str, Any]], configured: Given, where: str
     if "answers" in result and "answers" not in configured and (other := _first(keys, _ALIASES, used)) is not None:
         result["answers"] = (*result["answers"], f"{other}?")
     return result
+
+
+def _sentences(records: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Return whether most texts of a field are sentences, not names of documents."""
+    texts = [text for record in records for text in _texts(record.get(key))]
+    return 2 * sum(len(text.split()) > 5 and text.rstrip(" \n\"'”’»)").endswith((".", "!")) for text in texts) > len(texts)
 
 
 def passage_text(item: Mapping[str, Any]) -> str | None:

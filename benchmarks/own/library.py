@@ -180,11 +180,12 @@ class Library:
 
     @cached_property
     def _holding(self) -> dict[str, set[str]]:
-        """Return the documents that contain each word."""
+        """Return the documents that contain each word, as printed or as spelled."""
         holding: dict[str, set[str]] = {}
         for document in self._documents.values():
-            for word in _words(document.text):
-                holding.setdefault(word, set()).add(document.name)
+            for text in {document.text, _spelled(document.text)[0]}:
+                for word in _words(text):
+                    holding.setdefault(word, set()).add(document.name)
         return holding
 
     def span(self, document: Held, start: int, end: int) -> Span:
@@ -197,8 +198,9 @@ class Library:
         return Span(end - start, parts)
 
     def quoted(self, quote: str, among: Iterable[Held] | None = None) -> Span | None:
-        """Find the first occurrence of a quotation; white space, quotation marks, emphasis and letter case may differ. None if
-        not found.
+        """Find the first occurrence of a quotation; None if not found.
+
+        White space, quotation marks, emphasis, letter case, ligatures and words divided at the end of a line may differ.
 
         Args:
             quote: The quoted text.
@@ -206,7 +208,7 @@ class Library:
         """
         documents = list(self._documents.values() if among is None else among)
         # A pattern is slow to search, and nearly all documents lack one of the words; the first and the last may be parts of words.
-        holding = [self._holding.get(word, set()) for word in _words(quote)[1:-1]]
+        holding = [self._holding.get(word, set()) for word in _words(_spelled(quote)[0])[1:-1]]
         if holding:
             names = set.intersection(*holding)
             documents = [document for document in documents if document.name in names]
@@ -239,10 +241,36 @@ def _finders(quote: str) -> Iterator[Callable[[str], tuple[int, int] | None]]:
         match = pattern.search(text)
         return None if match is None else match.span()
 
+    def spelled(text: str) -> tuple[int, int] | None:
+        letters, at = _spelled(text)
+        match = pattern.search(letters)
+        return None if match is None else (at[match.start()], at[match.end() - 1] + 1)
+
     if quote.strip():
         yield exact
-        pattern = re.compile(r"[\s*_>|#`]+".join(map(_loose, quote.split())), re.IGNORECASE)
+        pattern = _pattern(quote)
         yield loose
+        pattern = _pattern(_spelled(quote)[0])
+        yield spelled
+
+
+def _pattern(quote: str) -> re.Pattern[str]:
+    return re.compile(r"[\s*_>|#`]+".join(map(_loose, quote.split())), re.IGNORECASE)
+
+
+_PRINTED = re.compile(r"(?<=[^\W\d_])[-–—‐‑\u00ad](?:[^\S\n]*\n\s*)?(?=[^\W\d_])|\u00ad|[\ufb00-\ufb06]")
+"""Hyphens, also at the end of a line, and ligatures such as "ﬁ": text from PDF has them where a quotation may not."""
+
+
+def _spelled(text: str) -> tuple[str, Sequence[int]]:
+    """Return the text without hyphens and ligatures, and the position in the text of each of its characters."""
+    letters, at, done = [], list[int](), 0
+    for match in _PRINTED.finditer(text):
+        sign = unicodedata.normalize("NFKC", match[0]) if match[0] >= "\ufb00" else ""
+        letters += [text[done : match.start()], sign]
+        at += [*range(done, match.start()), *[match.start()] * len(sign)]
+        done = match.end()
+    return ("".join([*letters, text[done:]]), [*at, *range(done, len(text))]) if done else (text, range(len(text)))
 
 
 def _folded(name: str) -> str:

@@ -218,6 +218,21 @@ def test_gold_quotes_match_the_passage_that_contains_them(tmp_path: Path, docs: 
     assert [p.document_id for p in second] == ["sub/office.txt"]
 
 
+def test_sentences_as_evidence_are_guessed_as_quotes_of_the_named_document(tmp_path: Path, docs: Path) -> None:
+    (docs / "copy.txt").write_text(OFFICE, "utf-8")
+    sentence = OFFICE.strip()
+    rows: list[dict[str, Any]] = [{"question": "1?", "evidence": sentence, "source_doc": "copy.txt"}]
+    benchmark = read(write(tmp_path / "q.json", json.dumps(rows)), documents=str(docs))
+    assert [p.document_id for p in benchmark.corpus.get(benchmark.questions[0].evidence)] == ["copy.txt"]
+    listed = read(write(tmp_path / "l.json", json.dumps([{"question": "1?", "evidence": [sentence]}])), documents=str(docs))
+    assert len(listed.questions[0].evidence) == 1
+    # A name of a document is no sentence, and a field for quotes is not guessed again.
+    named = read(
+        write(tmp_path / "n.json", json.dumps([{"question": "1?", "evidence": "copy.txt", "quote": sentence}])), documents=str(docs)
+    )
+    assert named.questions[0].evidence == benchmark.questions[0].evidence
+
+
 def test_quotations_that_stand_in_several_places_are_counted(tmp_path: Path, docs: Path) -> None:
     (docs / "copy.txt").write_text(OFFICE + "Closed on Sundays.\n", "utf-8")
     rows = [{"question": f"{number}?", "quote": quote} for number, quote in enumerate(("opens at eight", "28 days", "Closed on Sundays"))]

@@ -32,6 +32,24 @@ def test_quotes_match_despite_white_space_punctuation_emphasis_and_case() -> Non
         assert (span is None) == (quote == "wels have"), quote
 
 
+def test_quotes_match_text_from_pdf_with_divided_words_and_ligatures() -> None:
+    printed = "Page 1\nThe of\ufb01ce engi-\nneer Ruiz, a well-\nknown e\ufb03cient man, dug co\u00adpper for 12-14 years.\n"
+    shelf = library(**{"pdf.txt": printed})
+    for quote, same in {
+        "The office engineer Ruiz, a well-known efficient man, dug copper for 12-14 years.": printed[7:-1],
+        "office engineer": "of\ufb01ce engi-\nneer",
+        "neer ruiz": "neer Ruiz",
+        "an e\ufb03cient man": None,
+        "e\ufb03ci\u00adent ma-\nn": "e\ufb03cient man",
+        "offices": None,
+        "1214 years": None,
+    }.items():
+        span = shelf.quoted(quote)
+        assert (span and span.length) == (same and len(same)), quote
+    assert library().quoted("twelve we-\neks\ufb01") is None
+    assert library().quoted("of pa-\nid leave") is not None
+
+
 @given(st.integers(0, len(TEXT) - 1), st.integers(1, 40), st.integers(1, 9))
 def test_every_substring_of_a_document_is_located_for_every_chunk_size(start: int, length: int, size: int) -> None:
     quote = TEXT[start : start + length]

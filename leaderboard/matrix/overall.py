@@ -44,7 +44,6 @@ def notes(shown: Shown) -> list[str]:
     results = [f"Borda count: over {number} benchmarks, number of methods shown here that a method beats; ties count half"]
     if any(line.pooled for line in lines):
         results.append(f"pooled difference: {first}; * p < .05, ** p < .01 (stratified by benchmark, Holm-corrected over the methods)")
-        results.append("the first line's difference from the next method has another interval: corrected over all pairs of methods")
     holds = dict.fromkeys(line.generalizes for line in lines if line.pooled is not None and stars(line.pooled.p_holm))
     results += [f"marks hold for {'; '.join(holds)}"] if holds else []
     if lines[0].by_task:

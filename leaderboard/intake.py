@@ -77,7 +77,7 @@ class Draft:
                 "predictions need a card that describes them",
                 code="predictions-without-card",
                 where="card",
-                try_this="ragmeter submit template",
+                try_this="fill in card.yaml from Questions and card",
             )
         self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import streamlit as st
 
 from leaderboard import intake, read
 from leaderboard.drawing import explain, show, tell
-from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, families
+from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key
 from leaderboard.elements.nodes import el, message, note, prose, section
 from leaderboard.intake import Draft, Verdict
+from leaderboard.matrix.rows import ranked_families
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import submission
@@ -170,21 +172,21 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
         show(note("ragmeter cannot compute a metric from this submission, so there is no rank to preview."), "preview-note")
         return None
     report = verdict.report
-    rows = board_runs(
-        [run for group in read.run_groups(at, None) for run in group], report["dataset_fingerprint"], report["setting"], report["seed"]
-    )
+    place = report["dataset_fingerprint"], report["setting"], report["seed"]
+    boards = ((name, board_runs(chain(*read.run_groups(at, name)), *place)) for name in (*read.ordered_experiments(at), None))
+    experiment, rows = next((item for item in boards if item[1]), (None, []))
     card = read.datasets(at).get(report["dataset_fingerprint"], {}).get("card", {})
     definitions, scored = read.definitions(at), read.metric_ids(at, tuple(run.run for run in rows))
     # Metrics that the others were not scored on cannot be compared, and must not rank.
     shared = [metric for metric in verdict.preview if metric in scored]
-    metrics = families(shared or list(verdict.preview), definitions, card.get("metrics", ()))[MAIN]
+    metrics = ranked_families(rows, shared or list(verdict.preview), definitions, card, read.primary(at, experiment))[MAIN]
     there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])
     label = f"{report['method']}@{report['version']}"
     leaked = bool(report.get("contamination"))
     table = submission.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked)
     text = (
-        f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % interval. "
-        "Cells with insufficient data have no interval and no mark; point at one for the reason."
+        f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % interval; without one, point at the cell for "
+        "the reason. # orders by value: the board tests the differences."
     )
     show(section("Preview of the board", table, note(text)), "preview")
     return metrics[0]

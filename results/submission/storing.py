@@ -32,7 +32,7 @@ from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED,
 from results.submission.validate import Target
 
 
-def board_runs(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
+def board_runs(rows: Iterable[RunRow], dataset_fingerprint: str, setting: str, seed: int) -> list[RunRow]:
     """List the stored runs that a submission would be compared with: same data, setting and seed; each once.
 
     Args:

@@ -22,6 +22,7 @@ from results.errors import UserError
 from results.offered import LIMITS, MIB
 from results.store import queries
 from results.store.redaction import HIDDEN
+from results.store.score_queries import metric_ids
 from results.store.store import Store
 from tests.support.errors import raises
 
@@ -122,6 +123,20 @@ def test_submission_is_previewed_and_stored_on_the_second_click(app: Start, sent
         assert mine.value < cell.estimate.value
     page.test.button(key="another").click().run()
     assert page.has("how")
+
+
+@pytest.mark.usefixtures("allowed")
+@pytest.mark.parametrize("order", [("em", "f1"), ("f1", "em")])
+def test_preview_ranks_by_the_first_metric_of_the_experiment(app: Start, sent: Any, order: tuple[str, str]) -> None:
+    store = Store(sent.folder)
+    scored = metric_ids(store, ["ab" * 8])
+    listed = [next(metric for metric in scored if metric.startswith(name)) for name in order]
+    store.put_experiment("e", "name: e\n", None, None, None, ["ab" * 8], metrics=[listed])
+    store.database.close()
+    page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
+    heads = [words(head).lower() for head in page.part("preview").find(tag="th")]
+    shown = [name for head in heads for name in ("em", "f1") if head.startswith(name)]
+    assert shown == list(order)
 
 
 @pytest.mark.usefixtures("allowed")

@@ -19,7 +19,7 @@ import streamlit as st
 _VIEW = "view"
 _SHARED = ("experiment", "board", "metric", "reference", "runs")
 """Parameters that pages share."""
-_LINKED = ("board", "metric", "question", "failures")
+_LINKED = ("experiment", "board", "metric", "question", "failures")
 """Parameters that an element may set on the page that it opens, in addition to its own."""
 _LONGEST = 8000
 """Maximum characters of a parameter that are read."""

@@ -145,13 +145,14 @@ def ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Linear or logarithmic mapping from values to positions."""
+    """Linear or logarithmic mapping from values to positions; `whole`: only integers are marked."""
 
     low: float
     high: float
     start: float
     end: float
     log: bool = False
+    whole: bool = False
 
     def __call__(self, value: float) -> float:
         low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, max(value, self.low)))
@@ -161,7 +162,8 @@ class _Line:
     def marks(self, most: int = 7) -> list[float]:
         """Return the values of grid lines, about as many as wanted."""
         if not self.log:
-            return [tick for tick in ticks(self.low, self.high, most) if self.low <= tick <= self.high + 1e-9]
+            inside = [tick for tick in ticks(self.low, self.high, most) if self.low <= tick <= self.high + 1e-9]
+            return [tick for tick in inside if not self.whole or abs(tick - round(tick)) < 1e-9]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         steps = (1, 2, 5) if len(powers) < most - 2 else (1,)
         return [at for power in powers for step in steps if self.low <= (at := step * 10.0**power) <= self.high]
@@ -257,10 +259,10 @@ def plot(
     xs = [bound for point in drawn for bound in (point.x, point.x_low, point.x_high) if math.isfinite(bound)]
     positive = [bound for bound in xs if bound > 0]
     low, high = (min(positive) / 1.3, max(positive) * 1.3) if logarithmic else _range(xs)
-    y = _Line(*_range(_bounds(drawn)), _BOTTOM, 26.0)
+    y, whole = _Line(*_range(_bounds(drawn)), _BOTTOM, 26.0), all(value == round(value) for value in xs)
 
     def draw(width: int) -> Drawing:
-        x = _Line(low, high, _AXIS, width - (120 if named and width == WIDTH else _EDGE), logarithmic)
+        x = _Line(low, high, _AXIS, width - (120 if named and width == WIDTH else _EDGE), logarithmic, whole)
         parts = _grids(x, y, x_title, y_title, width)
         steps = [(x(point.x), y(point.value)) for point in sorted(front, key=lambda point: point.x)]
         if len(steps) > 1:

@@ -49,7 +49,7 @@ def _samples(at: Source, dataset: DatasetFacts) -> None:
     start = state.number("start") % max(1, dataset.questions)
     state.settle("start", str(start) if start else "")
     rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
-    show(section("Some of its questions", sampled(rows)), "samples")
+    show(section("Some of its questions", el("section", *map(_sample, rows), cls="stack")), "samples")
     if dataset.questions > SAMPLES:
         text = "Show other questions from all parts of the dataset"
         st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)), help=text)
@@ -159,11 +159,6 @@ def contamination(dataset: DatasetFacts) -> Node:
 def _contaminated(result: Contaminated) -> Node:
     reasons = el("ul", *(el("li", reason) for reason in result.reasons))
     return el("li", named(result.method, badge("contaminated", "failed")), reasons)
-
-
-def sampled(samples: Sequence[Sample]) -> Node:
-    """Build the list of sample questions with their gold."""
-    return el("section", *map(_sample, samples), cls="stack")
 
 
 def _sample(sample: Sample) -> Node:

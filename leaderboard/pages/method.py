@@ -122,7 +122,7 @@ def _show_timeline(at: Source, runs: list[RunRow], used: dict[str, list[RunRow]]
         axis = f"{formats.metric_label(metric, metrics)}, {scale_of(metric, definitions).unit}"
         label = "The metric over the method's runs and revisions; its values are in the table"
         draw(plot(shown, "run, in the order in which they were started", axis, label), "timeline-chart", "ragmeter-timeline")
-    show(history_view.timeline_table(points, values, metric, definitions), "timeline")
+    show(history_view.timeline_table(points, values, metric, definitions), "timeline", state.act((), {"runs": "compare.py"}))
 
 
 def _show_curves(own: list[Checkpoint]) -> None:

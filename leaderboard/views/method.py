@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import scale_of
+from leaderboard.elements.formats import ALL_RUNS, board_key, scale_of
 from leaderboard.elements.marks import doubt_marks, outcome_badge, row_marks, status_badge
-from leaderboard.elements.nodes import Node, aside, badge, el, facts, flat, link, named, note, prose, show_value
+from leaderboard.elements.nodes import Node, aside, badge, button, el, facts, flat, link, named, note, prose, show_value
 from leaderboard.elements.pictures import Picture, Point, plot, point_of
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table, value_cell
 from results.errors import counted
@@ -102,7 +103,7 @@ def _answered(row: Result) -> Cell:
 
 def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
     marks = [*row_marks([run], reference=False), *doubt_marks(run, contaminated)]
-    return el("span", run.method, *marks, status_badge(run), aside(run.experiment))
+    return el("span", el("span", run.method), *marks, status_badge(run), aside(run.experiment))
 
 
 def costs(rows: Sequence[Result]) -> Node | None:
@@ -177,16 +178,11 @@ def timeline_table(points: Sequence[TimelinePoint], values: Values, metric: str,
     """Build the table of a timeline: one line per run, with value, tags and gate decisions."""
     scale = scale_of(metric, definitions)
 
-    def change(point: TimelinePoint) -> Cell | None:
+    def change(point: TimelinePoint, *, pinned: bool = False) -> Cell | None:
         decided = outcome_of(point.decided, metric)
-        return Cell(scale.difference(decided.value), scale.differences(decided.low, decided.high)) if decided else None
-
-    def since_anchor(point: TimelinePoint) -> Cell | None:
-        decided = outcome_of(point.decided, metric)
-        anchor = decided.details.get("anchor") if decided else None
-        if anchor is None:
+        if decided is None or (pinned and decided.details.get("anchor") is None):
             return None
-        item = anchor["difference"]
+        item = decided.details["anchor"]["difference"] if pinned else asdict(decided)
         return Cell(scale.difference(item["value"]), scale.differences(item["low"], item["high"]))
 
     columns: list[Column[TimelinePoint]] = [
@@ -194,7 +190,7 @@ def timeline_table(points: Sequence[TimelinePoint], values: Values, metric: str,
             "Revision", lambda point: el("span", f"{point.number}  {point.revision}", cls="method", title=point.revision), "oldest first"
         ),
         Column("Started", lambda point: point.run.started_at, "UTC"),
-        WideColumn("Run", _timeline_run),
+        WideColumn("Run", lambda point: el("span", *_timeline_run(point), _compare(point, points, metric))),
         NumberColumn(
             formats.metric_name(metric)[0],
             lambda point: value_cell(values.get(point.run.run, {}).get(metric), scale),
@@ -202,19 +198,29 @@ def timeline_table(points: Sequence[TimelinePoint], values: Values, metric: str,
         ),
         Column("Gate", lambda point: _gate(point, metric, definitions), tip="The newest decision about this run as candidate"),
         NumberColumn("Change", change, "points, interval", "Candidate minus baseline on this metric, as the gate measured it"),
-        NumberColumn("Since the anchor", since_anchor, "points, interval", "Candidate minus the pinned run of the baseline"),
+        NumberColumn("Since the anchor", partial(change, pinned=True), "points, interval", "Candidate minus the baseline's pinned run"),
     ]
     return table("The method over its runs and revisions", "timeline", points, columns)
 
 
-def _timeline_run(point: TimelinePoint) -> Node:
+def _compare(point: TimelinePoint, points: Sequence[TimelinePoint], metric: str) -> Node | None:
+    """Make the button that compares a run with its gate's baseline, else with the run before it on the same questions."""
+    decided, board = outcome_of(point.decided, metric), board_key(point.run)
+    before = [item.run.run for item in points[: point.number - 1] if board_key(item.run) == board]
+    other = decided.baseline if decided else before[-1] if before else None
+    pair = {"experiment": ALL_RUNS, "board": board, "runs": f"{other},{point.run.run}", "metric": metric}
+    label = f"Compare {point.revision} question by question"
+    return None if other is None else button("compare", f"compare-{point.number}", pair, label=label)
+
+
+def _timeline_run(point: TimelinePoint) -> list[Node]:
     marks = [badge(f"tag {name}", "", "The tag points to this run or to its checkpoint") for name in point.tags]
     marks += [badge(f"anchor of {name}", "reference", "Losses of later candidates are measured from this run") for name in point.anchors]
     if point.changed_data:
         marks.append(badge("other questions", "failed", "Questions or gold differ from the run before: values are not comparable"))
     if point.run.status != "finished":
         marks.append(badge(point.run.status, "failed"))
-    return el("span", point.run.method, aside(f"{point.run.short} · seed {point.run.seed}"), *marks)
+    return [el("span", point.run.method), aside(f"{point.run.short} · seed {point.run.seed}"), *marks]
 
 
 def _gate(point: TimelinePoint, metric: str, definitions: Definitions) -> Node | None:

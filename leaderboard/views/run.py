@@ -189,7 +189,7 @@ def listing(runs: Sequence[RunRow], chosen: str) -> Node:
         Column("Run", name, "fingerprint"),
         Column("Experiment", lambda run: run.experiment),
         Column("Dataset", lambda run: Cell(run.dataset, f"{run.setting} · {run.seed}"), "setting · seed"),
-        Column("State", lambda run: el("span", status_badge(run) or "finished", *row_marks([run], reference=False))),
+        Column("State", lambda run: el("span", status_badge(run) or el("span", "finished"), *row_marks([run], reference=False))),
         NumberColumn("Answered", lambda run: f"{run.done:,} of {run.questions:,}", "questions"),
         NumberColumn("Failed", lambda run: run.failed or None, "questions"),
         Column("Started", lambda run: run.started_at, "UTC"),

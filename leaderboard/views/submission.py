@@ -51,7 +51,7 @@ def cards(method: str, runs: Sequence[RunRow]) -> Node:
     for run in sorted(runs, key=lambda run: run.updated_at, reverse=True):
         if run.card:
             same = (_part(run, "method"), run.card.get("contact"), run.card.get("training_data"))
-            groups.setdefault(_key(same), []).append(run)
+            groups.setdefault(json.dumps(same, sort_keys=True), []).append(run)
     return el("div", *(_card(method, same) for same in groups.values()), cls="stack")
 
 
@@ -80,10 +80,6 @@ def _card(method: str, runs: Sequence[RunRow]) -> Node:
         *(_everything(run) for run in runs),
         cls="stack",
     )
-
-
-def _key(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _part(run: RunRow, key: str) -> Mapping[str, Any]:

@@ -99,9 +99,11 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
         UserError: The run's setting has no candidates to which the evidence could be added.
     """
     usual = Setting.parse(run.setting)
-    if usual.name not in ("corpus", "distractor"):
+    if usual.name not in ("corpus", "distractor") or (usual.name == "corpus" and usual.retriever is None):
         raise UserError(
-            f"the setting {usual} has no retrieved passages to which missing evidence could be added", code="setting-without-retrieval"
+            f"the setting {usual} lists no candidates to which missing evidence could be added; distractor and "
+            "corpus(retriever=bm25,n=20) do",
+            code="setting-without-candidates",
         )
     return {
         "gold_in_noise": Setting.parse(f"oracle(base={usual})"),

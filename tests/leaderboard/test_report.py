@@ -202,6 +202,11 @@ def test_ticks_are_few_round_and_within_the_range(low: float, width: float) -> N
     assert results[-1] <= high + slack
 
 
+def test_axis_over_whole_numbers_has_no_ticks_between_them() -> None:
+    assert pictures._Line(0.96, 2.04, 0, 1, whole=True).marks() == [1, 2]
+    assert len(pictures._Line(0.96, 2.04, 0, 1).marks()) > 2
+
+
 def ragmeter(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["ragmeter", *arguments])
     with pytest.raises(SystemExit) as caught:

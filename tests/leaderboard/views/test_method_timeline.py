@@ -76,6 +76,23 @@ def test_timeline_table_and_chart_agree(aged: Path) -> None:
     assert {node.tag for node in table.find()} <= TAGS
 
 
+def test_run_is_compared_with_the_baseline_of_its_gate_else_with_the_run_before(aged: Path) -> None:
+    store = Store(aged)
+    points, definitions = found(store), score_queries.definitions(store)
+    (at,) = [number for number, point in enumerate(points) if point.decided]
+    baseline, candidate = points[at].decided[0].baseline, points[at].run.run
+
+    def pairs(points: list[Point]) -> list[str]:
+        table = timeline.timeline_table(points, values_of(store, points), F1, definitions)
+        return [node.action["runs"] for node in table.find(tag="button")]
+
+    assert f"{baseline},{candidate}" in pairs(points)
+    first = replace(points[0], decided=())
+    second = replace(points[1], number=2, decided=(), run=replace(first.run, run="f" * 16))
+    assert pairs([first, second]) == [f"{first.run.run},{second.run.run}"]
+    assert pairs([first, replace(second, run=replace(second.run, dataset_fingerprint="other"))]) == []
+
+
 def test_run_without_the_metric_has_a_row_but_no_point(aged: Path) -> None:
     store = Store(aged)
     points, definitions = found(store), score_queries.definitions(store)

@@ -185,4 +185,4 @@ def test_a_setting_without_candidates_says_why_nothing_can_be_split(made: Made, 
     runs = made(store, {"usual": STAGES["usual"]}, settings={"usual": setting})
     result = attribution(store, runs["usual"], EM)
     assert result.losses is None
-    assert "positives" in result.obstacle or "evidence" in result.obstacle
+    assert "corpus(retriever=bm25,n=20)" in result.obstacle

@@ -394,7 +394,7 @@ def _results(store: Store, experiment: str | None, *, metrics: Sequence[str] | N
     result = boards(store, experiment, metrics=metrics, reference=reference)
     reference = reference or (queries.experiment(store, experiment).reference if experiment else None)
     fought = battle_boards(store, queries.runs(store, experiment), reference)
-    shown = {metric for board in result for metric in board.metrics} if metrics else None
+    shown = [*dict.fromkeys(metric for board in result for metric in board.metrics)] if metrics else None
     known = verdicts(store, experiment, metrics=shown, reference=reference, most=MANY) if result else []
     return Results(store, experiment, tuple(result), tuple(fought), tuple(known))
 

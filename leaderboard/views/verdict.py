@@ -10,6 +10,7 @@ from leaderboard.elements.nodes import Node, el
 from results.boards.matrix import Matrix
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_text import Headline, Part, headline_parts, headlines, place_names
+from results.errors import counted
 
 
 def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
@@ -20,7 +21,8 @@ def first_line(verdicts: Sequence[BoardVerdict]) -> Node | None:
     first, *names = place_names(known)
     where = first if others and not main.main.place.suite else ""
     below = [el("p", *_parts(headline_parts(other, where=name))) for other, name in zip(others, names, strict=True)]
-    unfolded = el("details", el("summary", f"{len(below):,} benchmark{'s' * (len(below) != 1)}"), *below) if below else None
+    folded = counted(len(below), "benchmark" if main.main.place.suite else "other benchmark")
+    unfolded = el("details", el("summary", folded), *below) if below else None
     return el("div", el("p", *_parts(headline_parts(main, where=where)), cls="verdict"), unfolded, cls="stack")
 
 

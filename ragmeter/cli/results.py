@@ -94,7 +94,7 @@ def table(
             with offering_score():
                 results = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
         if results and not questions and (as_json or (form == "text" and not with_published)):
-            chosen = {metric for board in results for metric in board.metrics} if metric else None
+            chosen = [*dict.fromkeys(metric for board in results for metric in board.metrics)] if metric else None
             known = verdicts(store, name, metrics=chosen, reference=reference, most=None if as_json else MANY)
     if form in (*WIDE, PARQUET) or questions:
         _export_tables(store, results, form, output, name, metric if questions else None, questions=questions)

@@ -218,7 +218,8 @@ def boards(
     results = groups(runs)
     every = [run.run for group in results for run in group]
     if metrics is not None:
-        metrics = score_queries.named_metrics(store, every, metrics)
+        own = {metric for group in results for run in group for metric in run.metrics or ()}
+        metrics = score_queries.named_metrics(store, every, metrics, own)
     elif experiment is None:
         metrics = score_queries.metric_ids(store, every)
     learned = _learned(store)

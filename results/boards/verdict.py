@@ -170,7 +170,8 @@ class BoardVerdict:
         untested: Methods that could not be tested against it, for example with fewer than ten clusters.
         worse: Methods that are significantly worse.
         left_out: Methods that are not ranked, with the reason; controls are not named.
-        next: Comparison of the best method with the runner-up.
+        next: Comparison of the best method with the runner-up; if either is the reference and the marks agree, with the table's
+            interval.
         reference: Comparison of the best method with the experiment's reference, corrected as in the table. None if the
             reference is the best, or there is none.
     """
@@ -231,7 +232,9 @@ def _column(
     cells = {row.name: board.cells[row.key, column.key] for row in board.rows if (row.key, column.key) in board.cells}
     entrants = [_entrant(name, cell, figures, board.costs.get(cell.run.run)) for name, cell in cells.items() if cell.run.may_win]
     place = _place([column], {column.key: figures}, definitions, names)
-    verdict = figures.once(("verdict", place, tuple(entrants)), lambda: decide(place, entrants, figures))
+    decided = figures.once(("verdict", place, tuple(entrants)), lambda: decide(place, entrants, figures))
+    pairs = {name: cell.paired for name, cell in cells.items()}
+    verdict = _as_in_table(decided, board.reference, {name: (pair.low, pair.high, pair.corrected) for name, pair in pairs.items() if pair})
     paired = None if verdict.best is None else cells[verdict.best.name].paired
     if verdict.best is None or paired is None or board.reference is None:
         return verdict
@@ -242,6 +245,21 @@ def _column(
     why = paired.insufficient_data or too_few(clusters, verdict.place.kind, paired.corrected)
     against = Against(board.reference, *numbers, insufficient_data=why, generalizes=paired.generalizes, cost=ratio)
     return replace(verdict, reference=against)
+
+
+def _as_in_table(verdict: BoardVerdict, reference: str | None, shown: Mapping[str, tuple[float, float, float]]) -> BoardVerdict:
+    """Take the table's interval of the difference from the next method if either is the reference and the marks agree.
+
+    Args:
+        shown: Interval and corrected p-value of each method's difference from the reference.
+    """
+    best, next_ = verdict.best, verdict.next
+    if best is None or next_ is None or reference not in (best.name, next_.name):
+        return verdict
+    low, high, p = shown.get(best.name if next_.name == reference else next_.name, (math.nan,) * 3)
+    if math.isnan(low) or (p <= ALPHA) != next_.significant:
+        return verdict
+    return replace(verdict, next=replace(next_, low=low, high=high) if next_.name == reference else replace(next_, low=-high, high=-low))
 
 
 def _entrant(name: str, cell: Cell, figures: Figures, cost: Cost | None) -> Entrant:
@@ -425,6 +443,8 @@ def _suite(
         _pooled_against(board, figures, (base, best), others[0], float(corrected[0]), float(levels[0]), clusters),
         level=_level(best, [item for _, item in others], equal),
     )
+    pools = {line.row.name: line.pooled for line in board.overall}
+    verdict = _as_in_table(verdict, board.reference, {name: (pool.low, pool.high, pool.p_holm) for name, pool in pools.items() if pool})
     line = next((line for line in board.overall if line.row.key == base.key), None)
     if line is None or line.pooled is None or board.reference is None:
         return verdict

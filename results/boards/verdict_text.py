@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
@@ -171,21 +171,20 @@ def _claim(verdict: BoardVerdict) -> list[Part]:
 
 
 def _difference(verdict: BoardVerdict) -> list[Part]:
-    """Describe the differences from the next best method and from the reference, and the sample that would show the first.
-
-    If both are one method, and both tests agree, the interval is the table's.
-    """
+    """Describe the differences from the next best method and from the reference, and the sample that would show the first."""
     parts: list[Part] = []
     next_, reference = verdict.next, verdict.reference
-    if next_ is not None and reference is not None and (reference.name, reference.significant) == (next_.name, next_.significant):
-        next_, reference = replace(next_, low=reference.low, high=reference.high), None
     if next_ is not None:
         parts += [Part(" Difference from the next, "), Part(next_.name, "method"), Part(": "), *_against(next_, verdict.place)]
         parts.append(Part("."))
         if next_.needed is not None:
             parts.append(Part(f" {_needed(next_, verdict.place)}."))
     lacking = verdict.outcome == "insufficient_data" and reference is not None and bool(reference.insufficient_data)
-    if reference is not None and not lacking:
+    if (
+        reference is not None
+        and not lacking
+        and (next_ is None or reference.name != next_.name or reference.significant != next_.significant)
+    ):
         parts += [Part(" Difference from the reference, "), Part(reference.name, "method"), Part(": ")]
         parts += [*_against(reference, verdict.place), Part(".")]
     return parts

@@ -33,8 +33,11 @@ class NotScored(UserError):
         self.metric = metric
 
 
-def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
+def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str], own: Collection[str] = ()) -> list[str]:
     """Resolve names of metrics to the ids of stored scores; a name may omit version and parameters.
+
+    Args:
+        own: The experiment's metrics: a name that fits one of them means no other, for example of a submission.
 
     Raises:
         NotScored: None of these runs was scored on a metric of this name.
@@ -48,7 +51,7 @@ def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -
         if not meant:
             error = unknown_name("stored metric", name, stored)
             raise NotScored(error.what, name, where=error.where, try_this=error.try_this)
-        results += meant
+        results += [metric for metric in meant if metric in own] or meant
     return list(dict.fromkeys(results))
 
 

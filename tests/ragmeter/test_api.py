@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -33,6 +34,7 @@ from results.statistics.intervals import difference
 from results.store import queries
 from results.store.store import FAILED_RUN
 from tests.support.errors import raises
+from tests.support.planted import Planted
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
@@ -358,6 +360,18 @@ def test_hostile_method_name_cannot_become_a_tag(results: Results) -> None:
     assert page.count("&lt;script&gt;") >= 5
     compared = compare(*results.runs[:2], metric="em", store=results.store.folder)
     assert "<script" not in replace(compared, a=replace(compared.a, method=evil))._repr_html_()
+
+
+@pytest.mark.parametrize("order", ["fbadec", "cabfed"])
+def test_verdict_is_about_the_first_of_the_chosen_metrics(tmp_path: Path, call: Callable[..., Any], order: str) -> None:
+    planted = Planted(tmp_path)
+    scores = {method: dict.fromkeys("abcdef", [value] * 40) for method, value in (("high", 0.9), ("low", 0.1))}
+    planted.experiment("e", {"d": scores})
+    shown = load_results(tmp_path, "e", metrics=list(order))
+    assert [item.place.name for item in shown.verdicts] == list(order)
+    options = [option for name in order for option in ("--metric", name)]
+    printed = json.loads(call("results", "table", "e", *options, "--store", str(tmp_path), "--json").out)
+    assert [item["name"] for item in printed["verdicts"]] == list(order)
 
 
 def test_print_output_equals_the_terminal_output(results: Results) -> None:

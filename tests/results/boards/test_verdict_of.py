@@ -13,6 +13,7 @@ from results.boards.board import boards
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import verdicts
 from results.boards.verdict_text import headline_of, headline_parts, headline_text, headlines, html, text
+from results.store import queries
 from results.store.store import Store
 from tests.support.planted import Planted, Row
 
@@ -111,6 +112,43 @@ def test_positive_controls_never_compete(tmp_path: Path) -> None:
         assert verdict.outcome == "best"
         assert (verdict.best and verdict.best.name, verdict.next and verdict.next.name) == ("a", "b")
     assert not any("trained" in line for line in stated(planted.store))
+
+
+@pytest.mark.parametrize("reference", ["a", "b"])
+def test_difference_from_the_next_method_has_the_interval_of_the_table(tmp_path: Path, reference: str) -> None:
+    draw = np.random.default_rng(0)
+    scores = {name: (draw.random(200) < rate).astype(float) for name, rate in (("a", 0.8), ("b", 0.5), ("c", 0.45), ("d", 0.4))}
+    planted = Planted(tmp_path)
+    planted.experiment("e", {"d": scores, "f": {name: values[::-1] for name, values in scores.items()}}, reference=reference)
+    whole, first, _ = verdicts(planted.store, "e")
+    assert first.next is not None
+    assert (first.best and first.best.name, first.next.name) == ("a", "b")
+    rows = {row.run.method: row for row in boards(planted.store, "e")[0].rows}
+    shown = rows["b" if reference == "a" else "a"].cells["em#v1"].difference
+    ends = (shown.low, shown.high) if reference == "b" else (-shown.high, -shown.low)
+    assert (first.next.low, first.next.high) == pytest.approx(ends)
+    if reference == "b":
+        assert whole.next is not None
+        assert whole.reference is not None
+        assert (whole.next.low, whole.next.high) == (whole.reference.low, whole.reference.high)
+
+
+def test_chosen_metrics_keep_their_order(tmp_path: Path) -> None:
+    planted = Planted(tmp_path)
+    planted.experiment("e", {"d": {"a": dict.fromkeys("xyz", share(0.6)), "b": dict.fromkeys("xyz", share(0.2))}})
+    for order in ("zyx", "yxz"):
+        assert [item.place.name for item in verdicts(planted.store, "e", metrics=[f"{name}#v1" for name in order])] == list(order)
+
+
+def test_short_name_of_a_metric_means_the_experiments_own(tmp_path: Path) -> None:
+    planted = Planted(tmp_path)
+    planted.experiment("e", {"d": {"a": {"f1(rules=x)": share(0.6), "f1(rules=y)": share(0.5)}, "b": {"f1(rules=y)": share(0.4)}}})
+    every = ["f1(rules=x)#v1", "f1(rules=y)#v1"]
+    assert sorted(boards(planted.store, "e", metrics=["f1"])[0].metrics) == every
+    runs = [run.run for run in queries.runs(planted.store, "e")]
+    planted.store.put_experiment("e", "name: e", None, None, None, runs, names=["a", "b"], metrics=[every[1:]] * 2)
+    assert [*boards(planted.store, "e", metrics=["f1"])[0].metrics] == every[1:]
+    assert [*boards(planted.store, "e", metrics=["f1(rules=x)"])[0].metrics] == every[:1]
 
 
 def test_benchmarks_that_disagree_have_no_best_method_together_and_state_what_would_decide(tmp_path: Path) -> None:

@@ -72,11 +72,6 @@ def test_reference_is_stated_unless_the_next_method_is_the_reference_with_the_sa
     assert "(significant)" in verdict_text(replace(TIED, reference=AHEAD))
 
 
-def test_interval_is_the_tables_if_the_next_method_is_the_reference_with_the_same_mark() -> None:
-    sentence = verdict_text(replace(CLEAR, reference=replace(AHEAD, low=0.03, high=0.05)))
-    assert ("+4.2 [+3.0, +5.0]" in sentence, "± 1.9" in sentence, sentence.count("bm25")) == (True, False, 1)
-
-
 def test_benchmark_is_named_where_asked_and_a_suite_always() -> None:
     assert verdict_text(CLEAR, where="main: distractor").startswith("main: distractor: gpr is best")
     suite = replace(CLEAR, place=replace(F1, benchmarks=(("a", "full"), ("b", "full"))))

@@ -240,6 +240,8 @@ _MUST: Mapping[str, str] = {
     "extra_forbidden": "is not a known key",
 }
 """Requirement that a value violates, per kind of pydantic error; placeholders are the error's context."""
+_NAME = re.compile(r"\^\[(?:A-Za-z0-9|\\w)\]\[(?:A-Za-z0-9|\\w)([._+-]+)\](?:\*|\{0,(\d+)\})\$")
+"""Pattern of the patterns of names, with their signs and maximum length."""
 
 
 def in_words(error: Mapping[str, Any]) -> str:
@@ -252,6 +254,9 @@ def in_words(error: Mapping[str, Any]) -> str:
     kind, message = error["type"], str(error["msg"])
     if kind in _WANTED:
         return f"{_WANTED[kind]} is wanted"
+    if kind == "string_pattern_mismatch" and (name := _NAME.fullmatch(error["ctx"]["pattern"])):
+        most = f"at most {int(name[2]) + 1} " if name[2] else ""
+        return f"must be {most}letters, digits and {' '.join(dict.fromkeys('_' + name[1]))} (first a letter or digit)"
     if kind in _MUST:
         try:
             return _MUST[kind].format_map(error.get("ctx", {}))

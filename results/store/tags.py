@@ -107,7 +107,7 @@ def resolve(store: Store, text: str) -> RunRow | Checkpoint:
             raise
         if not results:
             named = [*(item.name for item in all_tags(store)), *(checkpoint.name for checkpoint in checkpoints(store))]
-            noun, every = "run, checkpoint or tag", queries.runs(store)
+            noun, every = "run, checkpoint or tag", queries.runs(store, hidden=True)
             raise queries.unknown_run(store, noun, text, _names(store, text), every, named) from None
         if len(results) > 1:
             raise _ambiguous(text, [], results) from None
@@ -211,7 +211,7 @@ def _benchmark(run: RunRow) -> tuple[str, str, int]:
 
 def _names(store: Store, text: str) -> list[str]:
     """Suggest similar hashes if the text resembles one, else names of checkpoints."""
-    runs, trained = queries.runs(store), checkpoints(store)
+    runs, trained = queries.runs(store, hidden=True), checkpoints(store)
     hashes = [*(run.run for run in runs), *(item.sha256 for item in trained)]
     if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
         return hashes

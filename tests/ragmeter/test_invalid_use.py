@@ -186,6 +186,7 @@ class Sample(BaseModel):
     on: bool = True
     kind: Literal["a", "b"] = "a"
     code: Annotated[str, Field(pattern="^x")] = "x"
+    name: Annotated[str, Field(pattern=r"^[\w][\w.-]*$")] = "x"
 
 
 @pytest.mark.parametrize(
@@ -207,6 +208,7 @@ class Sample(BaseModel):
         ({"on": "perhaps"}, "on: true or false is wanted"),
         ({"kind": "c"}, "kind: must be one of 'a' or 'b'"),
         ({"code": "y"}, "code: must be of the form ^x"),
+        ({"name": "two words"}, "name: must be letters, digits and _ . - (first a letter or digit)"),
     ],
 )
 def test_invalid_option_values_are_refused_in_plain_words(options: dict[str, object], response: str) -> None:

@@ -6,11 +6,12 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from results.formats import exchange
-from results.store import tags
+from results.store import queries, tags
 from results.store.checkpoints import describe, register
 from results.store.store import INTERRUPTED, Store
 from tests.support.checkpoints import model, run_with
 from tests.support.errors import raises
+from tests.support.planted import Planted
 
 
 def test_a_checkpoint_is_found_by_hash_folder_and_name(store: Store, tmp_path: Path) -> None:
@@ -82,3 +83,13 @@ def test_what_means_a_run_and_a_checkpoint_is_asked_back(store: Store, tmp_path:
     tags.tag_run(store, "main", tags.find_checkpoint(store, "twin"))
     with raises("unknown-run,-checkpoint-or-tag"):
         tags.resolve(store, "mian")
+
+
+@pytest.mark.parametrize("origin", ["held", "rejected", "withdrawn"])
+def test_unknown_name_suggests_submissions_that_no_board_shows(tmp_path: Path, origin: str) -> None:
+    planted = Planted(tmp_path, origins={"other-words@1": origin})
+    planted.experiment("e", {"d": {"bm25": [1.0, 0.0], "other-words@1": [0.0, 1.0]}})
+    (hidden,) = {run.short for run in queries.runs(planted.store, hidden=True)} - {run.short for run in queries.runs(planted.store)}
+    with pytest.raises(UserError) as caught:
+        tags.find_run(planted.store, "other-words")
+    assert hidden in (caught.value.try_this or "")

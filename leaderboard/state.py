@@ -23,7 +23,7 @@ _LINKED = ("experiment", "board", "metric", "question", "failures")
 """Parameters that an element may set on the page that it opens, in addition to its own."""
 _LONGEST = 8000
 """Maximum characters of a parameter that are read."""
-_MISSES, _REPORTED, _SEEN, _OPENED, _LED = "misses", "reported", "seen", "opened", "led"
+_MISSES, _REPORTED, _SEEN, _OPENED, _LED, _KEPT = "misses", "reported", "seen", "opened", "led", "kept"
 _SHORT = re.compile(r"[\w.-]+(?=[(#])")
 """Pattern of an id without parameters and version."""
 _NOTHING = ("", "-", "*", "any")
@@ -55,11 +55,13 @@ def begin(page: str) -> None:
     st.session_state["page"] = page
     if st.session_state.pop(_LED, False):
         _seen().add(_here())
-    if previous not in (None, page) and not st.query_params.to_dict():
-        left = st.session_state.get(_VIEW, {})
-        st.query_params.from_dict({name: left[name] for name in _SHARED if left.get(name)})
-        # Not every page has the values of another page: this is not an error.
-        _seen().add(_here())
+    if previous not in (None, page):
+        # Not every page has the values of another page: it passes them on, and they are no error.
+        left = {**st.session_state.get(_KEPT, {}), **st.session_state.get(_VIEW, {})}
+        shared = st.session_state[_KEPT] = {name: left[name] for name in _SHARED if left.get(name)}
+        if not st.query_params.to_dict():
+            st.query_params.from_dict(shared)
+            _seen().add(_here())
     st.session_state[_VIEW] = {}
     st.session_state[_MISSES] = {}
 

@@ -99,7 +99,7 @@ def card(dataset: DatasetFacts) -> Node:
         ("Languages", _joined(card.get("languages"))),
         ("Metrics", _joined(formats.metric_label(str(metric)) for metric in card.get("metrics") or ())),
         ("Settings", _joined(card.get("settings"))),
-        ("Splits", _splits(card.get("splits") or {})),
+        ("Splits", _joined(name if size is None else f"{name} {size:,}" for name, size in (card.get("splits") or {}).items())),
         ("Questions here", _questions(dataset)),
         ("Types", _joined(f"{kind or 'no type'} {number:,}" for kind, number in dataset.types.items())),
         ("Fingerprint", dataset.fingerprint),
@@ -125,10 +125,6 @@ def _origin(responses: Mapping[str, Any]) -> Node | str:
         return str(hub)
     tree = f"/tree/{revision}" if revision and _REVISION.fullmatch(str(revision)) else ""
     return link(str(hub), f"{_HUB}{hub}{tree}")
-
-
-def _splits(splits: Mapping[str, int | None]) -> str:
-    return _joined(f"{name} {number:,}" if number is not None else name for name, number in splits.items())
 
 
 def _questions(dataset: DatasetFacts) -> str:

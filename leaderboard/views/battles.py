@@ -39,7 +39,8 @@ _Placed = tuple[str, BattleBoard, Placed]
 
 def basis_note(board: BattleBoard, criterion: str) -> Node:
     """Explain whose preferences the stars of a table refer to: the judge's or people's."""
-    return note(f"Marks: {board.basis(criterion)}.")
+    basis = board.basis(criterion)
+    return note(f"Marks{' hold' if basis.startswith('for ') else ':'} {basis}.")
 
 
 def criteria(board: BattleBoard) -> list[str]:

@@ -328,7 +328,7 @@ def _basis_notes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
     for basis in dict.fromkeys(map(board.basis, criteria)):
         by = ", ".join(criterion for criterion in criteria if board.basis(criterion) == basis)
         more = ": label pairs by `ragmeter judge labels export --pairs`" if basis == THIS_JUDGE_ONLY else ""
-        notes.append(f"marks by {by} hold {basis}{more}" if basis == THIS_JUDGE_ONLY else f"marks by {by}: {basis}")
+        notes.append(f"marks by {by}{' hold' if basis.startswith('for ') else ':'} {basis}{more}")
     for item in board.pairings:
         if item.people is not None and item.criterion in criteria:
             known = item.people.corrected

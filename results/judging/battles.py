@@ -134,7 +134,7 @@ class BattleBoard:
     def basis(self, criterion: str) -> str:
         """Return whose preferences the stars of a criterion refer to: this judge's, or people's."""
         if self.rule:
-            return "by these rules"
+            return "for these rules only"
         known = [pairing.corrected_by_people for pairing in self.pairings if pairing.criterion == criterion]
         return "corrected by people's labels" if known and all(known) else THIS_JUDGE_ONLY
 

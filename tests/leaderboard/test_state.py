@@ -78,3 +78,24 @@ def test_whole_page_draws_its_part_once_whatever_has_changed(monkeypatch: pytest
     change_other(part)
     state.fragment(("sort",), lambda: True)(lambda: part.drawn.append("anew"))
     assert part.drawn == ["rank", "anew"]
+
+
+def test_shared_choices_survive_pages_that_do_not_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    query: dict[str, str] = {"experiment": "b", "board": "x"}
+    params = SimpleNamespace(to_dict=lambda: dict(query), from_dict=query.update)
+    monkeypatch.setattr(state, "st", SimpleNamespace(query_params=params, session_state={}))
+    monkeypatch.setattr(state, "_here", str)
+
+    def opened(page: str, **settled: str) -> dict[str, str]:
+        query.clear()
+        state.begin(page)
+        for name, value in settled.items():
+            state.settle(name, value)
+        return dict(query)
+
+    state.begin("board")
+    state.settle("experiment", "b")
+    state.settle("board", "x")
+    assert [opened(page, start="") for page in ("datasets", "methods")] == [{"experiment": "b", "board": "x"}] * 2
+    assert opened("compare", experiment="c", board="")["board"] == "x"
+    assert opened("board") == {"experiment": "c"}

@@ -56,7 +56,7 @@ def begin(page: str) -> None:
     if st.session_state.pop(_LED, False):
         _seen().add(_here())
     if previous not in (None, page):
-        # Not every page has the values of another page: it passes them on, and they are no error.
+        # Not every page uses the values of another page: it passes them on without a message.
         left = {**st.session_state.get(_KEPT, {}), **st.session_state.get(_VIEW, {})}
         shared = st.session_state[_KEPT] = {name: left[name] for name in _SHARED if left.get(name)}
         if not st.query_params.to_dict():

@@ -49,8 +49,8 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
     [
-        (ANSWERS, READING, (5, "a6b8693aeb4b8497")),
-        (RECORDS, READING, (5, "5add1661354e3f50")),
+        (ANSWERS, READING, (6, "c7f55ace56b16308")),
+        (RECORDS, READING, (6, "774b7876d826c182")),
         (VERDICTS, VERSION, (5, "24fadba830a70fc4")),
     ],
     ids=["answers", "records", "verdicts"],

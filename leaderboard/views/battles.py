@@ -215,6 +215,8 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
 
 def _elo(item: Strength) -> Cell:
     value, low, high = item.elo
+    if math.isnan(value):
+        return Cell(formats.NOTHING, tip=item.logit.insufficient_data)
     return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), _bounds(low, high) or formats.NOTHING, item.logit.insufficient_data)
 
 

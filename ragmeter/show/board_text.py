@@ -389,12 +389,16 @@ def _pair_name(item: Pairing, controls: Collection[str]) -> Text:
 
 
 def _ranked(strengths: Sequence[tuple[str, Strength]]) -> str:
-    return ", ".join(
-        f"{name} {strength.elo[0]:.0f} ({strength.elo[1]:.0f}–{strength.elo[2]:.0f})"
-        + ("‡" if strength.separated else "")
-        + f" rank {strength.positions}"
-        for name, strength in strengths
-    ) + ("; ‡ won or lost everything: its distance cannot be estimated" if any(strength.separated for _, strength in strengths) else "")
+    shown = [f"{name} {_elo(strength)}{'‡' if strength.separated else ''} rank {strength.positions}" for name, strength in strengths]
+    apart = any(strength.separated for _, strength in strengths)
+    return ", ".join(shown) + ("; ‡ won or lost everything: its distance cannot be estimated" if apart else "")
+
+
+def _elo(strength: Strength) -> str:
+    value, low, high = strength.elo
+    if math.isnan(value):
+        return "–"
+    return f"{value:.0f}" if math.isnan(low) else f"{value:.0f} ({low:.0f}–{high:.0f})"
 
 
 def _sure(item: Pairing) -> str:

@@ -22,6 +22,8 @@ _KEPT = 2**23
 """Weights cached at a time, because a page computes many columns over the same questions. At most two bytes each, four sets of them."""
 _UNDEFINED = 0.01
 """Share of resamples without a value above which a report is made."""
+SAME = 1e-9
+"""Maximum spread of resamples that differ only by rounding."""
 FEWEST = 30
 """Minimum number of clusters; with fewer, intervals undercover in simulations."""
 
@@ -88,7 +90,8 @@ def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, 
 
     Args:
         value: The statistic of the sample.
-        draws: The statistic of each resample, shape (resamples,). NaN (no value) is ignored, and reported if it is frequent.
+        draws: The statistic of each resample, shape (resamples,). NaN (no value) is ignored, and reported if it is frequent. If
+            all are equal, as after perfect agreement, there is no interval.
         support: Number of questions and clusters of the sample.
         unscorable: Number of questions left out.
         level: Coverage of the interval.
@@ -105,7 +108,11 @@ def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, 
     if doubt:
         reasons.append(doubt)
     low = high = np.nan
-    if not np.isnan(value) and not few and len(known):
+    # Thirty items without a disagreement do not prove that disagreement never occurs, as a width of 0 would claim.
+    constant = len(known) > 0 and bool(known[-1] - known[0] <= SAME)
+    if constant and not few and not np.isnan(value):
+        reasons.append("all resamples have the same value, so the variance is unknown")
+    if not np.isnan(value) and not few and len(known) and not constant:
         freedom = support.clusters - 1
         tail = float(scipy.special.ndtr(np.sqrt(support.clusters / freedom) * scipy.special.stdtrit(freedom, (1 - level) / 2)))
         rank = int(np.clip(np.floor(tail * (len(known) + 1)), 1, len(known)))

@@ -137,7 +137,9 @@ class Strength:
 
     @property
     def positions(self) -> str:
-        """Format the range of ranks that the tests leave open: `2–4`, or `1` if only one rank is possible."""
+        """Format the range of ranks that the tests leave open: `2–4`, `1` if only one rank is possible, or `–` without a battle."""
+        if not self.battles:
+            return "–"
         low, high = self.band.low, self.band.high
         return f"{low}" if low == high else f"{low}–{high}"
 

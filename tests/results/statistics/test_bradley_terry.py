@@ -198,6 +198,21 @@ def test_two_methods_of_which_one_always_wins_are_both_out_of_reach() -> None:
     assert result.difference(0, 1).value > 5
 
 
+def test_battles_that_are_all_tied_have_no_interval() -> None:
+    result = bradley_terry([0] * 60, [1] * 60, range(60), [0.5] * 60, shown_first=np.arange(60) % 2, how=Resampling(resamples=50))
+    assert result.shown_first is not None
+    for item in (result.strengths[0].logit, result.difference(0, 1), result.shown_first):
+        assert item.value == pytest.approx(0)
+        assert math.isnan(item.low)
+        assert math.isnan(item.high)
+        assert item.insufficient_data
+
+
+def test_method_without_a_battle_has_no_rank() -> None:
+    result = bradley_terry([0] * 30, [1] * 30, range(30), [1.0, 0.0] * 15, methods=3, how=Resampling(resamples=50))
+    assert [strength.positions for strength in result.strengths] == ["1–2", "1–2", "–"]
+
+
 def test_bound_that_depends_on_the_prior_is_reported() -> None:
     score = [1.0] * 28 + [0.0, 0.0]
     result = bradley_terry([0] * 30, [1] * 30, range(30), score, how=Resampling(resamples=1000))

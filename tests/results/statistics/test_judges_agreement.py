@@ -190,3 +190,14 @@ def test_fleiss_kappa_of_fourteen_raters_and_ten_items() -> None:
     ratings[0] = np.where(np.arange(10) == 3, np.nan, ratings[0])
     assert fleiss_kappa(ratings).corrected.value == pytest.approx(fleiss_kappa(np.delete(ratings, 3, axis=1)).corrected.value)
     assert np.isnan(fleiss_kappa(np.ones((3, 4))).corrected.value)
+
+
+def test_agreement_without_exception_has_no_interval() -> None:
+    labels = np.arange(60) % 2
+    for result in (cohen_kappa(labels, labels), krippendorff_alpha([labels, labels]), fleiss_kappa([labels, labels, labels])):
+        assert result.corrected.value == 1.0
+        assert math.isnan(result.corrected.low)
+        assert math.isnan(result.corrected.high)
+        assert result.corrected.insufficient_data
+        # Of independent items, the share that agrees has an exact bound.
+        assert result.raw.low == pytest.approx(stats.beta.ppf(0.025, 60, 1))

@@ -390,7 +390,9 @@ def _corrected(result: Tested, row: int, candidate: Side, reference: Side, clust
     labeled = len(set(named[known].tolist()))
     if labeled < ENOUGH_LABELS:
         return result
-    powered = prediction_powered_mean(judged, human, clusters=clusters)
+    every = np.concatenate([part.ravel() for side in (candidate, reference) for part in (side.scores, side.labels) if part is not None])
+    # One verdict errs by at most the range of scores; that both of a question err is rarer.
+    powered = prediction_powered_mean(judged, human, clusters=clusters, largest=float(np.nanmax(every) - np.nanmin(every)))
     fitted = powered.weight > 0 and not known[~np.isnan(judged)].all()
     own, share = float(max(labeled - 1 - int(fitted), 1)), powered.weight**2
     seeds = replace(result.seeds, spread=result.seeds.spread.copy())

@@ -214,6 +214,40 @@ def test_intervals_cover_as_stated_and_are_shorter_than_without_the_judge(
     assert uncorrected / sets < 0.2
 
 
+def test_errors_that_no_label_shows_widen_the_interval() -> None:
+    truth = np.tile([1.0, 1.0, 0.0], 400)
+    labels = np.where(np.arange(1200) % 30 < 1, 1.0, np.nan)
+    labels[1::60] = truth[1::60]
+    labels[2::60] = truth[2::60]
+    result = prediction_powered_mean(truth, labels, weight=1)
+    seen = ~np.isnan(labels)
+    assert (truth == labels)[seen].all()
+    error = 2 / seen.sum() ** 2 + np.var(truth[~seen], ddof=1) / (~seen).sum()
+    assert result.standard_error == pytest.approx(math.sqrt(error))
+    # The judge still adds to the labels.
+    tuned = prediction_powered_mean(truth, labels)
+    assert 0 < tuned.weight < 1
+    assert result.standard_error > tuned.standard_error < tuned.labeled.high - tuned.labeled.low
+
+
+@pytest.mark.parametrize(("labels", "wrong"), [(30, 0.05), (30, 0.1), (50, 0.05), (100, 0.02), (60, 0.15)])
+@pytest.mark.parametrize("sets", [pytest.param(400, marks=pytest.mark.slow), pytest.param(10_000, marks=pytest.mark.soak)])
+def test_intervals_of_a_judge_that_is_rarely_too_lenient_cover_as_stated(labels: int, wrong: float, sets: int) -> None:
+    rng = np.random.default_rng(12)
+    held, widths = 0, []
+    for _ in range(sets):
+        truth = (rng.random(2000) < 0.6).astype(float)
+        judged = np.where(rng.random(2000) < wrong, 1.0, truth)
+        known = np.full(2000, np.nan)
+        rows = rng.permutation(2000)[:labels]
+        known[rows] = truth[rows]
+        result = prediction_powered_mean(judged, known)
+        held += result.corrected.low <= 0.6 <= result.corrected.high
+        widths.append((result.corrected.high - result.corrected.low) / (result.labeled.high - result.labeled.low))
+    assert held / sets > 0.94 - 3 * math.sqrt(0.06 * 0.94 / sets)
+    assert float(np.nanmedian(widths)) < 0.8
+
+
 def test_rectified_values_have_the_mean_of_the_labels_if_all_items_are_labeled() -> None:
     judged, items = np.array([1.0, 0.0, 1.0, np.nan, 0.5]), np.array([0, 0, 1, 2, 2])
     labels = np.array([0.0, 0.0, 1.0, 0.0, 0.0])

@@ -78,7 +78,8 @@ class AnswerPairs:
         predictions: One text per row.
         golds: The accepted strings of each row, any number.
         rules: Name of the normalization rules.
-        drop_empty: Whether to drop golds that are empty after normalization, as the metrics do (`benchmarks.text` keeps them).
+        drop_empty: Whether to drop golds that are empty after normalization from rows with others, and blank golds, as the metrics
+            do (`benchmarks.text` keeps them).
 
     Raises:
         ValueError: The two differ in length.
@@ -95,11 +96,16 @@ class AnswerPairs:
         self._golds = normalize_all([gold for row in golds for gold in row], rules)
         counts = np.fromiter(map(len, golds), dtype=np.int64, count=len(golds))
         rows = np.repeat(np.arange(len(golds)), counts)
-        if drop_empty and not all(self._golds):
-            kept = [position for position, gold in enumerate(self._golds) if gold]
-            self._golds = [self._golds[position] for position in kept]
-            rows = rows[kept]
-            counts = np.bincount(rows, minlength=len(golds))
+        self._worded = counts > 0
+        if not all(self._golds):
+            worded = np.fromiter(map(bool, self._golds), dtype=bool, count=len(self._golds))
+            self._worded = np.bincount(rows[worded], minlength=len(golds)) > 0
+            if drop_empty:
+                blank = np.array([not gold.strip() for row in golds for gold in row], dtype=bool)
+                kept = np.flatnonzero(worded | ~blank & ~self._worded[rows]).tolist()
+                self._golds = [self._golds[position] for position in kept]
+                rows = rows[kept]
+                counts = np.bincount(rows, minlength=len(golds))
         self._counts, self._rows = counts, rows.tolist()
         self._single = bool((counts == 1).all())
         self._overlap: tuple[Floats, Floats, Floats] | None = None
@@ -111,6 +117,11 @@ class AnswerPairs:
     def scorable(self) -> NDArray[np.bool_]:
         """Return which rows have at least one gold answer left. Shape (rows,)."""
         return self._counts > 0
+
+    @property
+    def worded(self) -> NDArray[np.bool_]:
+        """Return which rows have a gold answer that is not empty after normalization. Shape (rows,)."""
+        return self._worded
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         """Yield the normalized prediction and gold of every gold answer."""

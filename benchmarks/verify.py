@@ -300,11 +300,11 @@ def missing_golds(questions: Sequence[Question]) -> Finding:
 
 
 def empty_golds(questions: Sequence[Question]) -> Finding:
-    """Report golds that are empty after normalization ("A", "The The"). They would match anything, so metrics ignore them."""
+    """Report golds that are empty after normalization ("A", "The The"). They would match anything, so most metrics ignore them."""
     name = "gold answers say something once normalized"
     some = [q.id for q in questions if q.golds and not all(map(is_scorable_gold, q.golds))]
     none = [q.id for q in questions if q.golds and not any(map(is_scorable_gold, q.golds))]
-    what = "have one that does not" + (f" ({len(none):,} have no other and cannot be scored)" if none else "")
+    what = "have one that does not" + (f" ({len(none):,} have no other: only em can score them)" if none else "")
     return _share(name, some, len(questions), what)
 
 

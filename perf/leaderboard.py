@@ -332,7 +332,7 @@ def _write(store: Store, stop: threading.Event, written: list[int]) -> None:
         if stop.wait(0.1):
             break
         predictions = [Prediction(f"d0q{number}", "an answer") for number in range(first, first + 10)]
-        store.append(run.run, predictions, {"f1(rules=hotpotqa)#v1": np.ones(len(predictions))})
+        store.append(run.run, predictions, {"f1(rules=hotpotqa)#v2": np.ones(len(predictions))})
         written[0] += len(predictions)
 
 

@@ -19,7 +19,7 @@ from methods.readers.triple_text import FORMS
 from methods.registry import Component
 from perf.measuring import Bench
 
-METRIC = "f1(rules=hotpotqa)#v1"
+METRIC = "f1(rules=hotpotqa)#v2"
 TYPES = ("single", "bridge", "comparison", "multi")
 
 

@@ -84,7 +84,7 @@ def test_listing_and_scoring_need_no_model_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "em(rules=squad)#v1" in done.stdout
+    assert "em(rules=squad)#v2" in done.stdout
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_small_experiment_runs_is_shown_and_resumes_from_the_command_line(tmp_pa
     assert "0 questions to answer" in again.stderr
     (board,) = json.loads(ragmeter("results", "--json", "--store", store).stdout)["boards"]
     gold = next(row for row in board["rows"] if row["method"] == "gold_answer")
-    assert gold["metrics"]["em(rules=squad)#v1"]["value"] == 1.0
+    assert gold["metrics"]["em(rules=squad)#v2"]["value"] == 1.0
     listed = json.loads(ragmeter("list", "runs", "--json", "--store", store).stdout)
     assert {row["status"] for row in listed} == {"finished"}
     shown = json.loads(ragmeter("results", "show", listed[0]["run"][:8], "--json", "--store", store).stdout)

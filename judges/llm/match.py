@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from benchmarks.schema import Question
+from benchmarks.text import is_scorable_gold
 from judges.judge import Item, JudgeCall, Measure, PointJudge, Score, counting, register_judge
 from judges.llm.abstention import missing, rightly_declines
 from judges.llm.ask import Case, Golds, LLMJudgeConfig, Worded, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
@@ -123,7 +124,12 @@ def unanswered(item: Item) -> bool:
 
 
 def exact_match(item: Item, rules: str) -> bool:
-    """Return whether an answer equals a gold answer under the given rules of the metric `em`."""
+    """Return whether an answer equals a gold answer under the given rules of the metric `em`.
+
+    To a gold answer that normalizes to nothing ("The The"), "A" is equal: that is left to the judge.
+    """
+    if not any(is_scorable_gold(gold, rules) for gold in item.question.golds):
+        return False
     batch = Batch([item.question], [item.prediction])
     return bool(parse_metric(f"em(rules={rules})").compute(batch)[0] == 1.0)
 

@@ -112,7 +112,7 @@ def match_verdicts(questions: Sequence[Question], predictions: Sequence[Predicti
     results: list[str | None] = []
     for row, (question, prediction) in enumerate(zip(questions, predictions, strict=True)):
         words = tokens(prediction.answer)
-        if not has_gold(question) or np.isnan(exact[row]):
+        if not has_gold(question) or np.isnan(overlap[row]):
             results.append(None)
         elif rightly_declines(question, prediction):
             results.append(MATCH)

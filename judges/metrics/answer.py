@@ -3,8 +3,10 @@
 What all of them share:
 
 - **Several golds** (answers and aliases): the maximum over them. Golds that normalize to nothing ("A", "The The")
-  would equal or lie in anything; they are left out, and a question with none left is unscorable. `golds=first` looks
-  at the first answer alone, without aliases and without the others of a set, as CLaRa's and ARK's code does.
+  would lie in anything; they are left out next to others. If a question has no others, `em` is 1 for an answer that
+  normalizes to nothing, as in SQuAD's script, and so is `f1` under rules whose script counts that as equal (SQuAD 2.0,
+  MuSiQue); all else is unscorable. `golds=first` looks at the first answer alone, without aliases and without the others
+  of a set, as CLaRa's and ARK's code does.
 - **A set of answers** (`answer_set=True`): all are wanted, see below; the yes/no rule does not apply.
 - **Unanswerable questions** (`answerable=False`): scored under `squad_v2` alone, where a prediction is right if and
   only if it abstains (`benchmarks.text.is_abstention`: nothing, or a set phrase such as "unanswerable"). Under all
@@ -206,7 +208,7 @@ def rules_language(values: Mapping[str, Any]) -> str | None:
 _register_answer = partial(register, group="answer", needs=("answer",), language=rules_language, zero_under=_COUNTING)
 
 
-@_register_answer("em", source="SQuAD exact_match_score; SARK's released script (strict)", parameters=(_EM_RULES, GOLDS))
+@_register_answer("em", version=2, source="SQuAD exact_match_score; SARK's released script (strict)", parameters=(_EM_RULES, GOLDS))
 def em(batch: Batch, rules: str, golds: str) -> Scores:
     """Compute exact match: 1 if the prediction equals any gold answer after normalization, else 0.
 
@@ -215,14 +217,17 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
     no. lenient: texts that differ only in form (Unicode, case, punctuation, spaces, entities, thousands separators) are equal,
     and "Yes, both are." means yes; report it next to the official value. strict: the raw string must equal the first gold
     answer. A set of answers must be named completely, each once, in any order, and without additions (strict: only the first
-    gold answer). A question whose gold answers are all empty after normalization is unscorable.
+    gold answer). Gold answers that are empty after normalization ("The The") are ignored next to others; without others, an answer
+    is correct if it is empty after normalization, too. A question without gold answers is unscorable.
     """
     if rules == "strict":
         return np.array([_strict(*pair) for pair in zip(batch.questions, batch.answers, strict=True)], dtype=np.float64)
     return _em(batch, rules, golds)
 
 
-@_register_answer("f1", source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators", parameters=(_F1_RULES, GOLDS, LINES))
+@_register_answer(
+    "f1", version=2, source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators", parameters=(_F1_RULES, GOLDS, LINES)
+)
 def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     """Compute token F1: overlap of normalized tokens as multisets, the maximum over the gold answers.
 
@@ -230,13 +235,14 @@ def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     infinitebench_zh: Chinese characters. hotpotqa (also for 2Wiki) and clara: 0 if prediction or gold answer is yes, no or
     noanswer and the two differ. squad_v2: for unanswerable questions an abstention is correct. lenient: 1 if the two differ
     only in form (as in em), else the overlap of the remaining words, with the yes/no rule. A set of answers is compared as one
-    bag of tokens, each answer in its best wording, without the yes/no rule. A question whose gold answers are all empty after
-    normalization is unscorable. lines=first reads only the answer's first line.
+    bag of tokens, each answer in its best wording, without the yes/no rule. Gold answers that are empty after normalization are
+    ignored next to others; without others, a question is unscorable, but under squad_v2, musique and lenient an answer that is
+    empty after normalization, too, scores 1. lines=first reads only the answer's first line.
     """
     return _overlap(shortened(batch, lines), rules, golds, 2)
 
 
-@_register_answer("answer_precision", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
+@_register_answer("answer_precision", version=2, source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     """Compute token precision: the share of the prediction's tokens that occur in the gold answer (multisets), the maximum over
     the gold answers; rules as in f1.
@@ -244,7 +250,7 @@ def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     return _overlap(batch, rules, golds, 0)
 
 
-@_register_answer("answer_recall", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
+@_register_answer("answer_recall", version=2, source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
     """Compute token recall: the share of the gold answer's tokens that occur in the prediction (multisets), the maximum over
     the gold answers; rules as in f1.
@@ -260,7 +266,8 @@ def cover_em(batch: Batch, match: str, golds: str) -> Scores:
     (CLaRa's code): every token of the gold answer occurs somewhere. All answers of a set must be contained. A question whose
     gold answers are all empty after normalization is unscorable.
     """
-    values = _pairs(batch, "squad", golds).cover_em(match)
+    normal = _pairs(batch, "squad", golds)
+    values = np.where(normal.worded, normal.cover_em(match), np.nan)
     return _scored(batch, "squad", golds, values, lambda words, groups: set_cover(" ".join(words), groups, match))
 
 
@@ -277,9 +284,9 @@ def shortened(batch: Batch, lines: str) -> Batch:
 
 
 def answer_parts(batch: Batch, rules: str) -> tuple[Scores, Scores, Scores, Scores]:
-    """Compute exact match, precision, recall and F1 of answers under the same rules, for composed metrics; NaN if unscorable."""
+    """Compute exact match, precision, recall and F1 of answers under the same rules, for composed metrics; NaN if one is unscorable."""
     precision, recall, f1 = (_overlap(batch, rules, "all", part) for part in range(3))
-    return _em(batch, rules, "all"), precision, recall, f1
+    return np.where(np.isnan(f1), np.nan, _em(batch, rules, "all")), precision, recall, f1
 
 
 def _pairs(batch: Batch, rules: str, golds: str) -> AnswerPairs:
@@ -293,11 +300,14 @@ def _pairs(batch: Batch, rules: str, golds: str) -> AnswerPairs:
 
 
 def _em(batch: Batch, rules: str, golds: str) -> Scores:
-    return _scored(batch, rules, golds, _pairs(batch, rules, golds).em(), set_em)
+    normal = _pairs(batch, rules, golds)
+    return _scored(batch, rules, golds, np.where(normal.scorable, normal.em(), np.nan), set_em)
 
 
 def _overlap(batch: Batch, rules: str, golds: str, part: int) -> Scores:
-    values = _pairs(batch, rules, golds).precision_recall_f1(rules)[part]
+    normal = _pairs(batch, rules, golds)
+    scorable = normal.scorable if rules_named(rules).both_empty else normal.worded
+    values = np.where(scorable, normal.precision_recall_f1(rules)[part], np.nan)
     return _scored(batch, rules, golds, values, lambda words, groups: set_precision_recall_f1(words, groups)[part])
 
 
@@ -306,8 +316,8 @@ SetScore = Callable[[Sequence[str], Sequence[Wordings]], float]
 
 
 def _scored(batch: Batch, rules: str, golds: str, values: Scores, set_score: SetScore) -> Scores:
-    """Complete the values of ordinary questions with those of answer sets, unanswerable questions and questions without gold."""
-    scores = np.where(_pairs(batch, rules, golds).scorable, values, np.nan)
+    """Replace the values of answer sets and unanswerable questions; NaN stays NaN for answer sets."""
+    scores = values.copy()
     normal = rules_named(rules).normalize
     for row, question in enumerate(batch.questions):
         if not question.answerable:

@@ -87,7 +87,7 @@ def support_f1(batch: Batch) -> Scores:
 _GROUP = ("answer", "support", "answerable", "group")
 
 
-@register("group_answer_f1", source="MuSiQue evaluator v1.0, GroupAnswerSufficiencyMetric", group="support", needs=_GROUP)
+@register("group_answer_f1", version=2, source="MuSiQue evaluator v1.0, GroupAnswerSufficiencyMetric", group="support", needs=_GROUP)
 def group_answer_f1(batch: Batch) -> Scores:
     """Compute f1(rules=musique) of a pair's answerable question if both questions are classified correctly as answerable or not, else 0.
 

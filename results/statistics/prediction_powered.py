@@ -18,7 +18,7 @@ from results.statistics.core import LEVEL, Clusters, Estimate, Floats, cluster_p
 ENOUGH_LABELS = 30
 """Minimum number of labeled items (or documents): with fewer, intervals undercover in simulations."""
 UNSEEN = 2.0
-"""Errors that are added to those seen if a judge rarely errs: with them, intervals cover as stated in simulations (Agresti & Coull 1998)."""
+"""Errors that are added to those seen if a judge rarely errs, so that intervals cover as stated (Agresti & Coull 1998)."""
 _SAME = 1e-9
 """Maximum difference of errors that are equal."""
 _NOT_RANDOM = 0.001

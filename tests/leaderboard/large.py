@@ -12,7 +12,7 @@ from pathlib import Path
 from results.store.store import Store
 
 EXPERIMENT = "large"
-METRIC = "f1(rules=hotpotqa)#v1"
+METRIC = "f1(rules=hotpotqa)#v2"
 
 _FILL = """
 INSERT INTO datasets SELECT f, name, '{"metrics": ["f1(rules=hotpotqa)"]}', $questions, 0, '{}', 'question', [] FROM made_data;

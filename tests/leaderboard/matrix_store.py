@@ -26,7 +26,7 @@ from results.store.variants import style_of_name
 EXPERIMENT = "several"
 REFERENCE = "bm25"
 EVIL = "=cmd|' /C calc'!A0 <script>window.pwned=1</script>"
-EM, RECALL = "em#v1", "recall@5#v2"
+EM, RECALL = "em#v2", "recall@5#v2"
 QUESTIONS = 60
 DATASETS = ("hotpotqa:dev", "musique:dev", "nq:test")
 

@@ -55,8 +55,8 @@ def metric(identifier: str, definition: str, group: str, *, high: float | None =
 
 
 METRICS = [
-    metric("em#v1", "1 where the normalized answer equals a normalized gold, else 0; best over golds.", "answer"),
-    metric("f1(rules=hotpotqa)#v1", "Overlap of tokens <b>after</b> normalization; best over golds.", "answer"),
+    metric("em#v2", "1 where the normalized answer equals a normalized gold, else 0; best over golds.", "answer"),
+    metric("f1(rules=hotpotqa)#v2", "Overlap of tokens <b>after</b> normalization; best over golds.", "answer"),
     metric("recall@5#v2", "Share of the positives that are within the first 5.", "retrieval"),
     metric("hit@5#v2", "1 where any positive is within the first 5.", "retrieval"),
     metric("perplexity#v1", "Mean of exp(mean NLL).", "text", high=None, better=False),
@@ -184,8 +184,8 @@ def _run(
         predictions.append(Prediction(question.id, answer, ranked, usage, {FAILED: "timed out"} if failed else {}))
         unscorable = question.answers == ("The",)
         result = len({e.id for e in ranked[:5]} & set(question.evidence))
-        scores["em#v1"].append(float("nan") if unscorable else float(right and not failed))
-        scores["f1(rules=hotpotqa)#v1"].append(
+        scores["em#v2"].append(float("nan") if unscorable else float(right and not failed))
+        scores["f1(rules=hotpotqa)#v2"].append(
             float("nan") if unscorable else 0.0 if failed else 1.0 if right else 0.5 * float(rng.random() < 0.5)
         )
         scores["recall@5#v2"].append(result / 2)

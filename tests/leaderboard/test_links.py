@@ -44,12 +44,12 @@ def test_all_unknown_names_are_shortened_in_one_note(app: Start, filled: Path) -
     page = app(filled).open(view="benchmark", experiment="x" * 5000, metric="<b>no</b>", sort="up")
     assert "an experiment that is not here, " + "x" * 59 + "…; " in notes_on(page)
     assert "a metric that is not here, <b>no</b>; " in notes_on(page)
-    assert "a value of sort that is not here, up; f1(rules=hotpotqa)#v1 is shown." in notes_on(page)
+    assert "a value of sort that is not here, up; f1(rules=hotpotqa)#v2 is shown." in notes_on(page)
     assert page.query["metric"] != "<b>no</b>"
 
 
 def test_name_made_invalid_by_a_choice_is_not_reported_as_unknown(app: Start, filled: Path) -> None:
-    page = app(filled).open(experiment="made-up", view="benchmark", metric="f1(rules=hotpotqa)#v1", reference="hybrid")
+    page = app(filled).open(experiment="made-up", view="benchmark", metric="f1(rules=hotpotqa)#v2", reference="hybrid")
     assert notes_on(page) == ""
     assert notes_on(page.choose("Experiment", "open corpus")) == ""
     page = app(filled).open(view="benchmark", experiment="nosuch")
@@ -68,7 +68,7 @@ def test_unknown_names_are_removed_from_a_list_of_names(app: Start, filled: Path
 def test_metric_name_without_parameters_is_accepted_if_unambiguous(app: Start, filled: Path) -> None:
     page = app(filled).open(view="benchmark", metric="f1")
     assert notes_on(page) == ""
-    assert next(box for box in page.test.selectbox if box.label == "Ranked by").value == "f1(rules=hotpotqa)#v1"
+    assert next(box for box in page.test.selectbox if box.label == "Ranked by").value == "f1(rules=hotpotqa)#v2"
 
 
 def test_method_names_on_boards_link_to_their_page(app: Start, filled: Path, several: Path) -> None:

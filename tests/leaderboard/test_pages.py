@@ -19,7 +19,7 @@ from results.store import answer_queries, queries
 from results.store.store import Store
 
 Start = Callable[[Path], Any]
-F1 = "f1(rules=hotpotqa)#v1"
+F1 = "f1(rules=hotpotqa)#v2"
 
 
 def words(node: Any) -> str:

@@ -75,7 +75,7 @@ def test_visitors_see_the_last_version_until_the_new_board_is_computed(tmp_path:
 
 
 def test_costs_of_finished_runs_are_read_once_and_stay_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: ModuleType) -> None:
-    dataset, metric = "data0:test", "f1(rules=hotpotqa)#v1"
+    dataset, metric = "data0:test", "f1(rules=hotpotqa)#v2"
     store = large.fill_large(tmp_path / "store", 3, 2, 20)
     monkeypatch.setenv(read.STORE_VARIABLE, str(store.folder))
     monkeypatch.setattr(read, "REST_S", 0.0)

@@ -35,7 +35,7 @@ from results.store.store import Store
 from tests.support.nodes import from_json
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"
+F1, PERPLEXITY = "f1(rules=hotpotqa)#v2", "perplexity#v1"
 
 
 class Elements(HTMLParser):

@@ -180,9 +180,9 @@ def test_running_run_is_refreshed_automatically(tmp_path: Path, window: Any, scr
         page.goto(f"{address}/runs")
         page.get_by_text("0 of 20", exact=True).first.wait_for(timeout=60_000)
         responses = [Prediction(question.id, "x") for question in world.questions]
-        store.append(run, responses[:5], {"em#v1": np.ones(5)})
+        store.append(run, responses[:5], {"em#v2": np.ones(5)})
         page.get_by_text("5 of 20", exact=True).first.wait_for(timeout=20_000)
-        store.append(run, responses[5:], {"em#v1": np.ones(15)})
+        store.append(run, responses[5:], {"em#v2": np.ones(15)})
         store.end(run, RUNNING)
         page.get_by_text("20 of 20", exact=True).first.wait_for(timeout=20_000)
         store.end(run, FINISHED)

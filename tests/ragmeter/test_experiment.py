@@ -42,7 +42,7 @@ def test_valid_file_is_read_completely() -> None:
     assert [method.name for method in result.methods] == ["bm25", "fused"]
     assert str(result.benchmarks[0].reference) == "worlds/multihop:test"
     assert result.benchmarks[0].limit == 5
-    assert [str(metric) for metric in result.metrics or ()] == ["em(rules=squad)#v1", "recall@5#v2"]
+    assert [str(metric) for metric in result.metrics or ()] == ["em(rules=squad)#v2", "recall@5#v2"]
     assert result.reference == "fused"
 
 

@@ -92,7 +92,7 @@ print(json.dumps({
     values = response["values"]
     # Every question names its river, which is the title of the one passage that answers it.
     assert values["title alone recall@5#v2"] == values["title_overlap recall@5#v2"] == 1.0
-    assert values["gold_answer em(rules=squad)#v1"] == 1.0
+    assert values["gold_answer em(rules=squad)#v2"] == 1.0
     # All twelve answers have at most five words; five of them ("Cairo", "Rome", …) have one.
     short = {name.partition("#")[0]: value for name, value in values.items()}
     assert short["gold_answer brief(words=5)"] == 1.0
@@ -154,4 +154,4 @@ def test_installed_plugin_runs_the_commands_of_its_readme(tmp_path: Path) -> Non
     (board,) = run["boards"]
     methods = {row["method"]: row["metrics"] for row in board["rows"]}
     assert methods["title_overlap"]["recall@5#v2"]["value"] == 1.0
-    assert methods["gold_answer"]["em(rules=squad)#v1"]["value"] == 1.0
+    assert methods["gold_answer"]["em(rules=squad)#v2"]["value"] == 1.0

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.schema import Question
 from judges.judge import FIRST, NONE, SECOND, TIE, Item, Judge, Pair
 from judges.llm.ask import gold_rule
+from judges.llm.match import exact_match
 from methods.api import FAILED, Prediction, Services
 from methods.flow import each
 from results.judging.judgments import ONE, OTHER, undone
@@ -155,3 +156,8 @@ def test_swapped_order_gives_the_reversed_verdict() -> None:
     judge = built("rule_pairwise", "")
     (calls,) = each(judge, "ask", [Pair(PAPER, Prediction("q", "BM25"), Prediction("q", "Unanswerable"))])
     assert [judge.verdicts(call)["overall"] for call in calls] == [SECOND, FIRST]
+
+
+def test_gold_that_normalizes_to_nothing_is_left_to_the_judge() -> None:
+    assert [exact_match(Item(BAND, Prediction("4", answer)), "squad") for answer in ("A", "The The")] == [False, False]
+    assert exact_match(Item(BAND, Prediction("4", "The The")), "strict")

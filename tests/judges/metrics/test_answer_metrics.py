@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from benchmarks import text
 from benchmarks.schema import Question
 from judges.metric import Batch, Scores, parse
+from judges.score import score
 from methods.api import Prediction
 
 
@@ -76,9 +77,34 @@ ANSWER_METRICS = [
 ]
 
 
+EQUAL_IF_EMPTY = ("em", "em(rules=squad_v2)", "em(rules=clara)", "f1(rules=musique)", "f1(rules=squad_v2)")
+"""Metrics whose script takes an answer for right if it and the gold are both empty after normalization."""
+
+
 @pytest.mark.parametrize("metric", ANSWER_METRICS)
-def test_empty_golds_and_unanswerable_questions_are_unscorable(metric):
-    for golds, answer in product((["A"], ["The The"], ["", "..."], []), ("", "the", "anything at all")):
+def test_gold_that_normalizes_to_nothing_equals_only_an_answer_that_does_too(metric):
+    for golds, answer in product((["A"], ["The The"], ["", "..."]), ("", "the", "The The", "A.", "?", "anything at all", "vitamin A")):
+        value = score_one(metric, question(*golds), answer)
+        expected = float(answer not in ("anything at all", "vitamin A")) if metric in EQUAL_IF_EMPTY else np.nan
+        assert value == pytest.approx(expected, nan_ok=True), (golds, answer)
+
+
+def test_answer_set_whose_golds_normalize_to_nothing_is_equal_to_an_answer_that_does_too():
+    both = question("The", "A", answer_set=True)
+    assert [score_one("em", both, answer) for answer in ("a, the", "a dog")] == [1, 0]
+    assert np.isnan(score_one("f1", both, "a, the"))
+
+
+@pytest.mark.parametrize("metric", ["em", "f1(rules=musique)"])
+def test_missing_and_failed_answers_score_zero_if_the_gold_normalizes_to_nothing(metric):
+    wanted = [Question("q1", "?", ("The The",)), Question("q2", "?", ("The The",))]
+    answers = [None, Prediction("q2", "", notes={"failed": "timeout"})]
+    assert next(iter(score(wanted, answers, [metric]).values())).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("metric", ANSWER_METRICS)
+def test_blank_golds_and_unanswerable_questions_are_unscorable(metric):
+    for golds, answer in product(([""], ["", " "], []), ("", "the", "anything at all")):
         assert np.isnan(score_one(metric, question(*golds), answer)), (golds, answer)
     # Next to a real gold, an empty one is ignored.
     assert [score_one(metric, question("A", "cat"), answer) for answer in ("", "the", "cat")] == [0, 0, 1]

@@ -131,6 +131,6 @@ def test_values_are_shown_as_text_and_folders_by_their_last_components(value: ob
 
 def test_heads_of_metrics_mark_those_where_lower_is_better() -> None:
     known = {"definition": "Planted.", "source": "made up"}
-    definitions = {"nll#v1": known | {"higher_is_better": False}, "em#v1": known | {"higher_is_better": True}}
+    definitions = {"nll#v1": known | {"higher_is_better": False}, "em#v2": known | {"higher_is_better": True}}
     marked = {metric: metric_head(metric, definitions, [*definitions])[1] for metric in definitions}
     assert ["lower is better" in unit for unit in marked.values()] == [True, False]

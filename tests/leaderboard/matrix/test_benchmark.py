@@ -23,7 +23,7 @@ from results.store import queries, score_queries
 from results.store.cost_queries import IndexCost
 from results.store.store import Store
 
-F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v1", "em#v1", "perplexity#v1"
+F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v2", "em#v2", "perplexity#v1"
 DEFINITIONS = {
     F1: {"definition": "overlap", "low": 0.0, "high": 1.0, "higher_is_better": True, "group": "answer", "source": "x"},
     EM: {"definition": "equal", "low": 0.0, "high": 1.0, "higher_is_better": True, "group": "answer", "source": "x"},

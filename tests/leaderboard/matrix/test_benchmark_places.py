@@ -17,7 +17,7 @@ from results.statistics.places import Standing
 from results.store import queries, score_queries
 from results.store.store import Store
 
-EM = "em#v1"
+EM = "em#v2"
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def row(name: str, kind: str = "retriever", **facts: Any) -> System:
     return replace(plain, **facts)
 
 
-F1, EM, RECALL, JUDGED = "f1(rules=hotpotqa)#v1", "em#v1", "recall@5#v2", "judge_match#v1"
+F1, EM, RECALL, JUDGED = "f1(rules=hotpotqa)#v2", "em#v2", "recall@5#v2", "judge_match#v1"
 SCORED = {"run-bm25": [F1, EM, RECALL, JUDGED]}
 CARDS = {"f" * 16: {"card": {"metrics": ("f1(rules=hotpotqa)", "em")}}}
 
@@ -128,7 +128,7 @@ def test_search_matches_name_method_and_reader() -> None:
 
 
 def board(values: dict[str, float], apart: tuple[str, ...] = ()) -> Matrix:
-    column = Column("a", tuple(item.runs["a"] for item in ROWS), "em#v1")
+    column = Column("a", tuple(item.runs["a"] for item in ROWS), "em#v2")
     why = dict.fromkeys(apart, "a reason")
     cells = {
         (item.key, "a"): Cell(

@@ -165,7 +165,7 @@ def test_column_heads_sort_and_open_the_board_of_a_benchmark(shown: Shown) -> No
     assert opener.action is not None
     assert opener.action["view"] == "benchmark"
     assert str(opener.action["board"]).startswith("hotpotqa:dev~distractor~0~")
-    assert opener.action["metric"] == "em#v1"
+    assert opener.action["metric"] == "em#v2"
 
 
 def test_rows_offer_to_pin_unpin_and_hide_themselves(shown: Shown) -> None:

@@ -38,7 +38,7 @@ def test_single_benchmark_verdict_uses_its_ranking_metric(app: Start, several: P
         for item in verdicts(Store(several), "several")
         if item.place.benchmarks == (("hotpotqa:dev", "distractor"),)
     }
-    for metric in ("em#v1", "recall@5#v2"):
+    for metric in ("em#v2", "recall@5#v2"):
         page = app(several).open(view="benchmark", metric=metric)
         assert words(page.part("verdict")).startswith(verdict_text(named_for_people(of[metric])))
 

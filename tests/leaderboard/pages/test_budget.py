@@ -24,7 +24,7 @@ from results.store.cost_queries import Cost
 from results.store.store import Store
 
 Start = Callable[[Path], Any]
-F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"
+F1, PERPLEXITY = "f1(rules=hotpotqa)#v2", "perplexity#v1"
 
 
 def words(node: Any) -> str:

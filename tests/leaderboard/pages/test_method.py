@@ -24,7 +24,7 @@ from results.store import checkpoints, provenance, queries
 from results.store.store import Run, Store
 
 Start = Callable[[Path], Any]
-F1 = "f1(rules=hotpotqa)#v1"
+F1 = "f1(rules=hotpotqa)#v2"
 
 
 def words(node: Any) -> str:

@@ -110,11 +110,11 @@ def test_answer_yes_is_not_marked_in_passages(app: Start, unsplit: Path) -> None
 def test_question_page_shows_only_the_chosen_pair_and_its_failures(app: Start, filled: Path) -> None:
     store = Store(filled)
     first, second, *_ = [run for run in queries.runs(store, "made-up") if run.kind != "control"]
-    page = app(filled).open("questions", runs=f"{first.run},{second.run}", failures="1", metric="f1(rules=hotpotqa)#v1")
+    page = app(filled).open("questions", runs=f"{first.run},{second.run}", failures="1", metric="f1(rules=hotpotqa)#v2")
     table = next(page.part("detail").find(tag="tbody"))
     assert {words(node) for node in table.find(cls="method")} == {first.method, second.method}
     listed = {str(node.action["question"]) for node in page.part("list").find(tag="button", cls="pick")}
-    columns = score_queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], ["f1(rules=hotpotqa)#v1"])
+    columns = score_queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], ["f1(rules=hotpotqa)#v2"])
     worst = [values == 0 for values in columns.values.values()]
     failing = {name for name, *failed in zip(columns.questions, *worst, strict=True) if any(failed)}
     assert listed == failing

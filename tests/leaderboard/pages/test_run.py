@@ -25,7 +25,7 @@ from results.store.store import FINISHED, RUNNING, Store
 
 Start = Callable[[Path], Any]
 BEGAN = datetime(2026, 1, 1, 12)
-F1 = "f1(rules=hotpotqa)#v1"
+F1 = "f1(rules=hotpotqa)#v2"
 
 
 def words(node: Any) -> str:

@@ -60,10 +60,10 @@ def run(**description: Any) -> RunRow:
 
 
 def test_rank_k_of_metric_and_of_reader_are_marked() -> None:
-    assert cutoffs(run(k=5, reader={"id": "x"}), "f1#v1") == {5: "the reader gets 5"}
+    assert cutoffs(run(k=5, reader={"id": "x"}), "f1#v2") == {5: "the reader gets 5"}
     assert cutoffs(run(k=5, reader=None), "recall@2#v2") == {2: "recall@2 counts down to this rank"}
     assert cutoffs(run(k=2, reader={"id": "x"}), "recall@2#v2") == {2: "recall@2 counts down to this rank; the reader gets 2"}
-    assert cutoffs(run(), "em#v1") == {}
+    assert cutoffs(run(), "em#v2") == {}
 
 
 def test_missed_gold_is_listed_below_the_ranking_and_rank_k_within_it() -> None:

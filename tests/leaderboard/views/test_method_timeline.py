@@ -19,7 +19,7 @@ from results.gate.timeline import Point, timelines
 from results.store import checkpoints, provenance, queries, score_queries
 from results.store.store import Store
 
-F1 = "f1(rules=hotpotqa)#v1"
+F1 = "f1(rules=hotpotqa)#v2"
 Start = Callable[[Path], Any]
 
 

@@ -10,7 +10,7 @@ from results.boards.verdict import BoardVerdict, Place
 
 
 def test_label_of_a_short_name_is_the_head_of_its_column() -> None:
-    for metric in ("cover_em#v1", "mrr@5#v1", "em#v1", "f1(rules=hotpotqa)#v1"):
+    for metric in ("cover_em#v1", "mrr@5#v1", "em#v2", "f1(rules=hotpotqa)#v2"):
         assert metric_label(labels([metric])[metric]) == metric_name(metric, [metric])[0]
     assert metric_label("faithfulness (small)") == "faithfulness (small)"
 

@@ -40,7 +40,7 @@ def test_error_for_an_unscored_metric_suggests_scoring_it(ragmeter: Command) -> 
 def test_gate_error_lists_each_scored_metric_once(ragmeter: Command) -> None:
     done = ragmeter("gate", "--baseline", "bm25", "--candidate", "random", "--metric", "zzz", "--margin", "1pp")
     assert done.code == 2
-    assert done.err.count("em(rules=squad)#v1") == 1
+    assert done.err.count("em(rules=squad)#v2") == 1
 
 
 @pytest.mark.slow

@@ -243,7 +243,7 @@ def test_junit_and_summary_agree_with_the_exit_code(gate: Command, tmp_path: Pat
         }
     cases = {case.get("name"): case for case in suite.findall("testcase")}
     assert cases["recall@5#v2"].find("failure") is not None
-    assert cases["f1(rules=squad)#v1"].find("error").get("type") == "inconclusive"  # type: ignore[union-attr]
+    assert cases["f1(rules=squad)#v2"].find("error").get("type") == "inconclusive"  # type: ignore[union-attr]
     assert [child.tag for child in cases["recall@20#v2"]] == ["system-out"]
     text = summary.read_text()
     assert text.startswith("# before\n")

@@ -91,7 +91,7 @@ def test_differing_scores_equal_the_paired_statistics(folder: str) -> None:
     store = Store(Path(folder))
     item, two = (queries.find_run(store, path(name)) for name in ("bm25", "random"))
     result = diff(store, item, two)
-    assert [number.metric for number in result.numbers] == ["em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@5#v2"]
+    assert [number.metric for number in result.numbers] == ["em(rules=squad)#v2", "f1(rules=squad)#v2", "recall@5#v2"]
     columns = score_queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).values
     values = [np.array([columns[run, number.metric] for number in result.numbers]) for run in (two.run, item.run)]
     questions = score_queries.score_columns(store, item.dataset_fingerprint, [item.run, two.run]).questions

@@ -25,7 +25,7 @@ from results.store.store import FINISHED, Run, Store
 from results.store.variants import StyledRun, style_of_name
 from tests.support.errors import raises
 
-METRIC = "em(rules=squad)#v1"
+METRIC = "em(rules=squad)#v2"
 QUESTIONS = 40
 UNITS = [number % 30 for number in range(QUESTIONS)]
 """The world of each question: thirty in turn."""

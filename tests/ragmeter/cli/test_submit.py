@@ -158,7 +158,7 @@ def test_template_of_own_files_prints_a_command_that_finds_them(ragmeter: Ragmet
     card.write_text(card.read_text("utf-8").replace("# training_data: []", "training_data: []"), "utf-8")
     assert file.name not in card.read_text("utf-8")
     command = shlex.split(shown.partition("then: ragmeter ")[2])
-    assert fine(ragmeter(*command, "--json"))["report"]["scores"]["em(rules=squad)#v1"] == 1
+    assert fine(ragmeter(*command, "--json"))["report"]["scores"]["em(rules=squad)#v2"] == 1
 
 
 def test_submit_without_arguments_lists_submissions_and_first_steps(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_submission_without_a_card_requires_method_and_benchmark(ragmeter: Ragme
     named = ("--method", "theirs@2", "--benchmark", "worlds/multihop:validation")
     response = fine(ragmeter("submit", path, "--format", "squad", *named, "--json"))
     assert (response["outcome"], response["report"]["method"], response["report"]["version"]) == ("stored", "theirs", "2")
-    assert response["report"]["scores"]["em(rules=squad)#v1"] == 1
+    assert response["report"]["scores"]["em(rules=squad)#v2"] == 1
     assert not [name for name in response["report"]["scores"] if "@" in name or name.startswith(("sp_", "joint_", "evidence_"))]
     for more in (named[:2], named[2:], (*named, "--card", path), ("--method", "no name", *named[2:])):
         assert ragmeter("submit", path, "--format", "squad", *more).returncode == 2
@@ -337,7 +337,7 @@ def test_trec_files_round_trip(submitted: Path, ragmeter: Ragmeter, tmp_path: Pa
     values = {row.run.method: {metric: cell.estimate.value for metric, cell in row.cells.items()} for row in board.rows}
     ours, theirs = values["bm25"], values["bm25-trec@1"]
     assert theirs == {metric: ours[metric] for metric in theirs}
-    assert set(ours) - set(theirs) == {"em(rules=squad)#v1", "f1(rules=hotpotqa)#v1", "sp_f1#v2"}
+    assert set(ours) - set(theirs) == {"em(rules=squad)#v2", "f1(rules=hotpotqa)#v2", "sp_f1#v2"}
     assert ragmeter("results", "export", "ours/bm25", "-o", run, "--format", "trec").returncode == 2
 
 

@@ -302,7 +302,7 @@ def test_metric_exception_keeps_the_answers_unscored(tmp_path: Path, monkeypatch
         with pytest.warns(UserWarning, match="test_metric"):
             run_experiment(file, store=store.folder)
         (run,) = queries.runs(store)
-        assert (run.status, run.done, store.scored(run.run)) == (INCOMPLETE, 8, {"em(rules=squad)#v1": 8})
+        assert (run.status, run.done, store.scored(run.run)) == (INCOMPLETE, 8, {"em(rules=squad)#v2": 8})
     returned.append(right)
     run_experiment(file, store=store.folder)
     (run,) = queries.runs(store)

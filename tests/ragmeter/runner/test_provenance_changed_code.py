@@ -144,7 +144,7 @@ def test_metric_id_includes_code_and_conflicting_code_is_refused(plugin: Plugin)
     assert edition in caught.value.what
     assert str(parse_metric("acme_words")) in (caught.value.try_this or "")
     with pytest.raises(UserError):
-        parse_metric("em#v1-00000000")
+        parse_metric("em#v2-00000000")
 
 
 JUDGE = '''from judges.judge import JudgeConfig, Measure, register_judge

@@ -110,7 +110,7 @@ def test_rows_are_sorted_by_the_main_metric_with_controls_last(board: Board) -> 
 
 def test_option_verbose_prints_metric_ids_and_corrections(board: Board) -> None:
     brief, whole = (" ".join(printed(board, 80, verbose=verbose)) for verbose in (False, True))
-    for words in ("em(rules=squad)#v1", "(over worlds)", "Holm per column"):
+    for words in ("em(rules=squad)#v2", "(over worlds)", "Holm per column"):
         assert (words in brief, words in whole) == (False, True)
     assert "Δ: difference from bm25, * p < .05" in brief
 

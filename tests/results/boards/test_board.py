@@ -43,7 +43,7 @@ def build(store: Store, documents: list[str | None], **last: Any) -> Benchmark:
         run = Run(f"run-{name}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 4, {})
         store.start(run)
         responses = [Prediction(q.id, "x", (Evidence(passage.id, 1.0),), Usage(10, 2, seconds={"read": 0.5})) for q in questions]
-        store.append(run.run, responses, {"em#v1": np.array(values)}, [passage])
+        store.append(run.run, responses, {"em#v2": np.array(values)}, [passage])
         store.end(run.run, FINISHED)
     store.put_experiment("toy", "name: toy", None, None, "bm25", [f"run-{name}" for name in SCORES])
     return benchmark
@@ -63,7 +63,7 @@ def rows(store: Store) -> dict[str, Any]:
 def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     for name, row in rows(store).items():
-        cell = row.cells["em#v1"]
+        cell = row.cells["em#v2"]
         assert cell.estimate.value == pytest.approx(np.nanmean(SCORES[name]))
         assert (cell.estimate.n, cell.estimate.unscorable) == (3, 1)
         assert cell.over_all == pytest.approx(np.nan_to_num(SCORES[name]).mean())  # as SQuAD's script counts
@@ -74,22 +74,22 @@ def test_a_cell_is_the_mean_over_scorable_questions(store: Store, fill: Fill) ->
 @pytest.mark.parametrize("last", [{"answerable": False, "answers": ()}, {"answers": ()}])
 def test_questions_without_an_answer_do_not_count_as_zero_in_an_official_script(store: Store, last: dict[str, Any]) -> None:
     build(store, [None] * 4, **last)
-    assert [row.cells["em#v1"].over_all for row in rows(store).values()] == [None] * 4
+    assert [row.cells["em#v2"].over_all for row in rows(store).values()] == [None] * 4
 
 
 @pytest.mark.slow
 def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     result = rows(store)
-    assert result["bm25"].cells["em#v1"].difference is None
-    assert result["gold"].cells["em#v1"].difference is None
+    assert result["bm25"].cells["em#v2"].difference is None
+    assert result["gold"].cells["em#v2"].difference is None
     assert result["gold"].control
-    one, expected = result["dense"].cells["em#v1"].difference, difference(SCORES["dense"], SCORES["bm25"])
+    one, expected = result["dense"].cells["em#v2"].difference, difference(SCORES["dense"], SCORES["bm25"])
     assert (one.value, one.wins, one.clusters) == (expected.value, expected.wins, 3)
     # Three questions decide nothing, and the interval says so.
     assert one.p == 1.0
     assert one.low <= expected.low < expected.high <= one.high
-    assert result["dense"].cells["em#v1"].p_holm == 1.0
+    assert result["dense"].cells["em#v2"].p_holm == 1.0
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_the_board_is_json_without_nan(store: Store, fill: Fill) -> None:
     (board,) = boards(store, "toy")
     again = json.loads(json.dumps(board.to_json(), allow_nan=False))
     assert [row["method"] for row in again["rows"]] == list(SCORES)
-    assert again["rows"][1]["metrics"]["em#v1"]["difference"]["wins"] == 1
+    assert again["rows"][1]["metrics"]["em#v2"]["difference"]["wins"] == 1
 
 
 def test_runs_with_another_setting_are_on_another_board(store: Store, fill: Fill) -> None:
@@ -140,7 +140,7 @@ def test_a_questions_page_marks_gold_evidence(store: Store, fill: Fill) -> None:
     question = answer_queries.questions(store, benchmark.fingerprint)[0]
     (response,) = answer_queries.answers(store, question, ["run-dense"])
     assert [(item.rank, item.gold, item.title) for item in response.evidence] == [(1, True, "T")]
-    assert response.scores == {"em#v1": 1.0}
+    assert response.scores == {"em#v2": 1.0}
 
 
 def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: Store, fill: Fill) -> None:
@@ -165,26 +165,26 @@ def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store, fi
         show_board(board, console)
     shown = console.export_text()
     assert "only 2 of 4 answered questions are scored on recall@5#v2" in shown
-    assert "on em#v1" not in shown
+    assert "on em#v2" not in shown
 
 
 def test_an_experiment_shows_its_own_metrics_of_a_shared_run(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
     store.put_scores("run-bm25", ["q0", "q1", "q2", "q3"], {"recall@5#v2": np.ones(4)})
     members = [f"run-{name}" for name in SCORES]
-    store.put_experiment("toy", "name: toy", None, None, "bm25", members, metrics=[["em#v1"]] * len(members))
-    assert boards(store, "toy")[0].metrics == ("em#v1",)
-    assert boards(store)[0].metrics == ("em#v1", "recall@5#v2")
+    store.put_experiment("toy", "name: toy", None, None, "bm25", members, metrics=[["em#v2"]] * len(members))
+    assert boards(store, "toy")[0].metrics == ("em#v2",)
+    assert boards(store)[0].metrics == ("em#v2", "recall@5#v2")
 
 
 def test_metric_names_mean_what_is_stored(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
-    store.put_scores("run-bm25", ["q0"], {"f1(rules=hotpotqa)#v1": np.ones(1), "f1(rules=squad)#v1": np.ones(1)})
+    store.put_scores("run-bm25", ["q0"], {"f1(rules=hotpotqa)#v2": np.ones(1), "f1(rules=squad)#v2": np.ones(1)})
 
     def meant(*names: str) -> list[str]:
         return score_queries.named_metrics(store, ["run-bm25"], names)
 
-    assert meant("f1") == ["f1(rules=hotpotqa)#v1", "f1(rules=squad)#v1"]
-    assert meant("f1(rules=squad)") == meant("f1(rules=squad)#v1") == ["f1(rules=squad)#v1"]
+    assert meant("f1") == ["f1(rules=hotpotqa)#v2", "f1(rules=squad)#v2"]
+    assert meant("f1(rules=squad)") == meant("f1(rules=squad)#v2") == ["f1(rules=squad)#v2"]
     with raises("not-scored"):
         meant("recal")

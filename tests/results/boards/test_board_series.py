@@ -43,7 +43,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
         run = Run(f"run{position}", name, base_name(name), "retriever", {"checkpoint": name}, *data, "distractor", 0, 4, {})
         store.start(run)
         responses = [Prediction(q.id, "x", (), Usage(prompt_tokens=position)) for q in questions]
-        store.append(f"run{position}", responses, {"em#v1": np.array(values)}, [passage])
+        store.append(f"run{position}", responses, {"em#v2": np.array(values)}, [passage])
         if name != "other #1":
             store.end(f"run{position}", FINISHED)
     store.put_experiment("toy", "name: toy", None, None, "base", [f"run{position}" for position in range(len(SCORES))])
@@ -59,7 +59,7 @@ def rows(store: Store, **options: Any) -> dict[str, Any]:
 def test_seeds_are_averaged_question_by_question(filled: Store) -> None:
     result = rows(filled)
     assert list(result) == ["base", "tuned (3 seeds)", "other (2 seeds)"]
-    cell = result["tuned (3 seeds)"].cells["em#v1"]
+    cell = result["tuned (3 seeds)"].cells["em#v2"]
     mean = np.mean([SCORES[f"tuned #{seed}"] for seed in range(3)], axis=0)
     assert np.isnan(mean[3])
     assert cell.estimate.value == pytest.approx(np.nanmean(mean))
@@ -67,7 +67,7 @@ def test_seeds_are_averaged_question_by_question(filled: Store) -> None:
     assert cell.by_seed == pytest.approx((2 / 3, 2 / 3, 0.5))
     tuned = Side.of([SCORES[f"tuned #{seed}"] for seed in range(3)], trainings=range(3))
     (expected,) = compared_together([tuned], [Side.of(SCORES["base"])], clusters=["d0", "d0", "d1", "d1"]).differences
-    other = result["other (2 seeds)"].cells["em#v1"].difference
+    other = result["other (2 seeds)"].cells["em#v2"].difference
     assert other is None or other.generalizes == "new questions, this checkpoint only"
     assert (cell.difference.value, cell.difference.p) == (expected.value, expected.p)
     assert cell.difference.generalizes == expected.generalizes == "new questions and new trainings"
@@ -84,8 +84,8 @@ def test_a_row_of_seeds_is_as_finished_as_the_least_of_them(filled: Store) -> No
 
 def test_a_method_of_several_seeds_can_be_the_reference(filled: Store) -> None:
     result = rows(filled, reference="tuned")
-    assert result["tuned (3 seeds)"].cells["em#v1"].difference is None
-    assert result["base"].cells["em#v1"].difference.value < 0
+    assert result["tuned (3 seeds)"].cells["em#v2"].difference is None
+    assert result["base"].cells["em#v2"].difference.value < 0
     with raises("unknown-method"):
         rows(filled, reference="tunde")
 

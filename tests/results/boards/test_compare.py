@@ -29,7 +29,7 @@ SCORES: dict[str, list[float]] = {"bm25": [0, 1, 0, 1, 0, NAN], "dense": [1, 1, 
 TYPES = ["bridge", "comparison", "bridge", "bridge", "comparison", "bridge"]
 REQUESTED = [(kind, 1 + n % 2) for n, kind in enumerate(TYPES)]
 """Type and number of gold passages of each question."""
-EM = "em#v1"
+EM = "em#v2"
 Made = Callable[..., dict[str, RunRow]]
 PIPELINE: dict[str, Any] = {"method": {"id": "bm25"}, "rerankers": [], "compressor": None, "reader": {"id": "extractive"}, "budget": None}
 

@@ -443,4 +443,4 @@ def test_compared_runs_and_gates_state_fallbacks_of_either_side(store: Store, fi
     assert run_lines(store, {"baseline": rows["n"], "candidate": rows["m"]}) == [f"candidate: {text}" for text in lines] != []
     assert f"first: {lines[0]}" in diff(store, rows["m"], rows["n"]).doubts
     assert f"candidate: {lines[0]}" in warnings_of(store, rows["n"], rows["m"])
-    assert f"m: {lines[0]}" in compare(store, [rows["m"], rows["n"]], "em#v1").read
+    assert f"m: {lines[0]}" in compare(store, [rows["m"], rows["n"]], "em#v2").read

@@ -25,7 +25,7 @@ from results.statistics.intervals import estimate
 from results.store import cost_queries, invariants, provenance, queries, score_queries
 from results.store.store import Store
 
-EM = "em#v1"
+EM = "em#v2"
 
 
 @pytest.fixture(scope="module")

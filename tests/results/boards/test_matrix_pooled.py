@@ -18,7 +18,7 @@ from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
 IDS = [f"q{n}" for n in range(40)]
-METRICS = ("em#v1", "recall@5#v2")
+METRICS = ("em#v2", "recall@5#v2")
 Scores = dict[str, dict[str, dict[str, float]]]
 """By split, method and question."""
 
@@ -63,10 +63,10 @@ def test_questions_that_benchmarks_store_in_other_orders_are_matched_by_id(tmp_p
     assert wrong.high - wrong.low < 0.9 * (expected.high - expected.low)
 
 
-@pytest.mark.parametrize(("source", "metric"), [("", "em#v1"), ("primary: {metric: recall@5}", "recall@5#v2")])
+@pytest.mark.parametrize(("source", "metric"), [("", "em#v2"), ("primary: {metric: recall@5}", "recall@5#v2")])
 def test_the_primary_metric_is_pooled_and_metrics_of_other_experiments_do_not_count(tmp_path: Path, source: str, metric: str) -> None:
-    store, _ = filled(tmp_path / "store", source, extra=("f1(rules=squad)#v1",))
-    store.put_experiment("more", "", None, None, None, ["first-base"], names=["base"], metrics=[["f1(rules=squad)#v1"]])
+    store, _ = filled(tmp_path / "store", source, extra=("f1(rules=squad)#v2",))
+    store.put_experiment("more", "", None, None, None, ["first-base"], names=["base"], metrics=[["f1(rules=squad)#v2"]])
     whole = still_matrix(store, "toy", "")
     assert whole is not None
     assert {column.metric for column in whole.shown.board.columns} == {metric}

@@ -43,7 +43,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     worse, better = np.zeros(40), np.repeat([1.0, 0.0], 20)
     for name, values in (("base", worse), ("ours", better), ("same", worse)):
         store.start(Run(name, name, "x", "retriever", {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 40, {}))
-        store.append(name, [Prediction(q.id, "x") for q in queries], {"em#v1": values, "f1(rules=squad)#v1": values, "recall@5#v1": worse})
+        store.append(name, [Prediction(q.id, "x") for q in queries], {"em#v2": values, "f1(rules=squad)#v2": values, "recall@5#v1": worse})
         store.end(name, FINISHED)
     source = "primary: {metric: em}\nprofiles: {other: {primary: {metric: f1, method: ours}}}"
     store.put_experiment("toy", source, None, "other", "base", ["base", "ours", "same"])
@@ -56,7 +56,7 @@ def test_a_board_knows_what_the_profile_of_its_experiment_declares(board: Board)
     assert board.to_json()["primary"] == {"metric": "f1", "method": "ours"}
     metric, comparison = family_of_marks(board)
     assert "f1" in metric
-    p = next(row.cells["f1(rules=squad)#v1"].difference for row in board.rows if row.run.method == "ours").p  # type: ignore[union-attr]
+    p = next(row.cells["f1(rules=squad)#v2"].difference for row in board.rows if row.run.method == "ours").p  # type: ignore[union-attr]
     assert "ours against base" in comparison
     assert f", p = {p:.2g}" in comparison
     difference = compared([Side.of(np.repeat([1.0, 0.0], 20))], [Side.of(np.zeros(40))], metric=Range())
@@ -82,7 +82,7 @@ def test_two_runs_of_the_primary_comparison_state_it_and_others_do_not(board: Bo
     store = stores[0]
     primary = diff(store, runs["base"], runs["ours"]).primary
     assert len(primary) == 2
-    interval = next(row.cells["f1(rules=squad)#v1"].difference for row in board.rows if row.run.method == "ours").alone  # type: ignore[union-attr]
+    interval = next(row.cells["f1(rules=squad)#v2"].difference for row in board.rows if row.run.method == "ours").alone  # type: ignore[union-attr]
     assert plus_minus(0.5, *interval, "{:+.1f}") in primary[1]
     assert len(diff(store, runs["same"], runs["ours"]).primary) == 1
 

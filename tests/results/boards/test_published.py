@@ -59,7 +59,7 @@ SAME = {"retrieval": "oracle", "n": "20", "split": "dev"}
 )
 def test_status_is_whether_the_published_value_lies_in_our_interval(low: float, high: float, status: str) -> None:
     ours = Estimate(0.41, low, high, 200, 0)
-    result = compare(figure(), ours, SAME, metric="f1(rules=hotpotqa)#v1")
+    result = compare(figure(), ours, SAME, metric="f1(rules=hotpotqa)#v2")
     assert result.status == status
     assert result.gap == pytest.approx(0.01)
     assert result.differs == ()
@@ -78,7 +78,7 @@ def test_inside_is_the_plain_comparison_in_either_unit(a: float, b: float, hundr
 
 def test_another_setting_decides_nothing_and_says_what_differs() -> None:
     ours = Estimate(0.40, 0.39, 0.41, 200, 0)
-    result = compare(figure(), ours, {"retrieval": "normal", "n": "20", "k": "5"}, metric="f1(rules=musique)#v1")
+    result = compare(figure(), ours, {"retrieval": "normal", "n": "20", "k": "5"}, metric="f1(rules=musique)#v2")
     assert result.status == "other setting"
     assert result.inside
     assert [(differ.key, differ.published, differ.ours) for differ in result.differs] == [
@@ -143,7 +143,7 @@ def test_a_run_that_meets_the_papers_setting_is_judged() -> None:
 
 
 def test_options_of_an_id_must_hold() -> None:
-    metric = "f1(rules=longbench)#v1"
+    metric = "f1(rules=longbench)#v2"
     known = {"BAAI/bge-m3": {"BGE-M3"}, "Qwen/Qwen3-Embedding-0.6B": {"Qwen3-embedding", "Qwen3", "Original"}}
     for model, methods in known.items():
         results = published_for("longbench/musique", "document", metric, description(part("dense", model=model)))
@@ -156,7 +156,7 @@ def test_options_of_an_id_must_hold() -> None:
 def test_a_run_that_reranks_is_about_its_reranker() -> None:
     reranker = part("cross_encoder", model="BAAI/bge-reranker-base")
     run = description(part("bm25"), rerankers=[reranker], k=50)
-    results = published_for("nq:test", "corpus", "em(rules=strict)#v1", run)
+    results = published_for("nq:test", "corpus", "em(rules=strict)#v2", run)
     assert {item.figure.method for item in results} == {"BGE-Base"}
     assert not published_for("hotpotqa", "oracle", "recall@5", run)
     assert {item.figure.method for item in published_for("hotpotqa", "oracle", "recall@5", description(part("bm25")))} == {"BM25"}
@@ -164,12 +164,12 @@ def test_a_run_that_reranks_is_about_its_reranker() -> None:
 
 def test_descriptions_of_real_compositions_are_understood() -> None:
     dense = Composition(Component.of("dense", {"preset": "bge-m3"}), k=5).describe()
-    metric = "f1(rules=longbench)#v1"
+    metric = "f1(rules=longbench)#v2"
     assert {item.figure.method for item in published_for("longbench/musique", "document", metric, dense)} == {"BGE-M3"}
     assert conditions_of_ours("nq", "corpus", dense)["retriever"] == "bge-m3"
     reranker = Component.of("cross_encoder", {"preset": "mgte"})
     reranked = Composition(Component.of("bm25"), rerankers=(reranker,)).describe()
-    assert {item.figure.method for item in published_for("nq", "corpus", "em(rules=strict)#v1", reranked)} == {"mGTE"}
+    assert {item.figure.method for item in published_for("nq", "corpus", "em(rules=strict)#v2", reranked)} == {"mGTE"}
     assert conditions_of_ours("nq", "corpus", reranked) == {
         "retrieval": "normal",
         "retriever": "bm25",
@@ -183,11 +183,11 @@ def test_k_of_a_metric_must_be_equal_and_subsets_do_not_mix() -> None:
     assert {item.figure.metric for item in published_for("hotpotqa/distractor:dev", "oracle", "recall@5#v2", "bm25")} == {"recall@5"}
     assert not published_for("hotpotqa", "oracle", "recall@20#v2", "bm25")
     assert not published_for("longbench/qasper", "oracle", "recall@5#v2", "bm25")
-    assert not published_for("musique", "document", "f1(rules=longbench)#v1", "ark")
+    assert not published_for("musique", "document", "f1(rules=longbench)#v2", "ark")
 
 
 def test_the_closest_setting_comes_first_and_nothing_twice() -> None:
-    results = published_for("hotpotqa:dev", "oracle", "f1(rules=clara)#v1", "clara", facts={"cr": "32", "init": "pretraining"})
+    results = published_for("hotpotqa:dev", "oracle", "f1(rules=clara)#v2", "clara", facts={"cr": "32", "init": "pretraining"})
     differing = [len(item.differs) for item in results]
     assert differing == sorted(differing)
     assert results[0].figure.conditions["cr"] == "32"

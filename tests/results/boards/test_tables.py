@@ -41,7 +41,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
         run = Run(f"run-{name[:4]}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 40, {})
         store.start(run)
         responses = [Prediction(q.id, "x") for q in queries[: len(values)]]
-        store.append(run.run, responses, {"f1(rules=squad)#v1": np.array(values)})
+        store.append(run.run, responses, {"f1(rules=squad)#v2": np.array(values)})
         store.end(run.run, INTERRUPTED if name == "half" else FINISHED)
     store.put_experiment("toy", "name: toy", None, None, "bm25", ["run-bm25", f"run-{EVIL[:4]}", "run-gold", "run-half"])
     (result,) = boards(store, "toy")
@@ -51,10 +51,10 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
 @pytest.mark.slow
 def test_csv_is_tidy_and_its_numbers_are_the_boards(board: Board) -> None:
     rows = list(csv.DictReader(io.StringIO(render([board], "csv"))))
-    assert [row["metric"] for row in rows] == ["f1(rules=squad)#v1"] * 4
+    assert [row["metric"] for row in rows] == ["f1(rules=squad)#v2"] * 4
     assert list(rows[0]) == list(CSV_COLUMNS)
     for row, own in zip(rows, board.rows, strict=True):
-        cell = own.cells["f1(rules=squad)#v1"]
+        cell = own.cells["f1(rules=squad)#v2"]
         assert (float(row["value"]), float(row["low"])) == (cell.estimate.value, cell.estimate.low)
         assert row["unit"] == "fraction"
     reference, other, control, _ = rows
@@ -223,7 +223,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> list[Board]:
                 name, name.partition("-")[0], "x", "retriever", {}, f"toy:dev{count}", benchmark.fingerprint, "distractor", 0, count, {}
             )
             store.start(run)
-            store.append(name, [Prediction(q.id, "x") for q in queries], {"f1(rules=squad)#v1": values, "em#v1": np.floor(values)})
+            store.append(name, [Prediction(q.id, "x") for q in queries], {"f1(rules=squad)#v2": values, "em#v2": np.floor(values)})
             store.end(name, FINISHED)
         store.put_experiment(f"toy{count}", f"name: toy{count}", None, None, "m0", names)
     return [board for count in (6, 12, 60) for board in boards(store, f"toy{count}")]

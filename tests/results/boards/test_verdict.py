@@ -73,7 +73,7 @@ def planted(
         for at, name in enumerate(scores)
     ]
     clusters = sampled.count(questions)
-    place = Place((("data:test", "distractor"),), "f1#v1", "f1", higher_is_better, scale, questions, clusters, sampled.kind)
+    place = Place((("data:test", "distractor"),), "f1#v2", "f1", higher_is_better, scale, questions, clusters, sampled.kind)
     return decide(place, entrants, figures)
 
 
@@ -223,11 +223,11 @@ def test_cost_ratio_uses_the_first_cost_that_both_have(ours: Cost | None, theirs
 @pytest.mark.parametrize(
     ("ours", "metrics", "official", "primary", "main"),
     [
-        (None, ["em#v1", "f1#v1"], ["f1", "em"], None, "f1#v1"),
-        (("em#v1", "f1#v1"), ["em#v1", "f1#v1"], ["f1", "em"], None, "em#v1"),
-        (None, ["em#v1", "f1#v1"], ["f1"], Primary("em"), "em#v1"),
-        (None, ["em#v1", "recall@5#v2"], ["f1"], Primary("ndcg@10"), "em#v1"),
-        (None, ["em#v1"], [], None, "em#v1"),
+        (None, ["em#v2", "f1#v2"], ["f1", "em"], None, "f1#v2"),
+        (("em#v2", "f1#v2"), ["em#v2", "f1#v2"], ["f1", "em"], None, "em#v2"),
+        (None, ["em#v2", "f1#v2"], ["f1"], Primary("em"), "em#v2"),
+        (None, ["em#v2", "recall@5#v2"], ["f1"], Primary("ndcg@10"), "em#v2"),
+        (None, ["em#v2"], [], None, "em#v2"),
         (None, [], ["f1"], None, None),
     ],
 )
@@ -257,16 +257,16 @@ def test_verdicts_of_a_store_agree_with_its_boards(tmp_path: Path, module_at: Ca
     assert "gold answer" not in {name for verdict in known for name in (*verdict.equal, *verdict.left_out)}
     shown = {(board.dataset, board.setting): board for board in boards(store, "several")}
     for verdict in known:
-        if verdict.place.suite or verdict.place.metric != "em#v1":
+        if verdict.place.suite or verdict.place.metric != "em#v2":
             continue
         board = shown[verdict.place.benchmarks[0]]
-        able = [row for row in board.rows if not row.cells["em#v1"].apart]
-        values = {row.run.method: row.cells["em#v1"].estimate.value for row in able}
+        able = [row for row in board.rows if not row.cells["em#v2"].apart]
+        values = {row.run.method: row.cells["em#v2"].estimate.value for row in able}
         assert verdict.best is not None
         assert verdict.best.value == max(values.values())
         assert {verdict.best.name, *verdict.equal, *verdict.untested, *verdict.worse} == set(values)
-        assert {row.run.method for row in board.rows if row.cells["em#v1"].apart and not row.control} == set(verdict.left_out)
+        assert {row.run.method for row in board.rows if row.cells["em#v2"].apart and not row.control} == set(verdict.left_out)
         assert verdict.reference is not None
-        best = next(row.cells["em#v1"].difference for row in able if row.run.method == verdict.best.name)
+        best = next(row.cells["em#v2"].difference for row in able if row.run.method == verdict.best.name)
         assert best is not None
         assert (verdict.reference.value, verdict.reference.low) == pytest.approx((best.value, best.low))

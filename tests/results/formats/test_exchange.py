@@ -28,7 +28,7 @@ from results.store.store import BY_RUN, FINISHED, RUNNING, Run, Store
 from tests.support.errors import raises
 from tests.support.stores import change_answer, score_again
 
-METRIC = "em(rules=squad)#v1"
+METRIC = "em(rules=squad)#v2"
 QUESTIONS = 6
 
 

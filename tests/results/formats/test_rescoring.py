@@ -24,7 +24,7 @@ from results.store.store import FINISHED, Run, Store
 from tests.support.errors import raises
 from tests.support.toy import CARD
 
-F1, JUDGED = "f1(rules=squad)#v1", "accuracy(model=m)#v1"
+F1, JUDGED = "f1(rules=squad)#v2", "accuracy(model=m)#v1"
 COUNT = 12
 
 

@@ -23,7 +23,7 @@ from results.store import queries
 from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
-F1 = "f1(rules=squad)#v1"
+F1 = "f1(rules=squad)#v2"
 COUNT = 60
 HOSTILE = (
     "<img src=x onerror=alert(1)>",

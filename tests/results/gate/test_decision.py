@@ -32,7 +32,7 @@ from tests.support.errors import raises
 from tests.support.gate import non_inferiority
 from tests.support.toy import CARD
 
-F1, EM = "f1(rules=squad)#v1", "em(rules=squad)#v1"
+F1, EM = "f1(rules=squad)#v2", "em(rules=squad)#v2"
 
 
 def questions(store: Store, count: int, documents: int = 0, subset: str = "dev") -> Benchmark:
@@ -415,10 +415,10 @@ def test_another_number_of_questions_is_another_question_set(store: Store) -> No
 def test_another_version_of_a_metric_is_another_metric(store: Store) -> None:
     benchmark = questions(store, 20)
     item = run_of(store, benchmark, "one", {F1: np.ones(20)})
-    two = run_of(store, benchmark, "two", {"f1(rules=squad)#v2": np.ones(20)})
+    two = run_of(store, benchmark, "two", {"f1(rules=squad)#v3": np.ones(20)})
     with pytest.raises(UserError, match="different definitions of 'f1'") as caught:
         ask(store, item, two, metrics=["f1"], margin=0.01)
-    assert "f1(rules=squad)#v2" in str(caught.value)
+    assert "f1(rules=squad)#v3" in str(caught.value)
     with pytest.raises(UserError, match="candidate was not scored on 'em'"):
         ask(store, run_of(store, benchmark, "three", {EM: np.ones(20)}), two, metrics=["em"], margin=0.01)
 
@@ -481,7 +481,7 @@ def test_invalid_margins_are_refused(text: str) -> None:
 
 
 def test_margins_by_metric_combine_with_a_common_margin() -> None:
-    assert parse_margins(["1pp", "f1(rules=squad)#v1=2pp", "recall@5=0.03"]) == (0.01, {"f1(rules=squad)#v1": 0.02, "recall@5": 0.03})
+    assert parse_margins(["1pp", "f1(rules=squad)#v2=2pp", "recall@5=0.03"]) == (0.01, {"f1(rules=squad)#v2": 0.02, "recall@5": 0.03})
     for twice in (["1pp", "2pp"], ["f1=1pp", "f1=2pp"]):
         with raises("duplicate-margin"):
             parse_margins(twice)

@@ -17,7 +17,7 @@ from results.store import queries
 from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
-F1 = "f1(rules=squad)#v1"
+F1 = "f1(rules=squad)#v2"
 SIGNS = ["9 answers are right without evidence", "all evidence is gold"]
 
 

@@ -177,7 +177,7 @@ def test_a_metric_of_a_judge_is_defined_in_the_store(store: Store, fill: Any) ->
     put(store, run, MATCH, [1.0])
     known = score_queries.definitions(store)
     assert known[MATCH.metric("accuracy")]["judge"] == str(MATCH)
-    assert known["em(rules=squad)#v1"]["judge"] is None
+    assert known["em(rules=squad)#v2"]["judge"] is None
     groups = {name: known[metric]["group"] for name, metric in MATCH.metrics.items()}
     assert groups == {"accuracy": "judge", "partial": "judge share", "mismatch": "judge share"}
 

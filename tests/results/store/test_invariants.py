@@ -22,7 +22,7 @@ from results.store.invariants import check_run, violations
 from results.store.store import Store
 from tests.support.stores import change_score, score_again
 
-EM, F1, RECALL = "em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@{}#v2"
+EM, F1, RECALL = "em(rules=squad)#v2", "f1(rules=squad)#v2", "recall@{}#v2"
 BOTH = ("em", "f1(rules=squad)")
 
 
@@ -60,7 +60,7 @@ def test_scores_that_can_be_are_no_violation(store: Store, fill: Any) -> None:
         ({EM: np.array([1.0, -0.1])}, f"{EM} is below its lowest value 0"),
         ({EM: np.array([1.5, 0.0]), F1: np.array([2.0, 0.0])}, f"{EM} is above its highest value 1"),
         ({F1: np.array([np.inf, 0.0])}, f"{F1} is infinite"),
-        ({F1: np.array([1.0, np.nan])}, f"{EM} and {F1} differ in what is unscorable"),
+        ({EM: np.array([1.0, np.nan])}, f"{EM} and {F1} differ in what is unscorable"),
         (
             {RECALL.format(5): np.array([0.5, 1.0]), RECALL.format(1): np.array([1.0, 0.0])},
             f"{RECALL.format(1)} is greater than {RECALL.format(5)}",

@@ -33,7 +33,7 @@ LATER = replace(EARLIER, run="2222bbbb", questions=50)
 
 def answer(store: Store, run: Run, numbers: range) -> None:
     batch = [Prediction(f"q{number}", "a") for number in numbers]
-    store.append(run.run, batch, {"em#v1": np.ones(len(batch))})
+    store.append(run.run, batch, {"em#v2": np.ones(len(batch))})
 
 
 @pytest.fixture(scope="module")

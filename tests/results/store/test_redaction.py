@@ -78,7 +78,7 @@ def test_what_stands_behind_a_name_or_before_a_host_is_hidden(response: str, lef
 @pytest.mark.parametrize(
     "response",
     [
-        "the key to the city: open it", "tokens per question: 12.3", "a token=1 of 3", "f1(rules=hotpotqa)#v1",
+        "the key to the city: open it", "tokens per question: 12.3", "a token=1 of 3", "f1(rules=hotpotqa)#v2",
         "Basic understanding of authorization: the act of 1839", "The password is secret: nobody knows it.",
         "API key: see the docs", "api_key: required", "access token: eventually", "api_key=None", "recall@5(key=title)",
         "set api_key_variable='OPENAI_API_KEY'", "git+ssh://git@host.example/x", "https://medium.com/@somebody/a-key",

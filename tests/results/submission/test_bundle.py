@@ -78,7 +78,7 @@ def write(path: Path, world: Benchmark, card: Card, **changes: Any) -> Manifest:
         "dataset": "worlds/multihop:validation",
         "dataset_fingerprint": world.fingerprint,
         "versions": {"ragmeter": "1"},
-        "metrics": {"em(rules=squad)#v1": 1.0, "other#v1": None},
+        "metrics": {"em(rules=squad)#v2": 1.0, "other#v1": None},
     }
     return write_bundle(path, card, predictions(world), **(facts | changes))
 
@@ -92,8 +92,8 @@ def test_what_goes_in_comes_out_exactly(bundle: Path, world: Benchmark, target: 
         assert report.ok, report.lines()
         assert list(report.predictions) == predictions(world)
         assert opened.differences(report.means) == []
-        assert opened.differences(report.means | {"em(rules=squad)#v1": 0.5}) == [
-            "em(rules=squad)#v1: scored here 0.500000, the bundle states 1.000000"
+        assert opened.differences(report.means | {"em(rules=squad)#v2": 0.5}) == [
+            "em(rules=squad)#v2: scored here 0.500000, the bundle states 1.000000"
         ]
 
 

@@ -19,7 +19,7 @@ def sent(store: Store) -> Store:
     for run, name, origin, card in ((OURS, "mine", "run", None), (SENT, "theirs@1", "submitted", {"method": {}, "submission": {}})):
         store.start(Run(run, name, name, "method", {}, "d", "f" * 16, "distractor", 0, 3, {}, {}, origin, card))
         store.end(run, FINISHED)
-    store.put_experiment("e", "text", None, None, None, [OURS], metrics=[["em(rules=squad)#v1"]])
+    store.put_experiment("e", "text", None, None, None, [OURS], metrics=[["em(rules=squad)#v2"]])
     return store
 
 
@@ -30,7 +30,7 @@ def shown(store: Store, experiment: str | None = "e") -> list[str]:
 def test_a_submission_is_on_the_board_of_an_experiment_with_the_same_questions_and_has_its_columns(sent: Store) -> None:
     rows = queries.runs(sent, "e")
     assert [row.method for row in rows] == ["mine", "theirs@1"]
-    assert {row.metrics for row in rows} == {("em(rules=squad)#v1",)}
+    assert {row.metrics for row in rows} == {("em(rules=squad)#v2",)}
     (board,) = boards(sent, "e")
     assert [row.run.origin for row in board.rows] == ["run", "submitted"]
     assert [row["origin"] for row in board.to_json()["rows"]] == ["run", "submitted"]

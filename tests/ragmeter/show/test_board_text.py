@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ragmeter.show import board_text
 from ragmeter.show.board_text import NOTES, show_board, sorted_rows
 from results.boards.board import Board, Row, boards
 from results.boards.verdict_of import verdicts
 from results.boards.verdict_text import headlines
+from results.statistics.bradley_terry import bradley_terry
+from results.statistics.core import Resampling
 from results.store.store import Store
 
 
@@ -129,3 +132,9 @@ def test_verdict_is_printed_above_the_table(store: Store, board: Board) -> None:
     assert headline.main.best is not None
     assert headline.main.best.name in lines[1]
     assert lines[2].startswith("method")
+
+
+def test_strengths_without_interval_or_battle_are_shown_without_numbers() -> None:
+    fitted = bradley_terry([0] * 10, [1] * 10, range(10), [1.0, 0.0] * 5, methods=3, how=Resampling(resamples=50))
+    shown = board_text._ranked(list(zip(("a", "b", "c"), fitted.strengths, strict=True)))
+    assert shown == "a 1500 rank 1–2, b 1500 rank 1–2, c – rank –"

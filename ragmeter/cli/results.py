@@ -517,6 +517,7 @@ def export(
         if qrels is not None:
             without = trec.write_qrels(files.enter_context(_new(qrels)), known)
     empty = sum(not evidence for _, evidence in rankings)
+    cut = sum(grade != int(grade) for item in known for grade in item.grades.values()) if qrels is not None else None
     value = {
         "run": row.run,
         "file": str(output),
@@ -525,6 +526,7 @@ def export(
         "without_results": empty,
         "lowered_scores": lowered,
         "without_positives": without,
+        "grades_not_whole": cut,
     }
 
     def show() -> None:
@@ -533,6 +535,8 @@ def export(
             out.print(Text(f"{lowered} tied or rising scores were lowered to keep the order"))
         if qrels is not None:
             out.print(Text(f"{qrels}: {len(known) - (without or 0)} questions with positives"), soft_wrap=True)
+        if cut:
+            out.print(Text(f"{counted(cut, 'grade')} not whole; trec_eval reads the whole part only, so its figures differ"))
 
     common.emit(value, show)
 

@@ -80,11 +80,11 @@ def decreasing(scores: Sequence[float]) -> list[float]:
 
 
 def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], tag: str) -> int:
-    """Write rankings as a TREC run file.
+    """Write rankings as a TREC run file; a document that is ranked twice is written at its first rank only, as metrics count it.
 
     Args:
         sink: The file to write to.
-        rankings: (Question id, ranked evidence) pairs, each id once.
+        rankings: (Question id, ranked evidence) pairs, each question once.
         tag: Name of the system, written into the last column.
 
     Returns:
@@ -92,7 +92,11 @@ def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], 
     """
     lowered = 0
     name = escape(tag)
-    for question, evidence in rankings:
+    for question, ranked in rankings:
+        first: dict[str, Evidence] = {}
+        for item in ranked:
+            first.setdefault(item.id, item)
+        evidence = list(first.values())
         scores = decreasing([item.score for item in evidence])
         column = escape(question)
         for rank, (item, score) in enumerate(zip(evidence, scores, strict=True), 1):

@@ -20,7 +20,7 @@ from rich.console import Console
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
-from methods.api import Prediction
+from methods.api import Evidence, Prediction
 from ragmeter.api import run
 from ragmeter.cli import results
 from ragmeter.show import console
@@ -333,3 +333,20 @@ def test_printed_paper_figures_equal_the_stored_file(call: Command) -> None:
 def test_unknown_paper_or_table_is_refused(call: Command, words: tuple[str, ...]) -> None:
     done = call("results", "paper", *words)
     assert (done.code, done.out) == (2, "")
+
+
+def test_export_counts_grades_that_trec_eval_cuts_and_writes_repeated_documents_once(tmp_path: Path, call: Command) -> None:
+    question = Question("q", "?", (), evidence=("a", "b"), grades={"a": 0.5, "b": 2.0, "c": 0.0})
+    benchmark = Benchmark(DataReference.parse("hotpotqa:validation"), 1, CARD, [question], Corpus.of([]))
+    store = Store(tmp_path / "s")
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    item = Run("run1", "m", "bm25", "retriever", {}, "hotpotqa:validation", benchmark.fingerprint, "corpus", 0, 1, {})
+    store.start(item)
+    ranked = tuple(Evidence(name, 1.0 - at / 10) for at, name in enumerate("aba"))
+    store.append("run1", [Prediction("q", "", ranked)], {})
+    store.end("run1", FINISHED)
+    out, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
+    done = call("results", "export", "run1", "-o", str(out), "--qrels", str(qrels), "--store", str(tmp_path / "s"), "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["grades_not_whole"] == 1
+    assert [line.split()[2] for line in out.read_text().splitlines()] == ["a", "b"]

@@ -129,6 +129,11 @@ def test_written_run_file_has_the_documented_layout() -> None:
     assert text == "q%201 Q0 a 1 0.5 my%20run\nq%201 Q0 b#2 2 0.25 my%20run\n"
 
 
+def test_document_that_is_ranked_twice_is_written_at_its_first_rank() -> None:
+    text = written({"q": ranked("a", "b", "a", "c", "b", scores=[0.9, 0.8, 0.7, 0.6, 0.5])})
+    assert text == "q Q0 a 1 0.9 tag\nq Q0 b 2 0.8 tag\nq Q0 c 3 0.6 tag\n"
+
+
 def test_a_run_of_another_tool_is_ordered_by_score_then_rank() -> None:
     text = "q Q0 low 1 0.1 t\nq Q0 tie2 9 0.5 t\nq Q0 tie1 3 5e-1 t\nq\tQ0  high 2 7 t\r\n"
     result, (finding,) = read(text)

@@ -187,7 +187,7 @@ def _document(body: bytes, kind: str) -> Any:
 
 
 def _holds_lines(body: bytes) -> bool:
-    """Return whether a body that is no JSON document is several, one per line."""
+    """Return whether a body consists of several JSON documents, one per line."""
     lines = [line for line in body.splitlines() if line.strip()]
     return len(lines) > 1 and all(line.lstrip().startswith(b"{") for line in lines) and not any(_broken(line) for line in lines[:2])
 

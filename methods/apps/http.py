@@ -381,7 +381,7 @@ def _streamed(events: Sequence[Any], config: HttpConfig) -> Completion:
 
 
 def merged(below: Any, above: Any) -> Any:
-    """Merge two stream events into one document; on conflicts, the later one wins, but no plain value replaces an object or a list."""
+    """Merge two stream events into one document; on conflicts, the later one wins, but a plain value never replaces an object or a list."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {**below, **{name: merged(below[name], value) if name in below else value for name, value in above.items()}}
     if isinstance(below, list) and isinstance(above, list):

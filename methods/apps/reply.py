@@ -131,7 +131,7 @@ def _single(values: Sequence[Any], place: str) -> Any:
     """Return the only value at the path to the answer.
 
     Raises:
-        BadReply: There is none, or several, which may be parts of one answer or several answers.
+        BadReply: The path finds no value, or several, which may be parts of one answer or several answers.
     """
     if not values:
         raise BadReply(f"no answer at {place!r}")

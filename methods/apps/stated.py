@@ -22,16 +22,16 @@ _STATUSES = ("status", "status_code", "statusCode")
 _SHORTEST = 4
 """Minimum characters of a repeated answer."""
 _NO_ERROR = frozenset({"none", "null", "false"})
-"""Texts, in lower case, with which an app says that there is no error."""
+"""Texts of an error field, in lower case, that mean that no error occurred."""
 _ENDS = {"message_start": ("message_stop",), "response.created": ("response.completed", "response.incomplete", "response.failed")}
 _ENDS |= dict.fromkeys(("dify message", "dify agent_message"), ("dify message_end",))
 _ENDS |= {"dify text_chunk": ("dify workflow_finished",)}
 """Kinds of events that begin a stream of Anthropic's API, of OpenAI's Responses or of Dify, with those that end it."""
 _REPLACES = "dify message_replace"
 _PARTS = frozenset({"text", "output_text", "thinking", "refusal"})
-"""Types of parts, one of which a list of parts has."""
+"""Types of parts; a list of parts contains at least one of them."""
 _GEMINI = frozenset({"text", "thought", "thoughtSignature", "functionCall", "partMetadata"})
-"""Fields of Gemini's parts, which state no type."""
+"""Fields of Gemini's parts, which have no type field."""
 _CHAT = ("choices", 0, "message", "content")
 _OTHER = re.compile(r"reason|think|thought|tool|function", re.IGNORECASE)
 """Pattern of the types of events that hold a thought or a tool call: those of OpenAI, Vercel's AI SDK, AG-UI and Dify."""
@@ -158,7 +158,7 @@ def _holds_other(event: Mapping[str, Any]) -> bool:
 
 
 def is_error(answer: str) -> bool:
-    """Return whether an answer is the text of an error, which no model writes."""
+    """Return whether an answer is an error message of software, not of a model."""
     return _ERROR_TEXT.match(answer) is not None
 
 

@@ -55,7 +55,7 @@ _OF_ADAPTER = {"pretrained_model_name_or_path", "revision", "adapter_kwargs", "a
 
 
 def _record(model: Any, report: Mapping[str, Any], provided: tuple[str, ...] = ()) -> None:
-    """Note what the files of a loaded model lack, and what they hold in vain; names that begin with `provided` are not lacking."""
+    """Record which tensors the files of a loaded model lack, and which are not read; names that begin with `provided` are not lacking."""
     missing, unused, unread = _missing.get(), _unused.get(), _unread.get()
     if missing is not None:
         missing.update(name for name in report["missing_keys"] if not name.startswith(provided))

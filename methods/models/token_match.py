@@ -3,9 +3,9 @@
     TokenMatch:    z + w · mean over tokens i of the query of max over tokens j of the passage of cos(h_i, h_j)
     EmbedderMatch: z + w · cos(e(query), e(passage))
 
-The states h come from the cross-encoder, which reads both texts at once; this is not how an embedding model was trained, and starts
-below its ranking. e is the embedding model itself, frozen, so training starts at its ranking. A cross-encoder's folder refers to
-these classes; `sentence-transformers` loads them with `trust_remote_code=True` if this package is installed, and
+The states h come from the cross-encoder, which reads both texts at once. An embedding model was not trained for that, so training
+starts below its ranking. e is the embedding model itself, frozen; with it, training starts at its ranking. A cross-encoder's folder
+refers to these classes; `sentence-transformers` loads them with `trust_remote_code=True` if this package is installed, and
 `load_cross_encoder` without that.
 """
 

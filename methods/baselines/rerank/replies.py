@@ -124,7 +124,7 @@ def _arranged(text: str, n: int) -> list[int] | None:
 
 
 def _in_objects(text: str) -> list[int] | None:
-    """Return the numbers of passages in several JSON objects, by rank, by score (the highest first), or as listed; None without such."""
+    """Return the passage numbers in several JSON objects, by rank, by score (highest first), or as listed; None without such objects."""
     values = []
     for match in _FLAT_OBJECT.finditer(text):
         try:

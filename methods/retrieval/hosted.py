@@ -158,9 +158,10 @@ class HostedDense:
         reported, estimated = read.prompt_tokens, read.memory_tokens
         if reported < READ_SHARE * estimated:
             made.notes = {ENDPOINT_READ: {"reported": reported, "estimated": estimated}}
-        by_task = any(dialect == self.config.dialect for dialect, _ in TASKS)
-        if not by_task and (lacking := missing_prompts(self.config.model, self.config.model_fields_set)):
-            made.notes = {**made.notes, "preset": {"name": lacking[0], "options": lacking[1], "model": self.config.model, "served": True}}
+        config = self.config
+        by_task = any(dialect == config.dialect for dialect, _ in TASKS) or config.fields("query") != config.fields("passage")
+        if not by_task and (lacking := missing_prompts(config.model, config.model_fields_set)):
+            made.notes = {**made.notes, "preset": {"name": lacking[0], "options": lacking[1], "model": config.model, "served": True}}
         return made
 
     @property

@@ -16,7 +16,7 @@ import re
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,9 @@ class HostedConfig(MethodConfig):
         None, description="environment variable of the key; null: no key; default: the provider's", exclude=True
     )
     truncate: bool = Field(False, description="let the endpoint cut texts that are too long; false: the endpoint refuses them")
-    parameters: dict[str, Any] = Field(default={}, description="additional fields of every request")
+    parameters: dict[str, Any] = Field(
+        default={}, description="additional fields of every request; of an embedding model, {query: …, passage: …} is a value per side"
+    )
     batch_size: int = Field(0, ge=0, description="maximum texts per request; 0: the provider's limit", exclude=True)
     concurrency: int = Field(8, ge=1, description="maximum concurrent requests", exclude=True)
     timeout_s: float = Field(120.0, gt=0, description="time limit for a reply", exclude=True)
@@ -181,6 +183,10 @@ class HostedConfig(MethodConfig):
             text = stated_by(self.base_url, self.key_variable)
         return fingerprint("hosted", self.base_url, self.model, text)
 
+    def fields(self, side: Side | None) -> dict[str, Any]:
+        """Return the additional fields of a request, those with a value per side with that of `side`; None: a reranker's request."""
+        return {name: value[side] if side and _per_side(value) else value for name, value in self.parameters.items()}
+
     def usd(self, tokens: int, calls: int) -> float:
         """Return dollars by the configured prices."""
         return tokens * self.usd_per_million_tokens / 1e6 + calls * self.usd_per_call
@@ -191,6 +197,10 @@ class HostedConfig(MethodConfig):
         use = Use(self.model, calls=calls, prompt=texts * length, dtype="auto", where="away" if self.key_variable else "served")
         priced = usd or not self.key_variable
         return Work((use,), usd=usd) + (Work() if priced else unknown(f"dollars of {self.model}: no price is set"))
+
+
+def _per_side(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == set(get_args(Side))
 
 
 @lru_cache(maxsize=256)
@@ -281,7 +291,7 @@ class HostedModel:
             return "/embed", {"inputs": batch, "truncate": config.truncate, "normalize": False}
 
         results = await together(
-            *(self._split(batch, body, lambda reply, n: _vectors(reply, n, dimensions)) for batch in self._batches(texts))
+            *(self._split(batch, body, lambda reply, n: _vectors(reply, n, dimensions), side) for batch in self._batches(texts))
         )
         vectors = [part for part, _ in results]
         if len({part.shape[1] for part in vectors}) > 1:
@@ -309,7 +319,7 @@ class HostedModel:
                     return RERANKING, {**shared, "top_k": len(batch), "truncation": config.truncate}
             return RERANKING, {"query": query, "texts": batch, "truncate": config.truncate, "raw_scores": True}
 
-        results = await together(*(self._split(batch, body, _scores) for batch in self._batches(texts)))
+        results = await together(*(self._split(batch, body, _scores, None) for batch in self._batches(texts)))
         return np.concatenate([part for part, _ in results]), sum((usage for _, usage in results), Usage())
 
     def _batches(self, texts: Sequence[str]) -> list[list[str]]:
@@ -323,7 +333,7 @@ class HostedModel:
             size += len(text)
         return batches
 
-    async def _split(self, batch: list[str], body: Any, parse: Any) -> tuple[Any, Usage]:
+    async def _split(self, batch: list[str], body: Any, parse: Any, side: Side | None) -> tuple[Any, Usage]:
         """Request a batch; if the endpoint rejects it, request halves, because it may have too many texts or tokens.
 
         Providers report their limits in many wordings and statuses, so the wording is not read. A text that is refused by itself
@@ -331,18 +341,18 @@ class HostedModel:
         """
         try:
             path, fields = body(batch)
-            return await self._tried(path, fields, len(batch), sum(map(len, batch)), parse)
+            return await self._tried(path, {**fields, **self.config.fields(side)}, len(batch), sum(map(len, batch)), parse)
         except Fault as fault:
             if fault.status not in _TOO_MANY or len(batch) == 1:
                 raise
         middle = -(-len(batch) // 2)
-        (one, first), (two, second) = [await self._split(half, body, parse) for half in (batch[:middle], batch[middle:])]
+        (one, first), (two, second) = [await self._split(half, body, parse, side) for half in (batch[:middle], batch[middle:])]
         self._most = min(self._most, middle)
         return np.concatenate([one, two]), first + second
 
     async def _tried(self, path: str, body: dict[str, Any], count: int, characters: int, parse: Any) -> tuple[Any, Usage]:
         config = self.config
-        content = json.dumps({**body, **config.parameters}, ensure_ascii=False).encode("utf-8", "replace")
+        content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         reserved = (0, config.usd(characters // CHARACTERS + count, 1))
         with trace().during(waiting=1):
             if refused := await self._budget.reserve(*reserved):

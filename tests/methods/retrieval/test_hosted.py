@@ -20,7 +20,7 @@ from methods.registry import Component
 from methods.retrieval.hosted import HostedDenseConfig, HostedRerankerConfig
 from methods.retrieval.hosted_model import HostedModel, stated_by
 from tests.support.errors import raises
-from tests.support.hosted import KEY, Hosted, hosted, vector
+from tests.support.hosted import KEY, Hosted, hosted, reply, vector
 
 TEXTS = ["alpha beta gamma.", "delta epsilon.", "zeta eta theta.", "iota kappa lambda mu."]
 P = [passage_id("", text) for text in TEXTS]
@@ -63,6 +63,19 @@ def test_base64_and_dimensions_give_the_vectors_of_plain_numbers(server: Hosted)
     plain = retrieve(server, "openai", dimensions=8)
     assert retrieve(server, "openai", dimensions=8, encoding="base64") == plain
     assert {body["dimensions"] for _, body in server.requests} == {8}
+
+
+@pytest.mark.parametrize("dialect", ["openai", "tei"])
+def test_field_with_a_value_per_side_is_sent_with_the_value_of_that_side(server: Hosted, dialect: str) -> None:
+    own = {"input_type", "user"}
+    server.fault = lambda server, path, body: (200, reply(path, {name: body[name] for name in body.keys() - own}, 9), {})
+    retrieve(server, dialect, parameters={"input_type": {"query": "question", "passage": "text"}, "user": {"query": 1}}, batch_size=2)
+    questions = {query.text for query in QUERIES}
+    assert len(server.requests) == 3 + len(QUERIES)  # a probe and two batches of passages
+    for _, body in server.requests:
+        texts = body.get("input") or body["inputs"]
+        assert body["input_type"] == ("question" if set(texts) <= questions else "text")
+        assert body["user"] == {"query": 1}
 
 
 @pytest.mark.parametrize("dialect", ["cohere", "jina", "voyage", "tei"])

@@ -28,7 +28,8 @@ from methods.models.embeddings import EmbeddingCache, ExactSearch, read_array, w
 from methods.models.endpoint import Fault
 from methods.registry import register
 from methods.retrieval.dense import CHUNK, DenseIndex
-from methods.retrieval.hosted_model import TASKS, HostedConfig, HostedModel, Side, Vectors
+from methods.retrieval.hosted_config import TASKS, HostedConfig, Side
+from methods.retrieval.hosted_model import HostedModel, Vectors
 from methods.retrieval.ranking import PointwiseConfig, built_once, reordered
 from methods.work import CHARACTERS, Lengths, Needs, Work, index, vectors
 

@@ -18,7 +18,8 @@ from methods.flow import each, run, stream, trace
 from methods.models.endpoint import Fault
 from methods.registry import Component
 from methods.retrieval.hosted import HostedDenseConfig, HostedRerankerConfig
-from methods.retrieval.hosted_model import HostedModel, stated_by
+from methods.retrieval.hosted_config import stated_by
+from methods.retrieval.hosted_model import HostedModel
 from tests.support.errors import raises
 from tests.support.hosted import KEY, Hosted, hosted, reply, vector
 

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
-from methods.models.encoder import Encoder, EncoderConfig, SentenceTower
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.plain_encoder import PlainEncoder
+from methods.models.towers import SentenceTower
 from perf.measuring import Bench, parser, say
 
 K = 10

@@ -24,7 +24,8 @@ import numpy as np
 from benchmarks.registry import load
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from methods.models.embeddings import ExactSearch, exact_scores
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.pretrained import device_of
 from methods.models.weights import locate
 from methods.retrieval.ranking import best_rows

@@ -77,7 +77,8 @@ def encoder_of(model: str, device: str | None = None) -> Encode:
     Raises:
         UserError: The model is not on this machine and cannot be downloaded.
     """
-    from methods.models.encoder import Encoder, EncoderConfig
+    from methods.models.encoder import Encoder
+    from methods.models.encoder_config import EncoderConfig
 
     encoder = Encoder(EncoderConfig.model_validate({"model": model}), device)
     return lambda texts: np.asarray(encoder.passages(list(texts), cached=False), np.float32)

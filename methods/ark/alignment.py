@@ -20,7 +20,8 @@ from benchmarks.schema import Passage, Question
 from methods.api import Services
 from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.formats import own_format
 from methods.models.likelihood import LikelihoodScorer, ScoringRequest, ScoringTemplate
 from methods.training.stages import read_json, write_json

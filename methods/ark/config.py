@@ -19,7 +19,7 @@ from methods.graphs.neighborhood import PRESETS as NEIGHBORHOODS
 from methods.graphs.neighborhood import NeighborhoodConfig
 from methods.graphs.recorded import check_file
 from methods.models.chat_config import ChatConfig
-from methods.models.encoder import EncoderConfig
+from methods.models.encoder_config import EncoderConfig
 from methods.models.encoder_presets import PRESETS as ENCODERS
 from methods.models.llm import LLMConfig, check_llm, reach_llm
 from methods.models.remote_code import check_models, check_remote_code

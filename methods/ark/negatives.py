@@ -25,7 +25,8 @@ from methods.graphs.extraction import extractor_of
 from methods.graphs.knowledge_graph import KnowledgeGraph
 from methods.graphs.neighborhood import GraphNamer, LLMNamer, Namer
 from methods.graphs.recorded import recorded_queries
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.llm import open_llm
 from methods.training.journal import HOPELESS
 

@@ -15,10 +15,11 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.ark.config import TrainConfig
 from methods.ark.loss import Batch, info_nce
-from methods.models.encoder import EncoderConfig, sentence_transformer
+from methods.models.encoder_config import EncoderConfig
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.pretrained import device_of
 from methods.models.remote_code import check_models
+from methods.models.towers import sentence_transformer
 from methods.training.parts import MicroBatch, TooLarge, agreed
 
 if TYPE_CHECKING:

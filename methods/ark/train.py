@@ -21,7 +21,8 @@ from methods.ark.negatives import Augmented, Embedder, Mined, QuerySource, mine,
 from methods.ark.planning import needs, work_of
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.flow import in_order
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.weights import weights_hash
 from methods.training import Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate

@@ -24,8 +24,9 @@ from methods.api import Ranking, Services, Usage
 from methods.composed import Composed
 from methods.flow import Batcher, together
 from methods.models.chat import ChatModel
-from methods.models.encoder import Encoder, Vectors
+from methods.models.encoder import Encoder
 from methods.models.llm import LLM, defaults, llm_hash, open_llm
+from methods.models.towers import Vectors
 from methods.pipeline import index_folder
 from methods.prompts import OURS, Shipped
 from methods.registry import AskingMethodConfig, Component, register

@@ -15,7 +15,8 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Services
 from methods.models.embeddings import exact_scores
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.encoder_presets import PRESETS
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
 from methods.registry import ModelMethodConfig, register

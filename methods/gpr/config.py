@@ -15,7 +15,7 @@ from methods.gpr.loss import LossConfig
 from methods.gpr.questions import FROM_FILE, PROMPT, QuestionsConfig
 from methods.gpr.sampling import SamplingConfig
 from methods.graphs.triples import LinearizeConfig, check_graphs
-from methods.models.encoder import EncoderConfig
+from methods.models.encoder_config import EncoderConfig
 from methods.models.encoder_presets import PRESETS as ENCODERS
 from methods.models.llm import check_llm, reach_llm
 from methods.models.remote_code import check_models

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from methods.api import Services
 from methods.gpr.train import QUESTION, TRIPLE
-from methods.models.encoder import EncoderConfig
+from methods.models.encoder_config import EncoderConfig
 from methods.models.weights import files_of
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work

@@ -25,8 +25,8 @@ from methods.gpr.masked import QuestionGenerator
 from methods.gpr.planning import needs, work_of
 from methods.gpr.questions import FROM_FILE, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
-from methods.models.encoder import Vectors, sentence_transformer
 from methods.models.pretrained import device_of
+from methods.models.towers import Vectors, sentence_transformer
 from methods.retrieval.ranking import Rows as Numbers
 from methods.retrieval.ranking import best_rows
 from methods.training import TrainingContext, register_training

@@ -18,7 +18,7 @@ from benchmarks.core.fingerprint import content_hash
 from methods.graphs.chunking import Chunk
 from methods.graphs.extraction import ChunkRead, merged
 from methods.graphs.knowledge_graph import KnowledgeGraph, TextEncoder
-from methods.models.encoder import Vectors
+from methods.models.towers import Vectors
 from methods.training import Silent
 from methods.training.journal import Journal, each_once
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.core.errors import UserError, described
-from methods.models.encoder import EncoderConfig
+from methods.models.encoder_config import EncoderConfig
 from methods.training.stages import write_json
 
 # ("entity"<|>NAME<|>TYPE<|>DESCRIPTION)##

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.schema import Query
-from methods.models.encoder import QUERIES, Encoder, Vectors
+from methods.models.encoder import QUERIES, Encoder
+from methods.models.towers import Vectors
 
 
 class QuestionVectors:

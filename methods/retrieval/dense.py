@@ -23,9 +23,11 @@ from benchmarks.schema import Passage, Query
 from methods.api import Index, Ranking, Services
 from methods.models.approximate_search import ApproximateSearch
 from methods.models.embeddings import ExactSearch, Search, exact_scores, read_array, write_vectors
-from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.encoder_presets import PRESETS
 from methods.models.question_vectors import QuestionVectors
+from methods.models.towers import Vectors
 from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, indexed_so_far, truncation_notes
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, vectors

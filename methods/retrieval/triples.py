@@ -20,9 +20,11 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.graphs.triples import LinearizeConfig, linearized
 from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
-from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.question_vectors import QuestionVectors
 from methods.models.remote_code import check_models
+from methods.models.towers import Vectors
 from methods.models.weights import weights_hash
 from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows

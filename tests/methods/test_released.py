@@ -39,7 +39,8 @@ from methods.baselines.rerank.replies import LABELS
 from methods.clara.convert import convert as convert_clara
 from methods.clara.model import Clara
 from methods.models.causal import CausalModel, Generation
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.late_interaction import M3Config, M3Encoder
 from methods.models.likelihood import TextEncoder
 from methods.models.local_llm import started

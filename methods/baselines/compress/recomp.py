@@ -20,7 +20,8 @@ from benchmarks.schema import Passage, Query
 from benchmarks.text import sentences
 from methods.api import TRUNCATED, Context, Ranking, Services, Usage
 from methods.models.counting import TokenCounter
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.prompts import Shipped
 from methods.readers.prompts import longest_prefix

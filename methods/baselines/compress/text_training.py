@@ -268,7 +268,8 @@ class ExtractiveTraining(TextTraining):
     """Training of RECOMP's sentence encoder."""
 
     def open(self, device: str) -> None:
-        from methods.models.encoder import EncoderConfig, sentence_transformer
+        from methods.models.encoder_config import EncoderConfig
+        from methods.models.towers import sentence_transformer
 
         options = EncoderConfig.model_validate({"model": self.config.base, "pooling": "mean"})
         self.module = sentence_transformer(options, self.config.base, None, device)

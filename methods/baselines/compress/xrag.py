@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from methods.baselines.compress.model import SoftModel
-    from methods.models.encoder import Vectors
+    from methods.models.towers import Vectors
     from methods.training.pieces import Piece
 
 WORDINGS = (
@@ -68,7 +68,8 @@ class Xrag(System):
         self._known: dict[str, Vectors] = {}
 
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
-        from methods.models.encoder import Encoder, EncoderConfig
+        from methods.models.encoder import Encoder
+        from methods.models.encoder_config import EncoderConfig
         from methods.training.pieces import Projector
 
         options = PRESETS.get(self.config.retriever, {"model": self.config.retriever})

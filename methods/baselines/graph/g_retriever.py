@@ -15,7 +15,7 @@ from benchmarks.schema import Query
 from methods.api import Ranking
 from methods.baselines.graph.pcst import best_tree, edge_cost, edge_prizes, node_prizes
 from methods.baselines.graph.question_graph import ROBERTA, GraphEncoderConfig, NamesIndex, NamesRetriever, names_work
-from methods.models.encoder import Vectors
+from methods.models.towers import Vectors
 from methods.registry import register
 
 NOTE = "g_retriever"

@@ -29,7 +29,7 @@ from methods.baselines.graph.question_graph import (
     cosines,
     names_work,
 )
-from methods.models.encoder import Vectors
+from methods.models.towers import Vectors
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows
 

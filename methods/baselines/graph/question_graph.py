@@ -23,8 +23,10 @@ from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.models.embeddings import read_array, write_vectors
-from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.question_vectors import QuestionVectors
+from methods.models.towers import Vectors
 from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, built_once
 from methods.retrieval.triples import TripleScope, triple_corpus

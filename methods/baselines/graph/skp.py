@@ -19,9 +19,10 @@ from methods.api import Services
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
 from methods.graphs.triples import LinearizeConfig, PretrainingGraph, check_graphs, linearized, load_graph, without_questions
 from methods.models.complete import without_load_report
-from methods.models.encoder import EncoderConfig, sentence_transformer
+from methods.models.encoder_config import EncoderConfig
 from methods.models.likelihood import logits_only_at
 from methods.models.pretrained import loading
+from methods.models.towers import sentence_transformer
 from methods.models.weights import locate
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work

@@ -12,8 +12,10 @@ from pydantic import Field
 
 from methods.api import Services
 from methods.graphs.triples import LinearizeConfig
-from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.encoder_presets import PRESETS
+from methods.models.towers import Vectors
 from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, open_towers, triples_work
 

@@ -34,7 +34,8 @@ from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locall
 from methods.graphs.noun_phrases import NounPhrases
 from methods.models.chat import ChatModel
 from methods.models.embeddings import exact_scores
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.llm import LLM, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
 from methods.models.remote_code import check_models
 from methods.models.scripts import ScriptedConfig

@@ -19,7 +19,8 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
 from methods.api import Ranking, Services
 from methods.graphs.triples import LinearizeConfig, linearize
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.registry import Component
 from methods.retrieval import triples as vectors_module
 from methods.retrieval.triples import TripleRetriever, nearest

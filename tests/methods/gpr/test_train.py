@@ -305,7 +305,8 @@ def test_step_repeated_after_out_of_memory_has_the_whole_gradient(
 def test_training_and_retrieval_work_on_real_graphs(toy: ModuleType, base: str, data_folder: Path, tmp_path: Path) -> None:
     """WebQSP's published records: with unnamed entities, inverse triples and separate graphs."""
     from benchmarks import registry
-    from methods.models.encoder import Encoder, EncoderConfig
+    from methods.models.encoder import Encoder
+    from methods.models.encoder_config import EncoderConfig
     from methods.retrieval.triples import TripleRetriever
 
     path = {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}

@@ -17,7 +17,8 @@ from benchmarks.schema import Passage, passage_id
 from methods.api import Services
 from methods.models.checks import check_output, missing_options, truncation
 from methods.models.embeddings import EmbeddingCache, ExactSearch
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.weights import locate
 from methods.pipeline import Pipeline, indexed
 from methods.registry import Component

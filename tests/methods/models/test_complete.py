@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.core.errors import UserError
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.nli import NliConfig, NliModel
 from methods.models.pretrained import load_pretrained
 from tests.support.errors import raises

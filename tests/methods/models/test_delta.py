@@ -19,7 +19,8 @@ from safetensors.numpy import load_file  # noqa: E402
 
 from benchmarks.core.errors import UserError  # noqa: E402
 from methods.models.delta import ADAPTER, DELTA, REST, load_whole, shrink  # noqa: E402
-from methods.models.encoder import Encoder, EncoderConfig  # noqa: E402
+from methods.models.encoder import Encoder  # noqa: E402
+from methods.models.encoder_config import EncoderConfig  # noqa: E402
 from methods.models.weights import SHIPPED, locate  # noqa: E402
 from results.store.checkpoints import CARD, describe, verify  # noqa: E402
 from tools import ship as shipping  # noqa: E402

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from methods.models.checks import missing_options
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 
 pytest.importorskip("sentence_transformers")
 

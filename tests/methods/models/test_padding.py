@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.pretrained import load_pretrained
 from tests.support.errors import raises
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.models.encoder import Encoder, EncoderConfig, SentenceTower, sentence_transformer
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.plain_encoder import PlainEncoder, layout
+from methods.models.towers import SentenceTower, sentence_transformer
 from methods.models.weights import locate
 
 pytest.importorskip("sentence_transformers")

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from methods.models import static
-from methods.models.encoder import OPTIMUM, Encoder, EncoderConfig, sentence_transformer
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import OPTIMUM, EncoderConfig
 from methods.models.loaded import KEPT
+from methods.models.towers import sentence_transformer
 from methods.registry import Component
 from tests.support.errors import raises
 

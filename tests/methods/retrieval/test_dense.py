@@ -10,7 +10,8 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
-from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.encoder import Encoder
+from methods.models.encoder_config import EncoderConfig
 from methods.models.weights import locate, weights_hash
 from methods.registry import Component
 from methods.retrieval import dense as module

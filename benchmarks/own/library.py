@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 
 from benchmarks.core.errors import UserError
@@ -200,7 +202,8 @@ class Library:
     def quoted(self, quote: str, among: Iterable[Held] | None = None) -> Span | None:
         """Find the first occurrence of a quotation; None if not found.
 
-        White space, quotation marks, emphasis, letter case, ligatures and words divided at the end of a line may differ.
+        White space, quotation marks, letter case and the marks of Markdown may differ, as may the form of characters and words
+        divided at the end of a line.
 
         Args:
             quote: The quoted text.
@@ -242,35 +245,70 @@ def _finders(quote: str) -> Iterator[Callable[[str], tuple[int, int] | None]]:
         return None if match is None else match.span()
 
     def spelled(text: str) -> tuple[int, int] | None:
-        letters, at = _spelled(text)
-        match = pattern.search(letters)
+        shown, at = _spelled(text)
+        match = pattern.search(shown)
         return None if match is None else (at[match.start()], at[match.end() - 1] + 1)
 
     if quote.strip():
         yield exact
         pattern = _pattern(quote)
         yield loose
-        pattern = _pattern(_spelled(quote)[0])
-        yield spelled
+        if (letters := _spelled(quote)[0]).strip():
+            pattern = _pattern(letters)
+            yield spelled
+        if (bare := quote.strip(_QUOTES)) != quote:
+            yield from _finders(bare)
 
 
 def _pattern(quote: str) -> re.Pattern[str]:
-    return re.compile(r"[\s*_>|#`]+".join(map(_loose, quote.split())), re.IGNORECASE)
+    words = [word for word in quote.split() if word not in _BULLETS] or quote.split()
+    return re.compile(_BETWEEN.join(map(_loose, words)), re.IGNORECASE)
 
 
-_PRINTED = re.compile(r"(?<=[^\W\d_])[-–—‐‑\u00ad](?:[^\S\n]*\n\s*)?(?=[^\W\d_])|\u00ad|[\ufb00-\ufb06]")
-"""Hyphens, also at the end of a line, and ligatures such as "ﬁ": text from PDF has them where a quotation may not."""
+_QUOTES = " \t\r\n\"'“”„«»‘’"
+_BULLETS = "•◦▪‣·"
+_BETWEEN = rf"(?:\n[ \t>|]*(?:[-+]|\d{{1,3}}[.)])(?=\s)|\n\|(?:[ \t]*:?-+:?[ \t]*\|)+|[\s*_>|#`{_BULLETS}])+"
+"""Separator of two words of a quotation in a text: white space, marks of lists and emphasis, and the lines of a table."""
+_WIDTHLESS = "\u00ad\u200b\u200c\u200d\u2060\ufeff"
+_HYPHENS = "-–—‐‑"
+_PRINTED = re.compile(
+    rf"""(?<=[^\W\d_])[{_HYPHENS}\u00ad](?:[^\S\n]*\n\s*)?(?=[^\W\d_])  # hyphens, also at the end of a line
+    | [{_WIDTHLESS}]
+    | !\[[^\]\n]*\]\([^)\n]*\) | \[(?=(?:[^\[\]\n]|\[[^\[\]\n]*\]){{1,500}}\]\() | \]\((?:[^()\n]|\([^()\n]*\)){{0,2000}}\)
+    | \\(?=[!-/:-@\[-`{{-~])  # escapes
+    | &(?:\#\d{{1,6}}|\#[xX][0-9a-fA-F]{{1,5}}|[a-zA-Z]{{2,8}}\d{{0,2}});
+    | (?:[a-zA-Z](?=[\u0300-\u036f]))?[^\x00-\x7f\u3400-\u9fff\uac00-\ud7a3{_HYPHENS}{_WIDTHLESS}]+""",
+    re.VERBOSE,
+)
+"""Places where a page shows another text than its Markdown, or characters that have several forms."""
+_CHARACTER = re.compile(r"[\u1100-\u1112][\u1161-\u1175][\u11a8-\u11c2]?|.[\u0300-\u036f\u3099\u309a]*", re.DOTALL)
 
 
+@lru_cache(maxsize=16)
 def _spelled(text: str) -> tuple[str, Sequence[int]]:
-    """Return the text without hyphens and ligatures, and the position in the text of each of its characters."""
-    letters, at, done = [], list[int](), 0
+    """Return the text as a page shows it, and the position in `text` of each of its characters.
+
+    Hyphens, characters without width, targets of links, escapes and entities are resolved, and characters have one form (NFKC).
+    """
+    letters, at, done = [], array("L"), 0
     for match in _PRINTED.finditer(text):
-        sign = unicodedata.normalize("NFKC", match[0]) if match[0] >= "\ufb00" else ""
-        letters += [text[done : match.start()], sign]
-        at += [*range(done, match.start()), *[match.start()] * len(sign)]
+        printed, start = match[0], match.start()
+        if printed[0] == "&":
+            parts = [(start, unicodedata.normalize("NFKC", html.unescape(printed)))]
+        elif printed[0] in f"{_HYPHENS}{_WIDTHLESS}![]\\":
+            parts = [(start, "")]
+        elif unicodedata.is_normalized("NFKC", printed):
+            continue
+        else:
+            parts = [(start + each.start(), unicodedata.normalize("NFKC", each[0])) for each in _CHARACTER.finditer(printed)]
+        letters.append(text[done:start])
+        at.extend(range(done, start))
+        for place, sign in parts:
+            letters.append(sign)
+            at.extend([place] * len(sign))
         done = match.end()
-    return ("".join([*letters, text[done:]]), [*at, *range(done, len(text))]) if done else (text, range(len(text)))
+    at.extend(range(done, len(text)))
+    return "".join([*letters, text[done:]]), at
 
 
 def _folded(name: str) -> str:

@@ -50,6 +50,47 @@ def test_quotes_match_text_from_pdf_with_divided_words_and_ligatures() -> None:
     assert library().quoted("of pa-\nid leave") is not None
 
 
+def test_quotes_of_a_page_match_its_markdown() -> None:
+    page = (
+        "# Rules\n\nAll have [28 days](https://x.org/a_(b)?c=d_e) of leave_time\\_off, as [[1]](#note) says.\n\n* a badge\n  + a key\n"
+        "  - a [map](m)\n\n1. Go home.\n2. Sleep&nbsp;well &amp; long.\n\n| Kind | Days |\n| --- | :-: |\n| leave | 28 |\n"
+    )
+    shelf = library(**{"rules.html": page})
+    for quote, words in {
+        "All have 28 days of leave_time_off, as [1] says.": ("All", "says."),
+        "a badge a key a map": ("a badge", "map"),
+        "• a badge • a key": ("a badge", "key"),
+        "Go home. Sleep well & long.": ("Go", "long."),
+        "1. Go home. 2. Sleep": ("1. Go", "Sleep"),
+        "Kind Days leave 28": ("Kind", "| 28"),
+        "“leave 28”": ("leave | 28", "leave | 28"),
+        "All have 29 days of leave": None,
+    }.items():
+        span = shelf.quoted(quote)
+        assert (span and span.length) == (words and page.rindex(words[1]) + len(words[1]) - page.rindex(words[0])), quote
+
+
+def test_quote_that_shows_nothing_matches_nothing_and_empty_lists_take_no_time() -> None:
+    shelf = library(**{"a.txt": "Steps:" + "\n•\n-\n" * 200 + "one"})
+    assert [shelf.quoted(quote) for quote in ("\u00ad", "![a picture](x.png)", '""', "Steps: two")] == [None] * 4
+    assert shelf.quoted("Steps: one") is not None
+
+
+def test_quotes_match_characters_in_another_form() -> None:
+    forms = {
+        "Cafe\u0301 Ελλα\u0301δα 1": "Café Ελλάδα 1",
+        "有給\uff12\uff18日": "有給28日",
+        "한국어": "한국어",
+        "wait\u2026 now": "wait... now",
+    }
+    for text, quote in {**forms, "zero\u200bwidth \ufeffmarks": "zerowidth marks", "ｆｕｌｌ width": "full width"}.items():
+        for one, other in ((text, quote), (quote, text)):
+            shelf = library(**{"a.txt": f"before {one} after"})
+            span = shelf.quoted(other)
+            assert span is not None, (one, other)
+            assert 0 <= len(one) - span.length <= 1, (one, other)
+
+
 @given(st.integers(0, len(TEXT) - 1), st.integers(1, 40), st.integers(1, 9))
 def test_every_substring_of_a_document_is_located_for_every_chunk_size(start: int, length: int, size: int) -> None:
     quote = TEXT[start : start + length]

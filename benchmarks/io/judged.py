@@ -5,8 +5,10 @@
 | TREC | `qid 0 docid grade`, `qid Q0 docid rank score tag`; columns are separated by white space |
 | BEIR | `query-id TAB corpus-id TAB score` with a header, or the same three columns without one |
 | MS MARCO | qrels as TREC's; a run is `qid TAB pid TAB rank` |
+| ColBERT | a run is `qid TAB pid TAB rank TAB score` |
 | table with a header | CSV, TSV, JSON Lines or Parquet whose columns have one of the names in `NAMES` |
-| JSON object | `{qid: {docid: number}}`, as pytrec_eval takes it and BEIR writes it |
+| JSON object | `{qid: {docid: number}}`, as pytrec_eval takes it and BEIR writes it; or `{qid: [docid, …]}`: in qrels these are
+relevant, in a run they are in rank order |
 
 The layout is recognized by content: the first line that is neither blank nor a comment. A byte order mark, CRLF, blank lines,
 comments (lines that begin with `#`, as in trec_eval 10), gzip and members of zip archives are accepted. Ids are compared byte by
@@ -170,7 +172,9 @@ def _has_columns(line: str) -> bool:
 
 def _layout(line: str, kind: Kind, reading: Reading) -> tuple[Parse, bool]:
     """Return the parser of a file's lines, and whether the first line is a header."""
-    delimiter = "\t" if "\t" in line else "," if "," in line and len(_WORDS.findall(line)) < 3 else None
+    delimiter = "\t" if "\t" in line else None
+    if delimiter is None and len(_WORDS.findall(line)) < 3:
+        delimiter = next((sign for sign in ",;" if line.count(sign) > 1), None)
     columns = _split(line, delimiter)
     names = [column.strip().lower() for column in columns]
     if any(name in NAMES for name in names) and not any(_NUMBER.fullmatch(name) for name in names):
@@ -195,6 +199,11 @@ def _layout(line: str, kind: Kind, reading: Reading) -> tuple[Parse, bool]:
         ranked = _RANKED.fullmatch(_split(line, delimiter)[2].strip()) is not None
         reading.layout = _MS_MARCO if ranked else "a run without ranks: qid, docid, score"
         return (lambda text: _of_rank(text, delimiter)) if ranked else (lambda text: (*_exactly(text, delimiter, 3), None)), False
+    # The passage may be number 0: then the score must show that these are not qrels.
+    ranks = kind == "run" and len(columns) == 4 and columns[2] in ("0", "1") and _NUMBER.fullmatch(columns[3].strip())
+    if ranks and (not re.fullmatch("[qQ]?0", columns[1]) or "." in columns[3]):
+        reading.layout = "a run of ColBERT: qid, pid, rank, score"
+        return partial(_colbert_run, delimiter=delimiter), False
     what = f"a line has {count} columns, which no layout of {'a run' if kind == 'run' else 'qrels'} has"
     if kind == "qrels" and count >= 6:
         what = "this is a line of a TREC run (6 columns), not of qrels; a run is named first"
@@ -210,7 +219,7 @@ def _split(line: str, delimiter: str | None) -> list[str]:
     if delimiter == "\t":
         columns = line.split("\t")
         return columns if '"' not in line else [_QUOTED.sub(lambda match: match[1].replace('""', '"'), column) for column in columns]
-    return next(csv.reader([line]), [])
+    return next(csv.reader([line], delimiter=delimiter), [])
 
 
 def _exactly(line: str, delimiter: str | None, count: int) -> tuple[str, str, str]:
@@ -226,6 +235,13 @@ def _of_rank(line: str, delimiter: str | None) -> tuple[str, str, str, str | Non
     if not _RANKED.fullmatch(rank):
         raise _Unreadable(f"the rank {rank!r} is not a whole number", "not_trec_number", NAME_THE_SCORE)
     return question, document, f"-{rank}", rank
+
+
+def _colbert_run(line: str, delimiter: str | None) -> tuple[str, str, str, str | None]:
+    columns = _split(line, delimiter)
+    if len(columns) != 4 or not _RANKED.fullmatch(columns[2]):
+        raise _Unreadable("a line has not the columns qid, pid, rank, score", "not_trec", "the same columns in every line")
+    return columns[0], columns[1], columns[3].strip(), columns[2]
 
 
 def _trec_qrels(line: str, delimiter: str | None) -> tuple[str, str, str, str | None]:
@@ -257,6 +273,8 @@ def _by_name(names: Sequence[str], delimiter: str | None, kind: Kind) -> Parse:
             )
         rank = columns[at[_RANK]].strip() if _RANK in at else None
         value = columns[at[_VALUE]].strip() if _VALUE in at else f"-{rank}"
+        # Where spreadsheets separate columns by semicolons, they write decimal commas.
+        value = value.replace(",", ".") if delimiter == ";" else value
         return columns[at[_QUESTION]], columns[at[_DOCUMENT]], value, rank
 
     return parse
@@ -294,7 +312,8 @@ def _json(number: int, line: str, rest: Iterator[tuple[int, str]], kind: Kind, r
     first: Any = None
     with suppress(ValueError, RecursionError):
         first = json.loads(line)
-    if not isinstance(first, dict) or all(isinstance(value, dict) for value in first.values()):
+    by_question = isinstance(first, dict) and not any(name.lower() in NAMES for name in first)
+    if not isinstance(first, dict) or all(isinstance(value, (dict, list) if by_question else dict) for value in first.values()):
         text = "\n".join((line.rstrip("\n"), *(other.rstrip("\n") for _, other in rest)))
         yield from _whole(text, number, kind, reading)
         return
@@ -323,10 +342,17 @@ def _whole(text: str, number: int, kind: Kind, reading: Reading) -> Iterator[Ent
             yield from _row(row, number, kind, reading)
         return
     for question, documents in value.items():
-        if not isinstance(documents, dict):
+        if isinstance(documents, list):
+            reading.layout = "a JSON object {qid: [docid, …]}" + " in rank order" * (kind == "run")
+            # An item may be a document with its score.
+            pairs = [item if isinstance(item, list) and len(item) == 2 else (item, None) for item in documents]
+            graded = [(item, (1 if kind == "qrels" else -rank) if score is None else score) for rank, (item, score) in enumerate(pairs, 1)]
+        elif isinstance(documents, dict):
+            graded = list(documents.items())
+        else:
             yield Fault(number, "not_trec", f"question {question!r} has no object of documents{_of(reading)}", "{qid: {docid: number}}")
             continue
-        for document, grade in documents.items():
+        for document, grade in graded:
             yield from _checked(number, question, document, grade, None, kind, reading)
 
 

@@ -39,6 +39,7 @@ QRELS = {
     "BEIR without a header": joined("\t", form="{:.1f}"),
     "CSV with other columns": "topic,docno,iteration,Relevance\n" + "\n".join(f'"{q}",{d},0,{g}' for q, d, g in ROWS),
     "TSV with TREC's columns named": "qid\tQ0\tpid\trel\n" + "\n".join(f"{q}\t0\t{d}\t{g:.0f}" for q, d, g in ROWS),
+    "CSV with semicolons and decimal commas": "qid;docno;rel\n" + "".join(f"{q};{d};{g:.1f}\n".replace(".", ",") for q, d, g in ROWS),
     "JSON Lines": "\n".join(map(json.dumps, NAMED)),
     "JSON array": json.dumps(NAMED, indent=1),
     "JSON object in a line": json.dumps(GRADES),
@@ -49,6 +50,9 @@ RUNS = {
     "TREC": "".join(f"{q} Q0 {d} 1 {g} tag\n" for q, d, g in ROWS),
     "TREC with ranks that are none": "".join(f"{q} Q0 {d} - {g} tag\n" for q, d, g in ROWS),
     "TREC with a tag of several words": "".join(f"{q} Q0 {d} 1 {g} my own tag\n" for q, d, g in ROWS),
+    "ColBERT": "".join(f"{q}\t{d}\t{rank}\t{g}\n" for rank, (q, d, g) in enumerate(ROWS, 1)),
+    "semicolons without a header": "".join(f"{q};{d};{g}\n" for q, d, g in ROWS),
+    "JSON object of documents with scores": json.dumps({q: [[d, g] for d, g in row.items()] for q, row in GRADES.items()}),
     "scores without ranks": joined("\t", form="{:.1f}"),
     "JSON object": json.dumps(GRADES),
     "named columns": "qid,docid,rank,score\n" + "\n".join(f"{q},{d},1,{g}" for q, d, g in ROWS),
@@ -84,6 +88,24 @@ def test_ms_marco_run_is_ordered_by_rank(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("q1\td2\t2\nq1\td1\t1\nq1\td3\t3\n")
     scores = read_table(tmp_path / "run", "run").values["q1"]
     assert sorted(scores, key=scores.__getitem__, reverse=True) == ["d1", "d2", "d3"]
+
+
+def test_json_lists_hold_relevant_or_ranked_documents(tmp_path: Path) -> None:
+    (tmp_path / "lists").write_text('{"q": ["d2", "d1"], "r": [7], "s": []}')
+    assert read_table(tmp_path / "lists", "qrels").values == {"q": {"d2": 1.0, "d1": 1.0}, "r": {"7": 1.0}}
+    assert read_table(tmp_path / "lists", "run").values == {"q": {"d2": -1.0, "d1": -2.0}, "r": {"7": -1.0}}
+    (tmp_path / "lists").write_text('{"qid": ["q"], "docid": ["d"], "score": [1]}')
+    with raises("bad-line"):
+        read_table(tmp_path / "lists", "run")
+
+
+def test_run_of_colbert_may_begin_with_passage_0_and_qrels_are_no_run(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("7\t0\t1\t25.5\n7\t3\t2\t24.0\n")
+    assert read_table(tmp_path / "run", "run").values == {"7": {"0": 25.5, "3": 24.0}}
+    for qrels in ("7\t0\t1\t1\n", "7 0 1 1\n", "7\tQ0\t1\t2\n", "7\t1\td\t1\n"):
+        (tmp_path / "run").write_text(qrels)
+        with raises("bad-line"):
+            read_table(tmp_path / "run", "run")
 
 
 @pytest.mark.parametrize("text", ["q\td\t12\nq\te\t7\n", "q d 3\nq e 2\nq f 1\nr d 1\n", "q d 1\nq e 0\n"])

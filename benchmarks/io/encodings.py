@@ -1,8 +1,12 @@
-"""Detect the encoding of a text file: byte order mark, else UTF-8, else cp1252 (Windows), which is reported."""
+"""Detect the encoding of a text file: byte order mark, else UTF-8, else cp1252 (Windows), which is reported.
+
+Text in another alphabet (Cyrillic, Greek, Chinese) is refused: as cp1252 it would be rows of accented letters, which no language has.
+"""
 
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +21,8 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_BEYOND_ASCII = bytes(range(0x80, 0x100))
+_ROWS = re.compile(rb"[\x80-\xff]{4,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ def encoding_of(path: Path, *, page: bool = False) -> Encoding:
         page: Whether it may be a web page.
 
     Raises:
-        UserError: The file cannot be read, is not text, or has a byte that is valid in neither UTF-8 nor cp1252.
+        UserError: The file cannot be read, is not text, or is neither UTF-8 nor plausible as cp1252.
     """
     with open_bytes(path) as source:
         head = source.read(1024)
@@ -56,6 +62,7 @@ def encoding_of(path: Path, *, page: bool = False) -> Encoding:
             refuse_foreign(head, path)
         source.seek(0)
         good, bad, odd = 0, [], None
+        signs = in_rows = 0
         for number, line in enumerate(source, 1):
             if line.isascii():
                 continue
@@ -65,6 +72,8 @@ def encoding_of(path: Path, *, page: bool = False) -> Encoding:
             except UnicodeDecodeError:
                 bad.append(number)
                 odd = odd or _undefined(line, number)
+                signs += len(line) - len(line.translate(None, _BEYOND_ASCII))
+                in_rows += sum(len(row) for row in _ROWS.findall(line) if len(set(row)) > 3)
     if bad and good:
         return Encoding(UTF8, tuple(bad))
     if odd is not None:
@@ -73,6 +82,13 @@ def encoding_of(path: Path, *, page: bool = False) -> Encoding:
             code="unknown-encoding",
             where=f"{path}, line {odd[0]}",
             try_this="save the file as UTF-8",
+        )
+    if 2 * in_rows > signs:
+        raise UserError(
+            "this is neither UTF-8 nor text in cp1252",
+            code="unknown-encoding",
+            where=f"{path}, line {bad[0]}",
+            try_this="save the file as UTF-8, for example: iconv -f cp1251 -t utf-8 (Russian), -f gb18030 (Chinese)",
         )
     return Encoding(WINDOWS if bad else UTF8)
 

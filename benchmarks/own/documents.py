@@ -28,6 +28,20 @@ CONVERTED = (*PAGES, ".pdf", ".docx")
 DOCUMENTS = (*PLAIN, *CONVERTED)
 _BEGINS = {".pdf": b"%PDF", ".docx": b"PK\x03\x04"}
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset=["']?([\w-]+)""", re.IGNORECASE)
+_DECODING = 2
+"""Version of `_page`, in the names of cached texts."""
+_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_WIDER = {
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be"), "utf-8"),
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+    "iso8859-9": "cp1254",
+    "tis-620": "cp874",
+}
+"""Encoding that browsers read for one that a page declares (https://encoding.spec.whatwg.org)."""
 _REMEDY = "repair or remove the file, or set skip_bad to leave such files out (each is counted and named)"
 
 
@@ -121,7 +135,7 @@ def _title(text: str, path: Path) -> str:
 def _converted(path: Path) -> str:
     converter, version = _converter()
     key = file_sha256(path)
-    kept = cache_home() / "documents" / version / f"{key}{path.suffix.lower()}.md"
+    kept = cache_home() / "documents" / version / f"{key}{path.suffix.lower()}{_DECODING if path.suffix.lower() in PAGES else ''}.md"
     if kept.is_file():
         return kept.read_text("utf-8")
     raw = path.read_bytes()
@@ -153,14 +167,24 @@ def _markdown(converter: Any, path: Path, raw: bytes) -> str:
 
 
 def _page(path: Path, raw: bytes) -> str:
+    """Decode a web page: as UTF-8 if it is that, else with the encoding that it declares, as browsers do."""
     declared = _CHARSET.search(raw[:4096])
-    with suppress(LookupError, UnicodeDecodeError):
-        if declared:
-            return raw.decode(codecs.lookup(declared[1].decode("ascii")).name)
+    with suppress(LookupError):
+        if declared and not raw.startswith(_MARKS) and (raw.isascii() or not _is_utf8(raw)):
+            name = codecs.lookup(declared[1].decode("ascii")).name
+            return raw.decode(_WIDER.get(name, name), "replace")
     try:
         return read_text(path, page=True)[0]
     except UserError as error:
         raise BadRecord(error.what, code=error.code, where=error.where, try_this=error.try_this) from None
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @cache

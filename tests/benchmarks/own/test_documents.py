@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.own import documents
 from benchmarks.own.documents import Document, read_folder
 from benchmarks.records import BadRecord
 from tests.support.errors import raises
@@ -52,8 +53,6 @@ def test_folder_without_documents_is_refused(folder: Path) -> None:
 
 
 def test_document_conversion_requires_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.own import documents
-
     monkeypatch.setitem(__import__("sys").modules, "markitdown", None)
     documents._converter.cache_clear()
     (folder / "a.html").write_text("<p>text</p>")
@@ -69,6 +68,28 @@ def test_web_pages_are_converted_with_their_declared_encoding(folder: Path) -> N
     (folder / "a.html").write_bytes(page.encode("latin-1"))
     (folder / "b.htm").write_bytes("<p>Grüße</p>".encode("cp1252"))
     assert texts(folder) == {"a.html": "# Café Open at 8.", "b.htm": "Grüße"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding", "text"),
+    [
+        ("iso-8859-1", "cp1252", "Café “open” – 3 €"),
+        ("gb2312", "gb18030", "假期镕28天"),
+        ("Shift_JIS", "cp932", "休暇①日"),
+        ("utf-16", "utf-8", "Café – ok"),
+        ("iso-8859-1", "utf-8", "Café – ok"),
+        ("no-such-encoding", "utf-8", "Café – ok"),
+    ],
+)
+def test_web_pages_are_decoded_like_in_browsers(folder: Path, declared: str, encoding: str, text: str) -> None:
+    page = f'<html><head><meta charset="{declared}"></head><p>{text}</p></html>'
+    (folder / "a.html").write_bytes(page.encode(encoding))
+    assert documents._page(folder / "a.html", page.encode(encoding)) == page
+
+
+def test_lost_byte_of_a_web_page_costs_one_character(folder: Path) -> None:
+    raw = b'<meta charset="gbk">' + "假期".encode("gbk") + b"\xff" + "天".encode("gbk")
+    assert documents._page(folder / "a.html", raw) == '<meta charset="gbk">假期\ufffd天'
 
 
 def test_word_files_are_converted_with_each_heading_once(folder: Path, tmp_path: Path) -> None:

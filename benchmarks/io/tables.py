@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.io.encodings import Encoding, encoding_of
@@ -37,6 +38,7 @@ class Table:
         delimiter: Field separator.
         names: Column names.
         first: Number of lines before the header.
+        quoting: How fields are quoted, as arguments of `csv.reader`.
     """
 
     path: Path
@@ -44,6 +46,7 @@ class Table:
     delimiter: str
     names: tuple[str, ...]
     first: int
+    quoting: Mapping[str, Any]
 
     @property
     def layout(self) -> str:
@@ -62,7 +65,7 @@ class Table:
         mixed = frozenset(self.encoding.mixed)
         with _open_text(self.path, self.encoding) as text:
             lines = islice(text, self.first, None)
-            reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+            reader = csv.reader(lines, delimiter=self.delimiter, **self.quoting)
             next(reader)
             while True:
                 line = self.first + reader.line_num + 1
@@ -129,8 +132,9 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
     if delimiter == "|" and "-" in (rule := "".join(lines[first + 1 : first + 2])) and not rule.strip("|:- \t\r\n"):
         what = "this is a table in Markdown"
         raise UserError(what, code="markdown-table", where=f"{path}, line {first + 2}", try_this="save it as CSV")
+    quoting = _quoting(path, encoding, first, delimiter, lines)
     try:
-        header = next(csv.reader(lines[first:], delimiter=delimiter, strict=True), [])
+        header = next(csv.reader(lines[first:], delimiter=delimiter, **quoting), [])
     except csv.Error as error:
         what = f"the first line is not a table header: {error}"
         hint = "name a file with records in JSON .json or .jsonl" if lines[first].lstrip()[:1] in ("{", "[") else "correct its quotes"
@@ -146,7 +150,26 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
                 where=f"{path}, line {first + 1}",
                 try_this="give every column a name of its own in the first line",
             )
-    return Table(path, encoding, delimiter, tuple(names), first)
+    return Table(path, encoding, delimiter, tuple(names), first, quoting)
+
+
+def _quoting(path: Path, encoding: Encoding, first: int, delimiter: str, lines: Sequence[str]) -> dict[str, Any]:
+    """Return how the fields of a table are quoted.
+
+    A table with tabs is not quoted if every line has the fields of the header, but fails, or runs into the next, when its quotes are
+    read. A quote may follow a delimiter and a space.
+    """
+    if delimiter == "\t":
+        with _open_text(path, encoding) as text, suppress(UnicodeError):
+            try:
+                rows = sum(1 for row in csv.reader(islice(text, first, None), delimiter=delimiter, strict=True) if row)
+            except csv.Error:
+                rows = 0
+            text.seek(0)
+            tabs = [line.count(delimiter) for line in islice(text, first, None) if line.strip()]
+            if rows < len(tabs) and set(tabs) == {lines[first].count(delimiter)}:
+                return {"quoting": csv.QUOTE_NONE}
+    return {"strict": True, "skipinitialspace": any(f'{delimiter} "' in line for line in lines)}
 
 
 def _delimiter(lines: Sequence[str]) -> str:

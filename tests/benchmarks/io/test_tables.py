@@ -56,6 +56,19 @@ def test_reading_continues_after_an_unreadable_line(tmp_path: Path) -> None:
     assert [(item.line, item.problem is None) for item in items] == [(2, False), (3, False), (4, False), (5, True)]
 
 
+def test_tables_with_tabs_may_be_without_quoting(tmp_path: Path) -> None:
+    for first, last in (('"Hi" was sung by?', 'a 5" pipe'), ('"Hello', 'an inch is 1"'), ('it is "so"', "x")):
+        items = list(open_table(table(tmp_path, f"a\tb\n{first}\tc\nd\te\n{last}\tf\n")).items())
+        assert [item.value for item in items] == [{"a": first, "b": "c"}, {"a": "d", "b": "e"}, {"a": last, "b": "f"}]
+    items = list(open_table(table(tmp_path, 'a\tb\n"one\ntwo"\tc\n"say ""x"""\td\n')).items())
+    assert [item.value for item in items] == [{"a": "one\ntwo", "b": "c"}, {"a": 'say "x"', "b": "d"}]
+
+
+def test_quotes_may_follow_a_delimiter_and_a_space(tmp_path: Path) -> None:
+    items = list(open_table(table(tmp_path, 'a, "b, c"\n"Who, then?", "one, ""two"""\nx, y\n')).items())
+    assert [item.value for item in items] == [{"a": "Who, then?", "b, c": 'one, "two"'}, {"a": "x", "b, c": "y"}]
+
+
 def test_field_of_several_megabytes_is_read(tmp_path: Path) -> None:
     (item,) = open_table(table(tmp_path, f'a,b\n"{"x" * 3_000_000}",1\n')).items()
     assert len(item.value["a"]) == 3_000_000
@@ -72,6 +85,27 @@ def test_encodings_are_detected_from_content(tmp_path: Path) -> None:
     ):
         read, encoded = read_text(table(tmp_path, text.encode(encoding)))
         assert (read, encoded.name, bool(encoded.notice)) == (text, name, not name.startswith("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Отпуск составляет 28 дней", "cp1251"),
+        ("Отпуск составляет 28 дней", "koi8-r"),
+        ("Η άδεια είναι 28 ημέρες", "cp1253"),
+        ("员工每年有二十八天的假期", "gbk"),
+        ("직원은 휴가가 있습니다", "cp949"),
+        ("員工每年有假期", "big5"),
+    ],
+)
+def test_text_in_other_alphabets_is_not_taken_for_western(text: str, encoding: str, tmp_path: Path) -> None:
+    with raises("unknown-encoding", "line 2"):
+        encoding_of(table(tmp_path, b"id,question\n1," + text.encode(encoding)))
+
+
+def test_runs_of_western_signs_are_accepted(tmp_path: Path) -> None:
+    text = "Köln ······ 5\nÉtés – «…» ———— “été”\nUmlaute: äöüß in Größe, Käse, für, über, schön, Übung, Öl, Füße, Grüße\n"
+    assert encoding_of(table(tmp_path, text.encode("cp1252"))).name == "cp1252"
 
 
 def test_lines_in_two_encodings_are_reported(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -40,7 +40,7 @@ from benchmarks.registry import CAVEATS, IDENTITY, MAPPING, Benchmark, DataRefer
 from benchmarks.schema import SPANS, PassageIds, Question
 from benchmarks.sources import data_path, only_asked, own_path
 
-VERSION = 3
+VERSION = 4
 
 CARD = DatasetCard(
     title="Files of your own",
@@ -196,7 +196,7 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
             kept.append(item)
         except BadRecord as error:
             loading.refuse(error)
-    _check_gold(loading, where, "evidence" in fields.guessed)
+    _check_gold(loading, where, "evidence" in fields.guessed, "quotes" in fields)
     if note := check_choices(fields, kept, where):
         loading.notes.append(note)
     if config.fold is not None:
@@ -443,7 +443,7 @@ def _found(span: GoldSpan, names: Sequence[str], item: ParsedQuestion, library: 
     return library.quoted(span.text or "", among or None)
 
 
-def _check_gold(loading: _Loading, where: str, guessed: bool) -> None:
+def _check_gold(loading: _Loading, where: str, guessed: bool, quoted: bool) -> None:
     """Raise an error if no gold evidence matches a document.
 
     Raises:
@@ -451,13 +451,29 @@ def _check_gold(loading: _Loading, where: str, guessed: bool) -> None:
     """
     if loading.unmatched and not loading.matched:
         known = loading.library.ids()[:_EXAMPLES]
+        first = loading.unmatched[0]
+        parts = ([part.strip() for part in first.split(sign)] for sign in ";,|\n" if sign in first)
+        if listed := next((names for names in parts if _are_names(names, loading.library)), None):
+            remedy = f"write several names as a list: {json.dumps(listed, ensure_ascii=False)}"
+        elif quoted:
+            remedy = "a quote is a continuous text of a document; give several as a list"
+        elif guessed:
+            remedy = "name the field, or turn the guess off: fields: {evidence: null}"
+        else:
+            remedy = "correct the field of evidence"
         raise UserError(
             f"no gold evidence matches a document: {_some(loading.unmatched)}",
             code="gold-matches-nothing",
             where=where,
-            try_this=(f"documents are called {_some(known)}; " if known else "")
-            + ("name the field, or turn the guess off: fields: {evidence: null}" if guessed else "correct the field of evidence"),
+            try_this=(f"documents are called {_some(known)}; " if known else "") + remedy,
         )
+
+
+def _are_names(names: Iterable[str], library: Library) -> bool:
+    try:
+        return all(map(library.named, names))
+    except UserError:
+        return False
 
 
 def _some(names: Sequence[str]) -> str:

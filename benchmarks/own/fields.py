@@ -44,7 +44,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "answers": (
         *("answers", "answer", "golden_answers", "gold_answers", "gold", "golds", "gold_answer", "ground_truth", "ground_truths"),
         *("reference", "reference_answer", "expected_answer", "expected", "expected_output", "target", "targets", "a"),
-        *("possible_answers", "correct_answers"),
+        *("possible_answers", "correct_answers", "correct_answer", "ground_truth_answer", "reference_answers", "expected_answers"),
     ),
     "documents": ("contexts", "context", "passages", "paragraphs", "documents", "docs", "ctxs"),
     "evidence": (
@@ -220,12 +220,22 @@ def known_questions(keys: Iterable[str]) -> list[str]:
 
 
 def _no_field(role: str, records: Sequence[Mapping[str, Any]], where: str, remedy: str) -> UserError:
+    paths = {name: path for name in (role, "answers") if (path := _nested(records, name))}
     return UserError(
         f"no field has the role {role}: the fields are {', '.join(map(repr, _keys(records))) or 'none'}",
         code="unknown-fields",
         where=where,
-        try_this=f"{remedy}; a table needs a first line with the names of its columns",
+        try_this=f"fields: {{{', '.join(f'{name}: {path}' for name, path in paths.items())}}}"
+        if role in paths
+        else f"{remedy}; a table needs a first line with the names of its columns",
     )
+
+
+def _nested(records: Sequence[Mapping[str, Any]], role: str) -> str | None:
+    """Return the path of the first field within an object of a record that has a common name for a role."""
+    objects = ((key, value) for record in records for key, value in record.items() if isinstance(value, Mapping))
+    names = ((key, _first(value, _NAMES.get(role, ()), ())) for key, value in objects)
+    return next((f"{key}.{name}" for key, name in names if name is not None), None)
 
 
 def _keys(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -255,7 +265,9 @@ def _mapping(
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\W_]+", "_", name.strip().casefold()).strip("_")
+    """Return a field name as in `_NAMES`: `goldAnswer` as `gold_answer`. A name such as `__expected` (promptfoo's assertions) stays."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
+    return name if words.startswith("__") else re.sub(r"[\W_]+", "_", words.casefold()).strip("_")
 
 
 def _first(keys: Iterable[str], names: Sequence[str], used: Iterable[str]) -> str | None:
@@ -338,7 +350,7 @@ def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, .
                 yield part, (path + "?" * (part != "documents"),)
     elif role == "answers" and isinstance(first or sample, dict) and (name := _first(first or sample, _ANSWER_TEXTS, ())) is not None:
         path = f"{key}[].{name}" if first else f"{key}.{name}" + "[]" * isinstance(sample[name], list)
-        aliases = [] if first else [f"{key}.{other}[]?" for other in sample if other in _ALIASES]
+        aliases = [] if first else [f"{key}.{other}[]?" for other in sample if _plain(other) in _ALIASES]
         yield role, (path, *aliases)
     elif (role == "type" and isinstance(sample, dict | list)) or (role == "turns" and not (isinstance(first, dict) and "role" in first)):
         return

@@ -503,6 +503,34 @@ def test_answers_within_objects_are_detected(answer: Any, tmp_path: Path) -> Non
     assert read(write(tmp_path / "q.jsonl", json.dumps(row))).questions[0].answers == ("Ann", "Anna")
 
 
+def test_names_in_camel_case_are_detected(tmp_path: Path) -> None:
+    row = {"Question": "Who?", "QuestionId": "tc_1", "Answer": {"Value": "Ann", "Aliases": ["Anna"], "NormalizedAliases": ["ann"]}}
+    (question,) = read(write(tmp_path / "q.json", json.dumps([row]))).questions
+    assert (question.id, question.answers) == ("tc_1", ("Ann", "Anna"))
+    row = {"id": "7", "input": "Who?", "expectedOutput": "Ann", "sourceTraceId": "x"}
+    assert read(write(tmp_path / "q.jsonl", json.dumps(row))).questions[0].answers == ("Ann",)
+
+
+def test_assertions_of_promptfoo_are_no_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.csv", "question,__expected\nWho?,contains: Ann\nWhen?,llm-rubric: polite\n")
+    assert [question.answers for question in read(path).questions] == [(), ()]
+
+
+def test_error_names_fields_within_objects(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", json.dumps({"inputs": {"question": "Who?"}, "outputs": {"answer": "Ann"}}))
+    with raises("unknown-fields") as caught:
+        read(path)
+    paths = {"question": "inputs.question", "answers": "outputs.answer"}
+    assert all(f"{role}: {path}" in (caught.value.try_this or "") for role, path in paths.items())
+    assert read(path, fields=paths).questions[0].answers == ("Ann",)
+
+
+def test_error_names_a_list_of_documents_in_one_field(tmp_path: Path, docs: Path) -> None:
+    with raises("gold-matches-nothing") as caught:
+        read(write(tmp_path / "q.csv", "question,source\nWho?,office; leave.md\n"), documents=str(docs))
+    assert '["office", "leave.md"]' in (caught.value.try_this or "")
+
+
 def test_passages_of_ms_marco_are_detected(tmp_path: Path) -> None:
     row = {"query": "who", "answers": ["Ann"], "passages": {"is_selected": [0, 1], "passage_text": ["one", "two"], "url": ["u", "v"]}}
     assert list(gold(read(write(tmp_path / "q.jsonl", json.dumps(row)))).values()) == [["two"]]

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -203,13 +204,16 @@ QUESTION_TEXTS = ("question", "user_input", "query", "input")
 
 
 class Questions:
-    """Finds the question that a record belongs to, by id or by text; questions with equal text are assigned in order."""
+    """Finds the question that a record belongs to, by id or by text; questions with equal text are assigned in order.
+
+    White space and the Unicode form of texts may differ.
+    """
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        self._known = {name: question.text.strip() for question in questions for name in (question.id, question.query_id)}
+        self._known = {name: question.text for question in questions for name in (question.id, question.query_id)}
         self._by_text: dict[str, list[str]] = {}
         for question in questions:
-            self._by_text.setdefault(question.text.strip(), []).append(question.id)
+            self._by_text.setdefault(_form(question.text), []).append(question.id)
         self._met: Counter[str] = Counter()
 
     def of(self, record: Any) -> str:
@@ -221,11 +225,11 @@ class Questions:
         if not isinstance(record, dict):
             raise wrong("a row", "an object", record)
         identifier = next((str(record[name]) for name in _QUESTION_IDS if isinstance(record.get(name), str | int)), None)
-        text = next((record[name].strip() for name in QUESTION_TEXTS if isinstance(record.get(name), str)), None)
+        text = next((_form(record[name]) for name in QUESTION_TEXTS if isinstance(record.get(name), str)), None)
         if identifier is not None and identifier in self._known:
-            known = self._known[identifier]
+            known = self._known[identifier].strip().split("\n")
             # Sets of one collection share their ids; choices may stand below a question.
-            if text is not None and text != known and not known.startswith(f"{text}\n"):
+            if text is not None and text not in (_form("\n".join(known[:count])) for count in range(len(known), 0, -1)):
                 what = "a row's question text does not match the question with its id"
                 raise Bad(
                     "other_question", what, f"{shown(text, 60)}, id {shown(identifier)}", "score it against the data that it was made on"
@@ -244,6 +248,10 @@ class Questions:
             raise Bad("extra", "a row is for no question of the benchmark", shown(text or identifier or ""), hint)
         number = self._met[text or ""] = self._met[text or ""] + 1
         return ids[min(number, len(ids)) - 1]
+
+
+def _form(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def each_record(start: Callable[[], Make], unwrap: Unwrap | None = None) -> RowReader:

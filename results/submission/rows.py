@@ -26,6 +26,7 @@ _FOREIGN = {
     b"\x1f\x8b": ("gzip-compressed", "gunzip it; only a bundle (.zip) may be compressed"),
     b"BZh": ("bzip2-compressed", "unpack it; only a bundle (.zip) may be compressed"),
     b"\xfd7zXZ": ("xz-compressed", "unpack it; only a bundle (.zip) may be compressed"),
+    b"\x28\xb5\x2f\xfd": ("zstd-compressed", "unpack it; only a bundle (.zip) may be compressed"),
     b"PK\x03\x04": ("a zip archive", "give it the ending .zip if it is a bundle, or unpack it"),
     b"\x80\x02": ("a Python pickle", "write JSON Lines: nothing is ever unpickled here"),
     b"\x80\x03": ("a Python pickle", "write JSON Lines: nothing is ever unpickled here"),

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,6 +175,17 @@ def test_contexts_of_other_tools_are_found(fields: dict[str, Any], benchmark: Be
 def test_flashrags_documents_of_several_searches_are_read(output: dict[str, Any], benchmark: Benchmark) -> None:
     predictions, findings = read("flashrag", lines([{"id": "b", "output": {"pred": "bees", **output}}]), benchmark)
     assert ([item.text for item in predictions["b"].contexts or ()], findings) == (SHOWN, ())
+
+
+@pytest.mark.parametrize("known", [{}, {"id": "a"}])
+def test_questions_match_in_another_unicode_form_and_with_other_white_space(known: dict[str, str], benchmark: Benchmark) -> None:
+    questions = (replace(benchmark.questions[0], text="Où est  le café ?\nA. ici"), *benchmark.questions[1:])
+    asked = replace(benchmark, questions=questions)
+    for text in ("Ou\u0300 est le cafe\u0301\u00a0?\nA. ici", "Où est le café ?\r\nA. ici ", *(["Où est le café ?"] if known else [])):
+        predictions, findings = read("efficientqa", lines([{**known, "question": text, "prediction": "x"}]), asked)
+        assert (list(predictions), [item for item in findings if item.severity == "error"]) == ([questions[0].id], [])
+    _, findings = read("efficientqa", lines([{**known, "question": "Où est", "prediction": "x"}]), asked)
+    assert [item.code for item in findings if item.severity == "error"] == ["other_question" if known else "extra"]
 
 
 @pytest.mark.parametrize("name", ["actual_output", "actualOutput", "output", "result", "prediction"])

@@ -180,11 +180,11 @@ def test_flashrags_documents_of_several_searches_are_read(output: dict[str, Any]
 @pytest.mark.parametrize("known", [{}, {"id": "a"}])
 def test_questions_match_in_another_unicode_form_and_with_other_white_space(known: dict[str, str], benchmark: Benchmark) -> None:
     questions = (replace(benchmark.questions[0], text="Où est  le café ?\nA. ici"), *benchmark.questions[1:])
-    asked = replace(benchmark, questions=questions)
+    changed = replace(benchmark, questions=questions)
     for text in ("Ou\u0300 est le cafe\u0301\u00a0?\nA. ici", "Où est le café ?\r\nA. ici ", *(["Où est le café ?"] if known else [])):
-        predictions, findings = read("efficientqa", lines([{**known, "question": text, "prediction": "x"}]), asked)
+        predictions, findings = read("efficientqa", lines([{**known, "question": text, "prediction": "x"}]), changed)
         assert (list(predictions), [item for item in findings if item.severity == "error"]) == ([questions[0].id], [])
-    _, findings = read("efficientqa", lines([{**known, "question": "Où est", "prediction": "x"}]), asked)
+    _, findings = read("efficientqa", lines([{**known, "question": "Où est", "prediction": "x"}]), changed)
     assert [item.code for item in findings if item.severity == "error"] == ["other_question" if known else "extra"]
 
 

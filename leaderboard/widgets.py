@@ -202,12 +202,6 @@ def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
     return [*own, *others] if state.switch(label, "others", resets=("metric", "measure", "sort", "order"), help=tip) else list(own)
 
 
-def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
-    """Return method names by run id; a fingerprint is added to runs of the same name."""
-    called = [run.method for run in runs]
-    return {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in runs}
-
-
 def choose_reference(methods: Sequence[str], default: str) -> str | None:
     """Draw the selector of the reference method, and return its value."""
     name = state.select(

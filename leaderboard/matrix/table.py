@@ -228,7 +228,7 @@ def _layout(shown: Shown, rows: VisibleRows, *, live: bool, papers: bool) -> _La
         [row.key for row in rows.pinned],
         bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in left_out},
-        any(_other_sources(row) for row in board.rows),
+        any(tuple(row.origins) != (OURS,) or any(run.not_rescored for run in row.runs.values()) for row in board.rows),
         live,
         papers,
         axes(board) if len(board.columns) <= MOST_DRAWN else {},
@@ -490,11 +490,6 @@ def why_no_mean(board: Matrix, row: System) -> str:
     if missing:
         return f"No comparable value on {', '.join(missing)}"
     return "These benchmarks have different metrics"
-
-
-def _other_sources(row: System) -> bool:
-    """Return whether some figures of a row have another origin."""
-    return tuple(row.origins) != (OURS,) or any(run.not_rescored for run in row.runs.values())
 
 
 def pager(rows: VisibleRows, page: int) -> Node | None:

@@ -13,14 +13,15 @@ from leaderboard import read, state
 from leaderboard.drawing import draw, permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
-from leaderboard.elements.marks import is_better, significance, status_badge, untested
+from leaderboard.elements.marks import doubt_marks, is_better, row_marks, significance, status_badge, untested
 from leaderboard.elements.nodes import Node, aside, button, el, line_of_facts, named, note, section
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
 from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, value_cell
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
-from leaderboard.widgets import Chosen, as_page, bar, choose, run_labels, several
+from leaderboard.widgets import Chosen, as_page, bar, choose, several
 from results.boards.compare import Comparison, Pair, Slice
+from results.boards.names import run_labels
 from results.errors import counted
 from results.statistics.core import Estimate
 from results.statistics.stages import StageLosses
@@ -182,7 +183,10 @@ def names(result: Comparison) -> list[str]:
 def values(result: Comparison, shown: Scale) -> Node:
     """Build the table of each run's value with its interval."""
     columns: list[Column[tuple[RunRow, str, Estimate]]] = [
-        Column("Run", lambda row: named(row[1], status_badge(row[0], progress=True))),
+        Column(
+            "Run",
+            lambda row: named(row[1], *row_marks([row[0]], reference=False), *doubt_marks(row[0], ()), status_badge(row[0], progress=True)),
+        ),
         NumberColumn("Value", lambda row: value_cell(row[2], shown), f"{shown.unit}, 95 % interval"),
         NumberColumn(
             "Questions", lambda row: Cell(f"{row[2].n:,}", f"{row[2].unscorable:,} unscorable" if row[2].unscorable else ""), "scored"

@@ -13,7 +13,7 @@ from leaderboard.views import battles
 from leaderboard.views import judge as judge_view
 from leaderboard.widgets import as_page, bar
 from results.boards.board import Board
-from results.judging.battles import BattleBoard
+from results.judging.battles import STRENGTHS_FROM, BattleBoard
 from results.judging.judge_card import JudgeCard
 
 _CONTROLS = "Does it rank the controls correctly?"
@@ -120,9 +120,9 @@ def _placed(chosen: BattleBoard, others: Sequence[BattleBoard], criterion: str) 
 def _strengths(board: BattleBoard, criterion: str) -> None:
     rows, title = board.strengths.get(criterion), "Strengths (Bradley–Terry)"
     if rows is None:
-        show(
-            section(title, note("Strengths add to win rates only with three or more methods; fewer were compared here.")), "strengths-none"
-        )
+        few = "Strengths add to win rates only with three or more methods; fewer were compared here."
+        lacking = "Strengths need a win rate of every pair that was judged. Pairs without one show –; point at it for the reason."
+        show(section(title, note(few if len(battles.names(board, criterion)) < STRENGTHS_FROM else lacking)), "strengths-none")
         return
     show(section(title), "strengths-title")
     state.switch("Adjusted for length", "length", help="Strengths adjusted for the length of answers")

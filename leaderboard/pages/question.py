@@ -17,7 +17,8 @@ from leaderboard.elements.nodes import aside, el
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import drill, judge, question
-from leaderboard.widgets import Chosen, as_page, bar, choose, run_labels, several
+from leaderboard.widgets import Chosen, as_page, bar, choose, several
+from results.boards.names import run_labels
 from results.judging import judgments
 from results.store.answer_queries import QuestionRow
 from results.store.queries import RunRow

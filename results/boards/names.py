@@ -7,6 +7,12 @@ name (and its answers) if more repeats are wanted.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from results.store.queries import RunRow
 
 _PARTS = re.compile(r"(?P<base>.+?)(?P<seed> #\d+)?(?: ~(?P<repeat>\d+))?", re.DOTALL)
 _FOLDED = re.compile(r"(.+) \(\d+ (?:seeds|seeds, \d+ answers|repeats)\)", re.DOTALL)
@@ -63,3 +69,9 @@ def _parts(name: str) -> re.Match[str]:
     result = _PARTS.fullmatch(name)
     assert result is not None  # a name has at least one character
     return result
+
+
+def run_labels(runs: Sequence[RunRow]) -> dict[str, str]:
+    """Return method names by run id; a fingerprint is added to runs of the same name."""
+    times = Counter(run.method for run in runs)
+    return {run.run: f"{run.method} ({run.short})" if times[run.method] > 1 else run.method for run in runs}

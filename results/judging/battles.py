@@ -15,7 +15,7 @@ from judges.judge import AS_GIVEN, NONE, TIE
 from results.boards.board import groups
 from results.boards.controls import BEST, NO_ANSWER, WORTHLESS
 from results.boards.markup import plain
-from results.boards.names import first_name, repeat_of
+from results.boards.names import first_name, repeat_of, run_labels
 from results.boards.unread import INCOMPLETE, Missing, max_unscored, why_incomplete
 from results.judging import judgments
 from results.judging import labels as labeling
@@ -196,9 +196,14 @@ def battle_boards(
     fought = judgments.matches(store, judge)
     results = []
     for group in (part for repeats in groups(runs, seeds_apart=True) for part in _by_repeat(repeats)):
-        names = {run.run: run.method for run in group}
-        for fromkey in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
-            results.append(_board(store, group, names, fromkey, cards[fromkey], reference, ties, length))
+        here = {run.run for run in group}
+        met: dict[str, set[str]] = {}
+        for by, match in fought:
+            if {match.one, match.other} <= here:
+                met.setdefault(by, set()).update((match.one, match.other))
+        for by, ids in met.items():
+            judged = [run for run in group if run.run in ids]
+            results.append(_board(store, judged, run_labels(judged), by, cards[by], reference, ties, length))
     return results
 
 
@@ -300,7 +305,7 @@ def _board(
         len(requests),
         tuple(pairings),
         strengths,
-        {run.method: run.method_id for run in group if run.kind == "control"},
+        {names[run.run]: run.method_id for run in group if run.kind == "control"},
         frozenset(rectified),
     )
 

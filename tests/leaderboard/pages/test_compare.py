@@ -18,6 +18,7 @@ from leaderboard.elements.formats import PERCENT, p_value
 from leaderboard.pages import compare as compare_charts
 from leaderboard.widgets import STYLE
 from results.boards.compare import Comparison, compare
+from results.boards.systems import IMPLAUSIBLE
 from results.store import queries
 from results.store.store import Store
 
@@ -54,6 +55,14 @@ def test_smaller_value_wins_for_lower_is_better_metrics(three_runs: Comparison) 
     line = next(next(compare_charts.pairs(three_runs, PERCENT, higher_is_better=False).find(tag="tbody")).find(tag="tr"))
     item = three_runs.pairs[0].difference
     assert int(next(list(line.find(tag="td"))[-3].texts())) == item.losses
+
+
+def test_compared_submission_keeps_the_marks_of_the_board(three_runs: Comparison) -> None:
+    first, *others = three_runs.runs
+    theirs = replace(first, origin="submitted", card={"submission": {IMPLAUSIBLE: ["why"]}})
+    shown = words(compare_charts.values(replace(three_runs, runs=(theirs, *others)), PERCENT))
+    assert (shown.count(IMPLAUSIBLE), shown.count("submitted")) == (1, 1)
+    assert IMPLAUSIBLE not in words(compare_charts.values(three_runs, PERCENT))
 
 
 def scored(picture: Any) -> list[dict[str, str]]:

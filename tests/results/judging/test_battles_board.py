@@ -112,6 +112,18 @@ def test_pair_with_an_unfinished_run_has_no_rate(status: str, store: Store, fill
     assert pairing.incomplete
 
 
+def test_runs_of_one_name_keep_their_own_win_rates(store: Store, fill: Any) -> None:
+    # Two experiments may call different pipelines the same.
+    runs = fill(store, {name: ["x"] * 4 for name in ("old", "new", "last")}, [f"gold{n}" for n in range(4)], metrics=())
+    fight(store, runs["old"], runs["last"], {f"q{n}": ("mine", "mine") for n in range(4)})
+    fight(store, runs["new"], runs["last"], {f"q{n}": ("theirs", "theirs") for n in range(4)})
+    same = {name: runs[name] if name == "last" else replace(runs[name], method="bm25") for name in runs}
+    board = board_of(store, same, "last")
+    won = {p.method: p.rate.wins for p in board.pairings if p.criterion == "overall"}
+    assert won == {f"bm25 ({runs['old'].short})": 4, f"bm25 ({runs['new'].short})": 0}
+    assert {name for name, _ in board.strengths["overall"]} == {*won, "last"}
+
+
 def test_every_criterion_has_its_line(store: Store, runs: dict[str, RunRow]) -> None:
     board = board_of(store, runs, "theirs")
     assert [pairing.criterion for pairing in board.pairings] == list(JUDGE.entry.criteria)

@@ -28,8 +28,8 @@ class StyleGap:
     gap: Difference
     p_holm: float
     content_lost: Estimate
-    from_content: Estimate
-    from_style: Estimate
+    from_content: Difference
+    from_style: Difference
     gap_where_survived: Difference
 
 
@@ -63,14 +63,9 @@ def style_robustness(
     together = differences_together(base, shifted, clusters=clusters)
     gaps, corrected = together.differences, together.p
     living = differences(np.where(alive, base, np.nan), shifted, clusters=clusters)
-    delta = base - shifted
-    gap = np.isnan(delta)
-    lost = np.where(gap, np.nan, ~alive)
-    in_content = np.where(gap, np.nan, np.where(alive, 0.0, delta))
-    in_style = np.where(gap, np.nan, np.where(alive, delta, 0.0))
-    parts = estimates(np.concatenate([lost, in_content, in_style]), clusters=clusters)
-    count = len(names)
-    return {
-        name: StyleGap(gaps[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])
-        for row, name in enumerate(names)
-    }
+    kept = np.where(np.isnan(base - shifted), np.nan, alive)
+    lost = estimates(1 - kept, clusters=clusters)
+    in_content = differences(base * (1 - kept), shifted * (1 - kept), clusters=clusters)
+    in_style = differences(base * kept, shifted * kept, clusters=clusters)
+    parts = zip(gaps, corrected, lost, in_content, in_style, living, strict=True)
+    return {name: StyleGap(*part) for name, part in zip(names, parts, strict=True)}

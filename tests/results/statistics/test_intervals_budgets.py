@@ -32,6 +32,16 @@ def test_style_gaps_separate_style_from_lost_content() -> None:
     assert (romantic.gap_where_survived.n, romantic.gap_where_survived.value) == (3, pytest.approx(1 / 3))
 
 
+def test_interval_of_content_does_not_depend_on_gains_elsewhere() -> None:
+    formal, survived = np.tile([1.0, 0.0], 20), np.ones(40, bool)
+    loses, gains = (style_robustness(formal, {"a": styled}, {"a": survived})["a"] for styled in (np.zeros(40), np.ones(40)))
+    for part in (loses.from_content, gains.from_content):
+        assert part.value == 0
+        # That 40 questions lost no content does not exclude that others lose it.
+        assert part.low < 0 < part.high
+    assert (loses.from_content.low, loses.from_content.high) == (gains.from_content.low, gains.from_content.high)
+
+
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 30), st.booleans())

@@ -21,7 +21,8 @@ from results.statistics.difference import Range
 from results.statistics.intervals import estimates
 from results.statistics.pareto import certainly_dominated, pareto_front
 from results.store.cost_queries import Cost
-from results.store.store import Store
+from results.store.queries import OURS
+from results.store.store import FINISHED, Store
 
 Axis = Literal["tokens", "delivered", "memory", "seconds", "cost", "parameters"]
 USED: dict[Axis, str] = {
@@ -186,15 +187,14 @@ def quality_budget(
     return sorted(rows, key=lambda item: (math.isnan(item.x), item.x))
 
 
-def _rankable(row: Row) -> bool:
-    return row.run.may_win and row.run.status == "finished"
-
-
 def read_in_full(board: Board) -> Row | None:
     """Return the row that delivers the most tokens without a compressor, the baseline of compression ratios; None if there is
     none.
+
+    Submissions are left out: their tokens are only stated, and whether they compress is unknown.
     """
-    plain = [row for row in board.rows if _rankable(row) and not _compresses(row) and spent(row, "delivered", 1) > 0]
+    able = [row for row in board.rows if row.run.may_win and row.run.status == FINISHED and row.run.origin == OURS]
+    plain = [row for row in able if not _compresses(row) and spent(row, "delivered", 1) > 0]
     return max(plain, key=lambda row: spent(row, "delivered", 1), default=None)
 
 

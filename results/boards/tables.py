@@ -28,7 +28,7 @@ from results.boards.systems import (
 from results.offered import TABLES
 from results.statistics.core import Difference
 from results.store.doubts import NOT_RESCORED, not_rescored
-from results.store.queries import RunRow
+from results.store.queries import OURS, RunRow
 from results.store.store import INCOMPLETE
 
 FORMATS = TABLES
@@ -161,7 +161,9 @@ def remarks(row: Row) -> list[str]:
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
         answered = f"{run.done - run.failed} of {run.questions} questions answered"
-        lines.append(f"{answered}{_failed(row)}{_EITHER_WAY}; `ragmeter run --resume --retry-failed`")
+        # Nothing here can ask a submission's system again.
+        again = "; `ragmeter run --resume --retry-failed`" if run.origin == OURS else ""
+        lines.append(f"{answered}{_failed(row)}{_EITHER_WAY}{again}")
     if row.accepted:
         lines.append(f"{_counted(row.accepted, 'question')} failed because code raised an error; accepted, counted as wrong")
     if run.error:

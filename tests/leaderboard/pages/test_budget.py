@@ -158,6 +158,11 @@ def test_compression_ratios_are_relative_to_the_uncompressed_run(made_up: Board)
     full = read_in_full(board)
     assert full is not None
     assert full.run.method == "in full"
+    # What a sender states is no baseline of ours.
+    theirs = replace(
+        full, run=replace(full.run, run="theirs", method="theirs@1", origin="submitted"), cost=Cost(1.0, 9e6, 5.0, 0, 1.0, 0.0)
+    )
+    assert read_in_full(replace(board, rows=(theirs, *board.rows))) == full
     none = replace(board, rows=tuple(row for row in board.rows if row.run.method.startswith("CLaRa")))
     assert read_in_full(none) is None
     assert all(math.isnan(point.ratio) for point in budget_curves(none, F1)[0].points)

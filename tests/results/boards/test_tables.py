@@ -92,6 +92,9 @@ def test_remark_on_failed_questions_gives_the_most_frequent_reason(board: Board)
     row = board.rows[0]
     failed = replace(row, run=replace(row.run, failed=3), failures={"endpoint": 3}, reason="HTTP 500: oops")
     assert any("3 failed" in line and "HTTP 500: oops" in line for line in remarks(failed))
+    # A submission cannot be asked again from here.
+    sent = replace(failed, run=replace(failed.run, origin="submitted"))
+    assert ["--retry-failed" in " ".join(remarks(item)) for item in (failed, sent)] == [True, False]
 
 
 def test_markdown_marks_badges_and_explains(board: Board) -> None:

@@ -22,6 +22,7 @@ from leaderboard.widgets import as_page
 from results.boards.board import board
 from results.errors import UserError
 from results.offered import LIMITS
+from results.store.queries import OURS
 from results.submission.from_store import Known, known_boards, template_of
 from results.submission.storing import board_runs
 
@@ -180,10 +181,10 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     # Metrics that the others were not scored on cannot be compared, and must not rank.
     shared = [metric for metric in verdict.preview if metric in scored]
     metrics = ranked_families(rows, shared or list(verdict.preview), definitions, card, read.primary(at, experiment))[MAIN]
-    there = board(store_of(at), rows, metrics=[metric for metric in metrics if metric in scored])
-    label = f"{report['method']}@{report['version']}"
-    leaked = bool(report.get("contamination"))
-    table = submission.preview(label, verdict.preview, there, metrics, definitions, contaminated=leaked)
+    # A submission that the store has already is its own preview.
+    others = [row for row in rows if row.origin == OURS or row.method != f"{report['method']}@{report['version']}"]
+    there = board(store_of(at), others, metrics=[metric for metric in metrics if metric in scored])
+    table = submission.preview(report, verdict.preview, there, metrics, definitions)
     text = (
         f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % interval; without one, point at the cell for "
         "the reason. # orders by value: the board tests the differences."

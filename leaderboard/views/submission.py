@@ -9,7 +9,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
-from leaderboard.elements.marks import control_badge, row_marks, status_badge
+from leaderboard.elements.marks import control_badge, doubt_marks, row_marks, status_badge
 from leaderboard.elements.nodes import (
     Node,
     aside,
@@ -31,8 +31,10 @@ from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn,
 from leaderboard.intake import UPLOAD_MIB
 from leaderboard.views.method import paper
 from results.boards.board import Board, Row
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE
 from results.offered import LIMITS
 from results.store.queries import RunRow
+from results.submission.plausible import SIGNS
 from results.submission.review import Submitted
 from results.submission.storing import to_json
 
@@ -180,17 +182,16 @@ def _positions(finding: Mapping[str, Any], file: str) -> Node | None:
     return el("ul", *rows, el("li", f"… and {left:,} more", cls="aside") if left > 0 else None)
 
 
-def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions, *, contaminated: bool = False) -> Node:
+def preview(report: Mapping[str, Any], worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions) -> Node:
     """Build the board as it would look with the submission, sorted by the first metric; controls last.
 
     Args:
         worth: The submission's results by metric id: value, low, high, n, insufficient_data.
         metrics: Metric ids of the columns, at least one; the first one ranks.
-        contaminated: Whether its training data cover the test questions; it is then not ranked.
     """
     first = metrics[0]
     sign = -1 if higher_is_better(first, definitions) else 1
-    entries = [_mine(name, worth, first, contaminated), *(_theirs(row, first, metrics) for row in board.rows)]
+    entries = [_mine(report, worth, first), *(_theirs(row, first, metrics) for row in board.rows)]
     keys = sorted(sign * entry.key for entry in entries if entry.key is not None)
 
     def rank(entry: _Entry) -> int | None:
@@ -221,14 +222,17 @@ class _Entry:
     worth: Worth
 
 
-def _mine(name: str, worth: Worth, first: str, contaminated: bool) -> _Entry:
-    leaked = badge("contaminated", "failed", "Its training data cover these questions; not ranked") if contaminated else None
-    marks = (badge("preview", "running", "Not stored yet"), leaked)
-    return _Entry(named(name, *marks), None if contaminated else worth.get(first, {}).get("value"), worth)
+def _mine(report: Mapping[str, Any], worth: Worth, first: str) -> _Entry:
+    leaked = "Its training data cover these questions" if report["contamination"] else ""
+    signs = "; ".join(item["what"] for item in report["findings"] if item["code"] in SIGNS)
+    doubts = [badge(mark, "failed", f"Not ranked: {why}") for mark, why in ((CONTAMINATED, leaked), (IMPLAUSIBLE, signs)) if why]
+    name = named(f"{report['method']}@{report['version']}", badge("preview", "running", "Not stored yet"), *doubts)
+    return _Entry(name, None if doubts else worth.get(first, {}).get("value"), worth)
 
 
 def _theirs(row: Row, first: str, metrics: Sequence[str]) -> _Entry:
-    marks = (control_badge(row.control), *row_marks([row.run], reference=False, metrics=metrics), status_badge(row.run))
+    doubts = doubt_marks(row.run, row.contaminated, row.violations)
+    marks = (control_badge(row.control), *row_marks([row.run], reference=False, metrics=metrics), *doubts, status_badge(row.run))
     worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
     ranked = row.run.may_win and first in row.cells and not row.cells[first].apart
     return _Entry(named(row.run.method, *marks), worth[first]["value"] if ranked else None, worth)

@@ -179,6 +179,8 @@ def _submit(
         card = card.model_copy(update={"config": supplied})
     store = common.store
     checked = Checker(store, known_boards, None if path is None else str(path), strict).check(file, card, format)
+    if not keep:
+        checked = checked.beside_earlier(store)
     report = checked.report
     worth = {} if keep else storing.preview(report, checked.target)
     stored = None

@@ -30,12 +30,12 @@ from results.formats.outputs import FORMATS
 from results.formats.predictions import Format
 from results.offered import JSONL, LIMITS
 from results.store.queries import RunRow
-from results.store.store import Store
-from results.submission import NOT_IN_FILE, Report, bundle
+from results.store.store import FINISHED, Store
+from results.submission import NOT_IN_FILE, Finding, Place, Report, bundle
 from results.submission.card import Card, dataset_options, parse_card
 from results.submission.from_store import Known, known_board, stored_target
 from results.submission.leakage import stored_training, training_loader
-from results.submission.storing import NOT_STATED, board_metrics, other_runs
+from results.submission.storing import NOT_STATED, board_metrics, earlier, other_runs
 from results.submission.validate import Target, validate
 
 STANDARD_INPUT = "-"
@@ -56,6 +56,18 @@ class Checked:
     target: Target
     metrics: Sequence[Metric]
     notes: list[str] = field(default_factory=list)
+
+    def beside_earlier(self, store: Store) -> Checked:
+        """Add what storing it would do if the store has this method and version already: an error if anything differs, else a note."""
+        if not self.report.ok:
+            return self
+        known, changed = earlier(store, self.report)
+        if changed is not None:
+            finding = Finding(str(changed.code), "error", changed.what, changed.try_this, 1, (Place(None, str(changed.where)),))
+            return replace(self, report=replace(self.report, findings=(finding, *self.report.findings)))
+        if known is not None and known.status == FINISHED:
+            return replace(self, notes=[*self.notes, f"submitted before, nothing changed: run {known.short}"])
+        return self
 
 
 @dataclass(frozen=True)

@@ -147,18 +147,11 @@ def store_report(
     report.require_ok()
     card = report.card
     run = run_of(card, report.dataset_fingerprint)
-    known = stored(store, run)
+    known, changed = earlier(store, report)
+    if changed is not None:
+        raise changed
     if known is not None and known.status == FINISHED:
-        kept = (known.card or {}).get(RECORD, {})
-        if kept.get("predictions_digest") == report.digest and kept.get("card_digest") == card.digest:
-            return Stored(run, "known")
-        changed = "card" if kept.get("predictions_digest") == report.digest else "predictions"
-        raise UserError(
-            f"{card.method.label} was submitted before with other {changed}",
-            code="resubmission-differs",
-            where=f"run {known.short} ({known.path})",
-            try_this="give the changed one a new `version` in its card; the earlier submission stays unchanged",
-        )
+        return Stored(run, "known")
     if known is not None:
         # An earlier attempt was cut off; what it left may be of other predictions.
         store.forget(run)
@@ -189,6 +182,23 @@ def store_report(
         store.append(run, batch, scores, named(target.loaded.corpus, batch))
     store.end(run, FINISHED)
     return Stored(run, "stored")
+
+
+def earlier(store: Store, report: Report) -> tuple[RunRow | None, UserError | None]:
+    """Find the stored submission with a report's method and version; the error says what differs from it, None if nothing does."""
+    card = report.card
+    known = stored(store, run_of(card, report.dataset_fingerprint))
+    kept = {} if known is None else (known.card or {}).get(RECORD, {})
+    parts = {"predictions": report.digest, "card": card.digest}
+    changed = next((part for part, digest in parts.items() if kept.get(f"{part}_digest") != digest), None)
+    if known is None or known.status != FINISHED or changed is None:
+        return known, None
+    return known, UserError(
+        f"{card.method.label} was submitted before with other {changed}",
+        code="resubmission-differs",
+        where=f"run {known.short} ({known.path})",
+        try_this="give the changed one a new `version` in its card; the earlier submission stays unchanged",
+    )
 
 
 def _description(card: Card) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from leaderboard.server import _environment, command
 from leaderboard.views import submission
 from ragmeter import cli
 from results.boards.board import boards
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE
 from results.errors import UserError
 from results.offered import LIMITS, MIB
 from results.store import queries
@@ -123,6 +124,17 @@ def test_submission_is_previewed_and_stored_on_the_second_click(app: Start, sent
         assert mine.value < cell.estimate.value
     page.test.button(key="another").click().run()
     assert page.has("how")
+
+
+@pytest.mark.usefixtures("allowed")
+def test_check_of_a_stored_submission_says_so_and_refuses_other_answers(app: Start, sent: Any) -> None:
+    stored = hand_over(Draft(sent.predictions, sent.card), sent.folder, keep=True)
+    page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
+    assert str(stored.run)[:8] in words(page.part("notes"))
+    assert [words(line).count("my-method@1") for line in page.part("preview").find(tag="tr")] == [0, 0, 1]
+    upload(page, sent.predictions.replace(b'"no"', b'"yes"'), sent.card)
+    assert "resubmission-differs" in words(page.part("findings"))
+    assert [button.key for button in page.test.button] == ["check"]
 
 
 @pytest.mark.usefixtures("allowed")
@@ -307,17 +319,21 @@ def test_incomparable_result_has_no_rank_in_the_preview(sent: Any) -> None:
     (metric, *_), (row, *_) = board.metrics, board.rows
     worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "insufficient_data": ""}}
 
-    def places(board: Any, **options: Any) -> list[tuple[str, str]]:
-        node = submission.preview("theirs@1", worth, board, [metric], {}, **options)
+    def places(board: Any, findings: Sequence[str] = (), contamination: Sequence[str] = ()) -> list[tuple[str, str]]:
+        listed = [{"code": code, "what": "why"} for code in findings]
+        report = {"method": "theirs", "version": "1", "findings": listed, "contamination": contamination}
+        node = submission.preview(report, worth, board, [metric], {})
         return [
             (words(next(line.find(tag="th"))), words(next(line.find(tag="td")))) for line in next(node.find(tag="tbody")).find(tag="tr")
         ]
 
     assert [position for _, position in places(board)] == ["1", "2"]
-    leaked = places(board, contaminated=True)
-    assert leaked[0] == ("half right", "1")
-    assert leaked[1][1] == "–"
-    assert "contaminated" in leaked[1][0]
+    assert [position for _, position in places(board, ["empty_answers"])] == ["1", "2"]
+    leaked, odd = places(board, contamination=["x"]), places(board, ["empty_answers", "right_without_evidence"])
+    for (name, position), mark in ((leaked[1], CONTAMINATED), (odd[1], IMPLAUSIBLE)):
+        assert position == "–"
+        assert mark in name
+    assert leaked[0] == odd[0] == ("half right", "1")
     cells = {name: replace(cell, apart="contaminated: x was trained on") for name, cell in row.cells.items()}
     apart = places(replace(board, rows=(replace(row, cells=cells),)))
     assert [position for _, position in apart] == ["1", "–"]

@@ -453,7 +453,7 @@ def export(
         chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
         raise UserError("output file already exists", code="output-exists", where=str(output), try_this="name another: labels may be in it")
-    words = labeling.PAIR_LABELS if pairs else (*labeling.VALUES, "a number from 0 to 1")
+    words = labeling.PAIR_LABELS if pairs else (*labeling.label_words(criterion), "a number from 0 to 1")
     if style_pairs is not None:
         from benchmarks.styles.pairs import load_pairs
         from results.judging.style_labels import export_style_items

@@ -158,5 +158,7 @@ def _labels(store: Store, runs: Sequence[str]) -> dict[tuple[str, str], dict[str
     )
     results: dict[tuple[str, str], dict[str, float]] = {}
     for run, criterion, question, texts in rows:
-        results.setdefault((run, criterion), {})[question] = float(np.mean([worth(label) for label in texts]))
+        values = [value for label in texts if (value := worth(label, criterion)) is not None]
+        if values:
+            results.setdefault((run, criterion), {})[question] = float(np.mean(values))
     return results

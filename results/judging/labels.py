@@ -9,6 +9,7 @@ that holds the runs; and the hash of what the labeler reads, which is what the l
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from results.boards.markup import to_csv
 from results.judging.judgments import ONE, OTHER
 from results.statistics.judges import Agreement, krippendorff_alpha
 from results.store import answer_queries, queries, records
-from results.store.annotations import VALUES, digest, with_present, worth
+from results.store.annotations import digest, label_words, with_present, worth
 from results.store.queries import RunRow
 from results.store.rows import insert, storable
 from results.store.schema import now
@@ -64,8 +65,11 @@ class Label:
 
     @property
     def value(self) -> float:
-        """Return the label as a number: a code for pairs, a value from 0 to 1 for single answers."""
-        return CODES[self.label] if self.other is not None else worth(self.label)
+        """Return the label as a number: a code for pairs, a value from 0 to 1 for single answers; NaN if not accepted."""
+        if self.other is not None:
+            return CODES[self.label]
+        value = worth(self.label, self.criterion)
+        return math.nan if value is None else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
                 where=position,
                 try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
             )
-        label = _label(row["label"].strip().lower(), first, second, position)
+        label = _label(row["label"].strip().lower(), criterion, first, second, position)
         entry, other = (first, second) if second is None or first < second else (second, first)
         key = question, entry, other, criterion, read
         if key in results:
@@ -286,15 +290,15 @@ def _split(row: Mapping[str, str], position: str) -> Iterable[dict[str, str]]:
         yield names | {"item": f"{run}/{question}", "label": row.get(label) or ""}
 
 
-def _label(text: str, first: str, second: str | None, position: str) -> str:
+def _label(text: str, criterion: str, first: str, second: str | None, position: str) -> str:
     if second is None:
-        try:
-            worth(text)
-        except ValueError:
-            words = ", ".join(VALUES)
+        if worth(text, criterion) is None:
             raise UserError(
-                f"{text!r} is not a label", code="bad-label", where=position, try_this=f"{words}, or a number from 0 to 1"
-            ) from None
+                f"{text!r} is not a label of {criterion!r}",
+                code="bad-label",
+                where=position,
+                try_this=f"{', '.join(label_words(criterion))}, or a number from 0 to 1",
+            )
         return text
     if text not in PAIR_LABELS:
         raise UserError(f"{text!r} is not a label of two answers", code="bad-pair-label", where=position, try_this=", ".join(PAIR_LABELS))
@@ -340,7 +344,10 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
 
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
-    """Read the labels of answers that the runs still contain, sorted by criterion, question and annotator."""
+    """Read the labels of answers that the runs still contain, sorted by criterion, question and annotator.
+
+    Words that their criterion does not accept, which earlier versions stored, are left out.
+    """
     rows = store.database.rows(
         f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
                WHERE labeled = present AND (? IS NULL OR criterion = ?)
@@ -348,7 +355,7 @@ def labels(store: Store, criterion: str | None = None) -> list[Label]:
         [criterion, criterion],
         lenient=True,
     )
-    return [Label(*row) for row in rows]
+    return [label for row in rows if not math.isnan((label := Label(*row)).value)]
 
 
 def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]:

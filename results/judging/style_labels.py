@@ -204,10 +204,8 @@ def _check(label: str, criterion: str, styles: Iterable[str], where: str) -> Non
             wanted = ", ".join(sorted(styles))
             raise UserError(f"{label!r} is not a style of these pairs", code="bad-label", where=where, try_this=wanted)
         return
-    try:
-        worth(label)
-    except ValueError:
-        raise UserError(f"{label!r} is not a label", code="bad-label", where=where, try_this="yes, no, or a number from 0 to 1") from None
+    if worth(label, criterion) is None:
+        raise UserError(f"{label!r} is not a label", code="bad-label", where=where, try_this="yes, no, or a number from 0 to 1")
 
 
 def checked(pairs: StylePairs, labels: Sequence[StyleLabel]) -> list[Checked]:
@@ -216,6 +214,7 @@ def checked(pairs: StylePairs, labels: Sequence[StyleLabel]) -> list[Checked]:
     for criterion in CRITERIA:
         items = {item.item: item for item in items_of(pairs, criterion)}
         mine = [label for label in labels if label.criterion == criterion and label.item in items]
+        mine = [label for label in mine if criterion == "style" or worth(label.label, criterion) is not None]
         for style in dict.fromkeys(items[label.item].style for label in mine):
             results.append(_checked(style, criterion, items, [label for label in mine if items[label.item].style == style]))
     return results
@@ -229,7 +228,7 @@ def _checked(style: str, criterion: str, items: Mapping[str, StyleItem], labels:
     codes = np.full_like(values, np.nan)
     for label in labels:
         at = people.index(label.annotator), rows.index(label.item)
-        right = float(label.label == style) if criterion == "style" else worth(label.label)
+        right = float(label.label == style) if criterion == "style" else worth(label.label, criterion)
         values[at] = right
         codes[at] = names.setdefault(label.label if criterion == "style" else right, len(names))
     passages = [items[row].passage for row in rows]

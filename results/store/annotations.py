@@ -38,19 +38,29 @@ def with_present(items: str = "annotations", questions: str = "questions", predi
         LEFT JOIN {predictions} o ON o.run = i.other AND o.question = i.question"""
 
 
-VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
-"""Values of the word labels of single answers; numbers from 0 to 1 are labels, too."""
+_ANSWERS = {"match": {"match", "right"}, "partial": {"partial"}, "mismatch": {"mismatch", "wrong"}}
+_ANSWERS["accuracy"] = _ANSWERS["match"]
+_STYLES = {"formal": {"formal"}, "informal": {"informal"}}
 
 
-def worth(label: str) -> float:
-    """Convert a label of a single answer to a number from 0 to 1.
+def label_words(criterion: str) -> dict[str, float]:
+    """Return the word labels of single answers by this criterion, with their values.
 
-    Raises:
-        ValueError: The text is not a label.
+    A verdict counts 1 if it is what the criterion measures: `mismatch` is 1 by `mismatch` and 0 by `accuracy`.
     """
-    if label in VALUES:
-        return VALUES[label]
-    value = float(label.replace(",", "."))
-    if not 0 <= value <= 1:
-        raise ValueError(label)
-    return value
+    words = {"yes": 1.0, "no": 0.0}
+    for family in (_ANSWERS, _STYLES):
+        if criterion in family:
+            return {word: float(word in family[criterion]) for word in sorted(set().union(*family.values()))} | words
+    return {"right": 1.0, "wrong": 0.0} | words
+
+
+def worth(label: str, criterion: str) -> float | None:
+    """Convert a label of a single answer to a number from 0 to 1; None if the criterion does not accept it."""
+    if (value := label_words(criterion).get(label)) is not None:
+        return value
+    try:
+        value = float(label.replace(",", "."))
+    except ValueError:
+        return None
+    return value if 0 <= value <= 1 else None

@@ -18,7 +18,6 @@ from results.judging.judge_card import judge_card
 from results.judging.judgments import Match
 from results.statistics.judges import cohen_kappa
 from results.statistics.prediction_powered import prediction_powered_mean
-from results.store.annotations import worth
 from results.store.queries import RunRow
 from results.store.store import Store
 
@@ -139,7 +138,7 @@ def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: St
     judged(store, run, OTHER, values)
     label(store, tmp_path / "a.csv", run, "ann", responses)
     (result,) = judge_card(store, str(OTHER)).corrected
-    human = [worth(responses[n]) if n in responses else math.nan for n in range(N)]
+    human = [{"right": 1.0, "wrong": 0.0}[responses[n]] if n in responses else math.nan for n in range(N)]
     assert (result.run, result.measure) == (run.run, "accuracy")
     expected = prediction_powered_mean(values, human)
     assert result.mean.corrected.value == pytest.approx(expected.corrected.value)

@@ -105,6 +105,45 @@ def test_both_answers_to_a_question_are_labeled_in_one_row_and_blindly(store: St
     assert import_labels(store, written(tmp_path / "l.csv", rows, BOTH_COLUMNS), "ann").replaced == 39
 
 
+@pytest.mark.parametrize(
+    ("criterion", "words", "values"),
+    [
+        ("accuracy", ("right", "wrong", "match", "partial", "mismatch"), [1, 0, 1, 0, 0]),
+        ("partial", ("right", "wrong", "match", "partial", "mismatch"), [0, 0, 0, 1, 0]),
+        ("mismatch", ("right", "wrong", "match", "partial", "mismatch"), [0, 1, 0, 0, 1]),
+        ("formal", ("formal", "informal", "yes", "no", "0,5"), [1, 0, 1, 0, 0.5]),
+        ("informal", ("formal", "informal", "yes", "no", "0.5"), [0, 1, 1, 0, 0.5]),
+        ("faithfulness", ("right", "wrong", "yes", "no", "1"), [1, 0, 1, 0, 1]),
+    ],
+)
+def test_word_label_has_the_value_of_its_criterion(
+    store: Store, runs: dict[str, Any], tmp_path: Path, criterion: str, words: tuple[str, ...], values: list[float]
+) -> None:
+    rows = rows_of(export_items(store, list(runs.values()), criterion, 5, pairs=False))
+    for row, word in zip(rows, words, strict=True):
+        row["label"] = word
+    import_labels(store, written(tmp_path / "l.csv", rows), "ann")
+    by_question = {(label.question, label.one): label.value for label in labels(store)}
+    items = [re.fullmatch(r"(\w+)~\w+/(.*)", row["item"]) for row in rows]
+    assert [by_question[item[2], item[1]] for item in items if item] == values
+
+
+@pytest.mark.parametrize(
+    ("criterion", "word"), [("accuracy", "formal"), ("formal", "right"), ("faithfulness", "match"), ("partial", "1.5")]
+)
+def test_word_that_its_criterion_does_not_accept_is_refused(
+    store: Store, runs: dict[str, Any], tmp_path: Path, criterion: str, word: str
+) -> None:
+    rows = rows_of(export_items(store, list(runs.values()), criterion, 1, pairs=False))
+    with raises("bad-label"):
+        import_labels(store, written(tmp_path / "l.csv", [{**rows[0], "label": word}]), "ann")
+    # An earlier version took such words.
+    import_labels(store, written(tmp_path / "l.csv", [{**rows[0], "label": "1"}]), "ann")
+    with store.database.writing() as connection:
+        connection.execute("UPDATE annotations SET label = ?", [word])
+    assert labels(store) == []
+
+
 @pytest.mark.parametrize("item", ["{one}/q0", "{one}~ab+{one}~ab/q0", "nothing+else/q0"])
 def test_an_item_that_is_not_of_two_runs_is_refused_in_a_file_of_both(
     store: Store, runs: dict[str, Any], tmp_path: Path, item: str

@@ -35,7 +35,7 @@ from results import store_folder
 from results.boards.board import Board, boards
 from results.boards.diff import Number, Setting, diff
 from results.boards.markup import to_html
-from results.boards.tables import CSV_COLUMNS, board_html, plus_minus, tidy
+from results.boards.tables import CSV_COLUMNS, board_html, geometric_note, plus_minus, tidy
 from results.boards.verdict import BoardVerdict
 from results.boards.verdict_of import MANY, verdicts
 from results.boards.verdict_text import headline_of, headline_text, headlines, html
@@ -541,7 +541,7 @@ class Compared:
         direction = "" if self.higher_is_better else "; lower is better"
         notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
         notes += [f"no verdict: {self.paired.insufficient_data}"] if self.paired.insufficient_data else []
-        notes += self.read
+        notes += filter(None, [geometric_note([(self.metric, self.paired)]), *self.read])
         return to_html(("", self.metric), rows, notes=notes)
 
     def _sentence(self) -> str:

@@ -19,7 +19,7 @@ from results.boards.health import health_text
 from results.boards.matrix import Cell, Column, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
-from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
+from results.boards.tables import could_have_shown, family_of_marks, geometric_notes, insufficient_data_notes
 from results.statistics.places import SIGNS, Standing
 from results.store.cost_queries import AS_STATED, Cost
 from results.store.queries import OURS
@@ -293,7 +293,12 @@ def legend(shown: Shown) -> Node:
 def _notes(of: Benchmark) -> list[str]:
     board = of.board
     names = {metric: formats.metric_label(metric, board.metrics) for metric in board.metrics}
-    tests = (*family_of_marks(board, names), *insufficient_data_notes(board), *could_have_shown(board, of.focus, names))
+    tests = (
+        *geometric_notes(board, names),
+        *family_of_marks(board, names),
+        *insufficient_data_notes(board),
+        *could_have_shown(board, of.focus, names),
+    )
     flags = (
         f"⚑ {names[metric]} {'; '.join(wrong)}: it does not measure whether answers are correct." for metric, wrong in board.flags.items()
     )

@@ -205,7 +205,7 @@ def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool)
 
 
 def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate.report import interval, margin_of, remembered_text
+    from results.gate.report import interval, margin_of, remembered_text, scales
 
     if not quiet:
         out.print(Text(f"{candidate} against {baseline}\n"))
@@ -217,15 +217,17 @@ def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -
         before = benchmark
         out.print(Text(f"  {verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
         margin, must = margin_of(verdict), "must hold" if cell.must_hold else "may be inconclusive"
-        out.print(Text(f"    {interval(verdict)}, margin {margin}pp, {verdict.decision.difference.n} pairs, {must}"))
+        out.print(Text(f"    {interval(verdict)}, margin {margin}, {verdict.decision.difference.n} pairs, {must}"))
         if more := remembered_text(verdict):
             out.print(Text(f"    {more}"))
     if not quiet:
-        out.print(Text(f"\n× 100, each cell with its own interval; {decided.family}", style="dim"))
+        out.print(
+            Text(f"\n{scales(cell.verdict for cell in decided.cells)}; each cell with its own interval; {decided.family}", style="dim")
+        )
 
 
 def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate.report import interval, margin_of, points, reach, remembered_text, rule_of
+    from results.gate.report import interval, margin_of, numbers_of, reach, remembered_text, rule_of, scales
 
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
@@ -235,13 +237,13 @@ def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None
         run = decided.baseline
         out.print(Text(f"on {run.dataset}, setting {run.setting}, {decided.sampled.in_words(decided.questions)}\n"))
     for verdict in decided.verdicts:
-        pairs, margin = verdict.decision.difference.n, margin_of(verdict)
+        pairs, (before, after, *_) = verdict.decision.difference.n, numbers_of(verdict)
         holds = "" if verdict.generalizes == "new questions" else f"; holds for {verdict.generalizes}"
         better = "" if verdict.higher_is_better else ", lower is better"
         out.print(Text(f"{verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
-        out.print(Text(f"  baseline {points(verdict.baseline)}, candidate {points(verdict.candidate)}"))
-        out.print(Text(f"  difference {interval(verdict)}, margin {margin}pp, {pairs} pairs{better}{holds}"))
+        out.print(Text(f"  baseline {before}, candidate {after}"))
+        out.print(Text(f"  difference {interval(verdict)}, margin {margin_of(verdict)}, {pairs} pairs{better}{holds}"))
         for more in filter(None, (reach(verdict, decided.sampled.kind), remembered_text(verdict))):
             out.print(Text(f"  {more}"))
     if not quiet:
-        out.print(Text(f"\nValues × 100. {rule_of(decided)}", style="dim"))
+        out.print(Text(f"\n{scales(decided.verdicts)}. {rule_of(decided)}", style="dim"))

@@ -21,6 +21,7 @@ from results.boards.tables import (
     bracketed,
     could_have_shown,
     family_of_marks,
+    geometric_notes,
     insufficient_data_notes,
     interval_texts,
     interval_words,
@@ -136,6 +137,7 @@ def _notes(board: Board, heads: dict[str, str], main: str | None, verbose: bool,
     legend = [f"{shown} {interval_words(interval_texts(board))}{how[0]}"]
     if board.reference:
         legend.append(f"Δ: difference from {board.reference}{how[1]}, * p < .05, ** p < .01")
+        legend += geometric_notes(board)
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         legend.append(BRACKETS)
     if left_out:
@@ -257,7 +259,7 @@ def _cost_columns(rows: Sequence[Row]) -> list[tuple[str, list[Text]]]:
     every = {
         "tokens": ["–" if cost is None or not cost.tokens > 0 else f"{cost.tokens:.0f}" for cost in costs],
         "s/question": ["–" if cost is None else f"{cost.seconds:.4f}" for cost in timed],
-        "US$": ["–" if cost is None or not cost.cost_usd > 0 else f"{cost.cost_usd:.4g}" for cost in costs],
+        "US$ in all": ["–" if cost is None or not cost.cost_usd > 0 else f"{cost.cost_usd:.4g}" for cost in costs],
         "memory": ["–" if cost is None or not cost.memory_tokens > 0 else f"{cost.memory_tokens:.0f}" for cost in costs],
         # Calls while an index was built: once, regardless of the number of questions.
         "index tokens": ["–" if built is None or not built.tokens else f"{built.tokens:,}" for built in built_ones],

@@ -19,7 +19,7 @@ from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
 from results.boards.board import Board, Row
 from results.boards.diff import Apart, Diff, Number, Setting
-from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
+from results.boards.tables import geometric_note, interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
 from results.store import score_queries
 from results.store.answer_queries import AnswerRow, EvidenceRow, QuestionRow
@@ -225,6 +225,8 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
         note += f" {interval_words(text for line in lines for text in line[1:4])}; difference: second minus first, paired, "
         note += "with the interval of its test; * p < .05, ** p < .01 (Holm over the metrics shown)"
         note += "; +/=/−: questions on which the second is higher, equal, lower"
+        if of_means := geometric_note((heads[number.metric], number.difference) for number in result.numbers):
+            note += f"; {of_means}"
         out.print(Text(note + (f"; lower is better: {', '.join(lower)}" if lower else ""), style="dim"))
         out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
     if result.by is not None and result.questions:

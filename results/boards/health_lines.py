@@ -37,8 +37,8 @@ Check = Callable[[Store, Sequence[RunRow]], Iterable[HealthLine]]
 
 
 def percent(share: float) -> str:
-    """Return a share as `6 %`; `<1 %` if it is smaller than half a percent."""
-    return f"{100 * share:.0f} %" if share >= 0.005 else "<1 %"
+    """Return a share as `6 %`; `<1 %` up to half a percent."""
+    return f"{100 * share:.0f} %" if share > 0.005 else "<1 %"
 
 
 def read_rows(store: Store, query: str, runs: Sequence[str], *more: Any) -> list[tuple[Any, ...]]:

@@ -283,6 +283,23 @@ def insufficient_data_notes(board: Board) -> list[str]:
     return [f"insufficient data for a mark: {'; '.join(reasons)}"] if reasons else []
 
 
+def geometric_note(compared: Iterable[tuple[str, Difference | None]]) -> str:
+    """Return the note that names the metrics whose differences are those of geometric means; empty if there are none.
+
+    Args:
+        compared: Name of the metric and difference, of each cell.
+    """
+    names = dict.fromkeys(name for name, difference in compared if difference is not None and difference.geometric)
+    return f"differences in {', '.join(names)} are those of geometric means" if names else ""
+
+
+def geometric_notes(board: Board, names: Mapping[str, str] | None = None) -> list[str]:
+    """Return the table note on differences of geometric means; `names` as in `family_of_marks`."""
+    heads = names or labels(board.metrics)
+    note = geometric_note((heads[metric], row.cells[metric].difference) for row in board.rows for metric in heads if metric in row.cells)
+    return [note] if note else []
+
+
 def what_marks_hold_for(board: Board) -> list[str]:
     """Return the table note on what significant differences generalize to (new questions, new trainings); empty without any."""
     kinds: dict[str, list[str]] = {}
@@ -393,7 +410,7 @@ def footnotes(board: Board, *, differences: bool = True) -> list[str]:
             f"{board.reference}; * p < .05, ** p < .01 (over "
             f"{board.sampled.kind}s, Holm-corrected over the methods of a column); intervals of differences are corrected, too"
         )
-        notes += [*what_marks_hold_for(board), *family_of_marks(board)]
+        notes += [*geometric_notes(board), *what_marks_hold_for(board), *family_of_marks(board)]
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         notes.append(BRACKETS)
     notes += [*insufficient_data_notes(board), *could_have_shown(board)]

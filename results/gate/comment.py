@@ -21,7 +21,7 @@ from results.boards.markup import markdown_text, to_markdown
 from results.boards.verdict_of import runs_verdict
 from results.boards.verdict_text import verdict_parts
 from results.gate.many import ManyGates
-from results.gate.report import DETECTABLE, SIGNS, interval, margin_of, memory_cells, points, rule_of
+from results.gate.report import DETECTABLE, SIGNS, memory_cells, numbers_of, points, rule_of, scales
 from results.gate.verdicts import Gate, Verdict
 from results.store import answer_queries, score_queries
 from results.store.queries import RunRow
@@ -88,7 +88,13 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
         for cell, row in zip(decided.cells, rows, strict=False):
             row[2] += "" if cell.must_hold or cell.verdict.outcome != "inconclusive" else " (allowed)"
     table = to_markdown((["benchmark"] if many else []) + [*heads], rows, left=2 + many)
-    lines += [*table.splitlines(), "", *_more(len(every) - _ROWS, "cell"), f"Values × 100. {rule_of(decided.gates[0])} {DETECTABLE}", ""]
+    lines += [
+        *table.splitlines(),
+        "",
+        *_more(len(every) - _ROWS, "cell"),
+        f"{scales(verdict for _, verdict in every)}. {rule_of(decided.gates[0])} {DETECTABLE}",
+        "",
+    ]
     remarks = [f"- {markdown_text(line)}" for line in decided.remarks[:_REMARKS]]
     lines += [*remarks, *_more(len(decided.remarks) - _REMARKS, "remark"), *([""] if remarks else [])]
     return _fitted([*lines, *_changed(decided), *_worse(store, every, address)])
@@ -115,8 +121,7 @@ def _spaced(text: str) -> str:
 
 
 def _values(verdict: Verdict) -> list[str]:
-    numbers = [points(verdict.baseline), points(verdict.candidate), interval(verdict), margin_of(verdict)]
-    cells = (SIGNS[verdict.outcome], *numbers, points(verdict.detectable), *memory_cells(verdict))
+    cells = (SIGNS[verdict.outcome], *numbers_of(verdict), points(verdict.detectable, scale=verdict.scale), *memory_cells(verdict))
     return [_span(verdict.metric).replace("|", "\\|"), *map(markdown_text, cells)]
 
 
@@ -151,7 +156,7 @@ def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address
         yield f"**{_span(verdict.metric)}{where}**: {count}" + (f"; the worst {len(shown)}:" if len(shown) < len(worse) else ":")
         yield ""
         for item in shown:
-            values = f"{points(item.before)} → {points(item.after)}"
+            values = f"{points(item.before, scale=verdict.scale)} → {points(item.after, scale=verdict.scale)}"
             name, text = markdown_text(_cut(item.question)), markdown_text(_cut(item.text))
             if address is not None:
                 link = address(gate.baseline, gate.candidate, verdict.metric, item.question)

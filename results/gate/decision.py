@@ -160,6 +160,7 @@ def ask(
                 known[metric],
                 generalizes(after[metric], before[metric], judged=definitions.get(metric, {}).get("judge") is not None),
                 since.get(metric),
+                score_queries.scale_of(metric, definitions),
             )
         )
     if untested and not allow_same:

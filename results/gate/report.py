@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.core.errors import counted
 from benchmarks.core.unseen import printable
 from results.boards.markup import markdown_text, to_markdown
-from results.boards.tables import minus
+from results.boards.tables import geometric_note, minus, values_shown
 from results.gate.many import ManyGates
 from results.gate.verdicts import Gate, Verdict
 
@@ -27,17 +27,18 @@ _DECIMALS = 9
 """Number of decimals above which two numbers are no longer distinguished."""
 
 
-def points(value: float | None, *, signed: bool = False, bars: Sequence[float] = ()) -> str:
-    """Format a fraction × 100; `–` for None.
+def points(value: float | None, *, scale: float, signed: bool = False, bars: Sequence[float] = ()) -> str:
+    """Format a value × `scale`; `–` for None.
 
     Args:
-        value: The fraction.
+        value: The value.
+        scale: 100 for a fraction, 1 for a plain number.
         signed: Whether to write a plus sign.
         bars: Thresholds; the number gets enough decimals to be distinguishable from them.
     """
     if value is None or not math.isfinite(value):
         return "–"
-    number, others = round(100 * value, _DECIMALS), [round(100 * bar, _DECIMALS) for bar in bars]
+    number, others = round(scale * value, _DECIMALS), [round(scale * bar, _DECIMALS) for bar in bars]
     decimals = next(
         (few for few in range(2, _DECIMALS) if all(number == bar or round(number, few) != round(bar, few) for bar in others)), _DECIMALS
     )
@@ -45,26 +46,39 @@ def points(value: float | None, *, signed: bool = False, bars: Sequence[float] =
 
 
 def interval(verdict: Verdict) -> str:
-    """Format the difference with its interval, for example `−1.20 [−2.31, −0.10]`, × 100, in the metric's own direction."""
-    return _interval(verdict.change, verdict.decision.margin)
+    """Format the difference with its interval, for example `−1.20 [−2.31, −0.10]`, × its scale, in the metric's own direction."""
+    return _interval(verdict, verdict.change)
 
 
-def _interval(change: tuple[float, float, float], margin: float) -> str:
-    value, low, high = (points(number, signed=True, bars=(margin, -margin, 0.0)) for number in change)
+def _interval(verdict: Verdict, change: tuple[float, float, float]) -> str:
+    margin = verdict.decision.margin
+    value, low, high = (points(number, scale=verdict.scale, signed=True, bars=(margin, -margin, 0.0)) for number in change)
     return value if low == "–" else f"{value} [{low}, {high}]"
 
 
 def margin_of(verdict: Verdict) -> str:
-    """Format the margin × 100, with enough decimals to be distinguishable from the bounds that it is compared with."""
+    """Format the margin with its unit, with enough decimals to be distinguishable from the bounds that it is compared with."""
     bounds = [*verdict.change[1:], *verdict.change_since[1:]]
-    return points(verdict.decision.margin, bars=[abs(bound) for bound in bounds if math.isfinite(bound)])
+    bars = [abs(bound) for bound in bounds if math.isfinite(bound)]
+    return points(verdict.decision.margin, scale=verdict.scale, bars=bars) + _unit(verdict)
+
+
+def _unit(verdict: Verdict) -> str:
+    return "pp" if verdict.scale == 100 else ""
+
+
+def scales(verdicts: Iterable[Verdict]) -> str:
+    """Return the note on how values and differences are shown."""
+    every = list(verdicts)
+    means = geometric_note((verdict.metric, verdict.decision.difference) for verdict in every)
+    return "; ".join(filter(None, [values_shown(verdict.scale for verdict in every).replace("value", "Values", 1), means]))
 
 
 def since_text(verdict: Verdict) -> str:
     """Format the loss since the anchor, for example `since anchor: -1.80 [-3.20, -0.40], regressed`; empty without an anchor."""
     if (since := verdict.since) is None:
         return ""
-    change = _interval(verdict.change_since, verdict.decision.margin)
+    change = _interval(verdict, verdict.change_since)
     return f"since the anchor of {since.set_at:%Y-%m-%d}: {change}, {since.outcome} (decision {since.number})"
 
 
@@ -79,7 +93,7 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
     """Describe the decision on one metric with its numbers."""
     if verdict.outcome == "not tested":
         return f"{verdict.metric}: nothing was tested"
-    loss = f"loss of more than {margin_of(verdict)}pp"
+    loss = f"loss of more than {margin_of(verdict)}"
     if verdict.outcome == "inconclusive":
         claim = f"{counted(verdict.decision.difference.n, 'question')} are too few to decide whether there is a {loss}"
     elif verdict.outcome == "pass":
@@ -100,7 +114,7 @@ def reach(verdict: Verdict, kind: str) -> str:
     if math.isinf(verdict.detectable):
         parts.append(f"no loss can be detected with these {kind}s")
     elif verdict.detectable == verdict.detectable:
-        parts.append(f"minimum detectable loss: {points(verdict.detectable)} pp (80 % power)")
+        parts.append(f"minimum detectable loss: {points(verdict.detectable, scale=verdict.scale)}{_unit(verdict) and ' pp'} (80 % power)")
     if verdict.clusters_needed:
         parts.append(f"about {counted(verdict.clusters_needed, kind)} needed to decide")
     elif verdict.outcome == "inconclusive":
@@ -178,10 +192,10 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
     ]
     needed = [f"{verdict.clusters_needed:,}" if verdict.clusters_needed else "–" for verdict in decided.verdicts]
     rows = [
-        (*_cells(verdict), points(verdict.detectable), number, *memory_cells(verdict))
+        (*_cells(verdict), points(verdict.detectable, scale=verdict.scale), number, *memory_cells(verdict))
         for verdict, number in zip(decided.verdicts, needed, strict=True)
     ]
-    lines += [_table(heads, rows, left=2), f"Values × 100. {rule_of(decided)} {DETECTABLE}\n"]
+    lines += [_table(heads, rows, left=2), f"{scales(decided.verdicts)}. {rule_of(decided)} {DETECTABLE}\n"]
     if changed := ", ".join(item.key.removeprefix("description.") for item in decided.changed[:12]):
         lines.append(f"Changed: {markdown_text(changed)}\n")
     return "\n".join([*lines, *_listed(decided)]) + "\n"
@@ -200,13 +214,18 @@ def memory_cells(verdict: Verdict) -> tuple[str, str]:
     """Return the two table cells about earlier decisions: attempt, and loss since the anchor."""
     if (since := verdict.since) is None:
         return str(verdict.memory.attempt), "–"
-    change = _interval(verdict.change_since, verdict.decision.margin)
+    change = _interval(verdict, verdict.change_since)
     return str(verdict.memory.attempt), f"{change}, {since.outcome} (decision {since.number})"
 
 
+def numbers_of(verdict: Verdict) -> tuple[str, str, str, str]:
+    """Return the table cells with baseline, candidate, difference and margin; the margin without its unit."""
+    before, after = (points(value, scale=verdict.scale) for value in (verdict.baseline, verdict.candidate))
+    return before, after, interval(verdict), margin_of(verdict).removesuffix("pp")
+
+
 def _cells(verdict: Verdict, *more: str) -> tuple[str, ...]:
-    values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), margin_of(verdict))
-    return verdict.metric, SIGNS[verdict.outcome], *more, *values, str(verdict.decision.difference.n)
+    return verdict.metric, SIGNS[verdict.outcome], *more, *numbers_of(verdict), str(verdict.decision.difference.n)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:

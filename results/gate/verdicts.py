@@ -75,6 +75,7 @@ class Verdict:
         memory: Numbers of the candidate's attempt and of the decision about the anchor.
         generalizes: What the decision generalizes to: new questions, new trainings or this checkpoint only, this judge only.
         since: The loss since the anchor; None without one.
+        scale: Factor that numbers are shown with: 100, or 1 for counts and similar values.
     """
 
     metric: str
@@ -90,6 +91,7 @@ class Verdict:
     memory: Memory
     generalizes: str = "new questions"
     since: Since | None = None
+    scale: float = 100.0
 
     @property
     def change(self) -> tuple[float, float, float]:

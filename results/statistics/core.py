@@ -72,6 +72,8 @@ class Difference:
         alone: The interval without correction; `low` and `high` are corrected for the family of tests.
         undecided: Why a difference that is not significant counts as insufficient data, not as "no significant difference";
             empty if it does not.
+        geometric: Whether geometric means are compared, because the metric has a lower bound only. The value is then not the
+            difference of the two means.
     """
 
     value: float
@@ -88,6 +90,7 @@ class Difference:
     generalizes: str = "new questions"
     alone: tuple[float, float] = (math.nan, math.nan)
     undecided: str = ""
+    geometric: bool = False
 
     def doubt(self, corrected: float | None) -> str:
         """Return why this difference counts as insufficient data; empty if it does not, or if its corrected p-value is significant."""

@@ -168,6 +168,11 @@ class AtBothEnds:
         """Return the differences question by question; None if they were not kept."""
         return self.plain.delta
 
+    @property
+    def geometric(self) -> Mask:
+        """Return, per row, whether the difference is one of geometric means."""
+        return self.plain.geometric
+
     def p_above(self, bar: float | Floats) -> Floats:
         """Return one-sided p-values for the claim that the mean difference is above `bar`, whatever the unknown values are."""
         return np.fmax(self.least.p_above(bar), self.most.p_above(bar))

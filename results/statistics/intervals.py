@@ -172,6 +172,7 @@ def differences_of(tested: Differences, level: float = LEVEL) -> list[Difference
         "insufficient_data": tested.insufficient_data(),
         "detectable": tested.detectable(level=level),
         "undecided": tested.why_undecided(),
+        "geometric": tested.geometric,
     }
     rows = zip(*(array.tolist() for array in columns.values()), strict=True)
     return [

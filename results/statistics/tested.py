@@ -361,6 +361,11 @@ class Tested:
             low[self._bets_decide], high[self._bets_decide] = self._bets.bounds(1 - alpha[self._bets_decide])
         return self._agreeing(low, high, alpha) if self.paired else (low, high)
 
+    @property
+    def geometric(self) -> Mask:
+        """Return, per row, whether the difference is one of geometric means."""
+        return ~np.isnan(self.center)
+
     def shown(self, value: Floats) -> Floats:
         """Convert differences of logs to differences of geometric means; return others unchanged."""
         with np.errstate(invalid="ignore", over="ignore"):

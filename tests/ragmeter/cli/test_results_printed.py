@@ -27,7 +27,8 @@ SHIFTS = (0.0, 0.02, 0.05, 0.08, 0.12, 0.2)
 METRICS = ("em", "f1", "recall@5", "perplexity")
 NUMBER = r"[-+−]?(?:\d+(?:\.\d+)?|∞)(?:e[-−]\d+)?"
 DIFFERENCE = re.compile(rf"  ([+−]\d+\.\d)(?: ± ({NUMBER})| \[({NUMBER}), ({NUMBER})\])(\*{{0,2}}|\?| \?)  ")
-GATED = re.compile(rf"  difference ({NUMBER}) \[({NUMBER}), ({NUMBER})\], margin ({NUMBER})pp")
+GATED = re.compile(rf"  difference ({NUMBER}) \[({NUMBER}), ({NUMBER})\], margin ({NUMBER})(?:pp)?(?=, )")
+GATED_VALUES = re.compile(rf"  baseline ({NUMBER}), candidate ({NUMBER})")
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +115,15 @@ def test_printed_gate_bounds_agree_with_the_outcome(ragmeter: Callable[..., Any]
             assert low <= value <= high
             outcomes.add(outcome)
     assert outcomes == {"pass", "regressed", "inconclusive"}
+
+
+@pytest.mark.parametrize(("metric", "scale"), [("perplexity", 1), ("f1", 100)])
+def test_gate_prints_numbers_on_the_scale_of_tables(ragmeter: Callable[..., Any], tmp_path: Path, metric: str, scale: int) -> None:
+    command = ["gate", "--baseline", path("m0"), "--candidate", path("m5"), "--metric", metric, "--margin", "0.25"]
+    first = json.loads(ragmeter(*command, "--json").out)["metrics"][0]
+    done = ragmeter(*command, "--comment", str(tmp_path / "c.md"), "--summary", str(tmp_path / "s.md"))
+    means = [f"{scale * first[side]:.2f}" for side in ("baseline", "candidate")]
+    assert GATED_VALUES.findall(done.out) == [tuple(means)]
+    assert number(GATED.findall(done.out)[0][3]) == pytest.approx(0.25 * scale)
+    for file in ("c.md", "s.md"):
+        assert f"| {' | '.join(means)} | " in (tmp_path / file).read_text("utf-8")

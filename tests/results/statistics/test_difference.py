@@ -433,6 +433,7 @@ def test_scores_with_a_smallest_value_only_are_compared_by_geometric_means() -> 
     assert result.value == pytest.approx(means_[0] - means_[1])
     assert result.p == pytest.approx(stats.ttest_rel(np.log(ours), np.log(theirs)).pvalue, rel=1)
     assert result.low < result.value < result.high < 0
+    assert (result.geometric, difference(ours / 100, theirs / 100, metric=Range(0.0, 1.0)).geometric) == (True, False)
 
 
 def test_families_are_corrected_with_intervals_of_the_same_level() -> None:

@@ -217,8 +217,9 @@ def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
     first = f"accept its license ({accept}) at https://huggingface.co/{repository} and `hf auth login`, then " if accept else ""
     fetched = not offline() and (accept is None or _logged_in())
     later = ", or let `run` fetch them" if fetched else " where the network may be used" if offline() else ""
+    preset = "" if "/" in model else f"; if {model} is a preset, preset: {model}"
     what = f"the adapter {model} is not here" if checkpoint.adapter else f"the weights of {model} are not here"
-    error = MissingWeights(what, code="missing-weights", try_this=f"{first}hf download {repository}{at}{later}")
+    error = MissingWeights(what, code="missing-weights", try_this=f"{first}hf download {repository}{at}{later}{preset}")
     error.fetched = fetched
     return error
 

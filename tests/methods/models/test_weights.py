@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from methods.models.adapters import check_adapter
-from methods.models.weights import commit_of, has_hash, weights_hash
+from methods.models.weights import commit_of, has_hash, missing_weights, weights_hash
 from methods.registry import Component
+from methods.work import Checkpoint
 from ragmeter.runner.sizes import models_of
 from tests.support.errors import raises
 
@@ -112,3 +113,11 @@ def test_full_model_instead_of_an_adapter_is_refused_before_the_run(tmp_path: Pa
     )
     with raises("not-an-adapter", where="adapter"):
         Component.of(system, {**named, **({"prompt": "ours"} if system == "rank_r1" else {})}).preflight()
+
+
+@pytest.mark.parametrize(("model", "hinted"), [("e5-base-v2", True), ("intfloat/e5-base-v2", False)])
+def test_absent_model_without_an_owner_may_be_a_preset(monkeypatch: pytest.MonkeyPatch, model: str, hinted: bool) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    error = missing_weights(Checkpoint(model))
+    assert error is not None
+    assert (f"preset: {model}" in str(error.try_this)) == hinted

@@ -266,10 +266,12 @@ class _Checker:
         failed = [item for item in kept if item.notes.get(FAILED) not in (None, "", NO_ANSWER)]
         for item in failed:
             self._findings.listed("failed", f"question {shown(item.question_id)}", line=self._lines[item.question_id])
+        if kept and len(failed) == len(kept):
+            self._findings.listed("all_failed")
+        elif kept and not card.retrieval_only and not any(item.answer for item in kept):
+            self._findings.listed("no_answers")
         if kept and card.retrieval_only and any(item.answer for item in kept):
             self._findings.listed("answers_ignored")
-        if kept and not card.retrieval_only and not any(item.answer for item in kept):
-            self._findings.listed("no_answers")
         if not self._whole:
             self._findings.listed("not_checked", count=self.unchecked)
         if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":

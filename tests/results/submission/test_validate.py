@@ -280,6 +280,11 @@ def test_failed_questions_are_noted_and_count_as_wrong(world: Benchmark) -> None
     assert (only(report, "note").code, report.means["em(rules=squad)#v2"]) == ("failed", pytest.approx(11 / 12))
 
 
+def test_submission_whose_questions_all_failed_is_refused(world: Benchmark) -> None:
+    rows = [row | {"answer": "", "notes": {"failed": "timeout"}} for row in perfect(world)]
+    assert only(check(world, rows), "error").code == "all_failed"
+
+
 def test_empty_answers_that_nobody_explains_are_named(world: Benchmark) -> None:
     rows = perfect(world)
     rows[3]["answer"] = rows[5]["answer"] = " "

@@ -25,13 +25,15 @@ from benchmarks.core.errors import UserError, counted, make_folder
 from results.formats.hashes import check_hashes, content_hashes
 from results.formats.rescoring import Rescored, rescore
 from results.judging import labels as labeling
+from results.store import queries
 from results.store.annotations import with_present
 from results.store.database import FILE, Database
+from results.store.failures import MAX_RATE, failures
 from results.store.invariants import check_run
 from results.store.queries import RunRow
 from results.store.rows import AGGREGATED
 from results.store.schema import SCHEMA, now
-from results.store.store import BETWEEN_RUNS, BY_RUN, FINISHED, TOKEN, Store
+from results.store.store import BETWEEN_RUNS, BY_RUN, FINISHED, INCOMPLETE, TOKEN, Store
 from results.store.variants import style_of_name
 
 MANIFEST = "ragmeter.json"
@@ -206,6 +208,7 @@ def merge(store: Store, source: Path) -> Merged:
             fresh = connection.execute("FROM fresh_scores").fetchall()
             for table in ("wanted", "others", "closed", "renamed", "fresh_scores"):
                 connection.execute(f"DROP TABLE {table}")
+        _conclude(store, [run for (run,) in runs])
         merged = replace(merged, scores=rescore(store, fresh))
         # Violations of half of a run do not hold for the whole run.
         for (run,) in runs:
@@ -305,7 +308,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
     # Scores and judgments of other answers say nothing about those that are here.
     connection.execute(
         f"""CREATE TEMP TABLE others AS SELECT there.run, there.question FROM {source["predictions"]} there
-            JOIN predictions here USING (run, question) WHERE {_DIFFER}"""
+            JOIN predictions here USING (run, question) WHERE {_differ(source)} OR (there.failed IS NULL) <> (here.failed IS NULL)"""
     )
     if "annotations" in source and "labeled" not in _columns(connection, source["annotations"]):
         present = with_present(source["annotations"], source["questions"], source["predictions"])
@@ -338,9 +341,11 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         f"""INSERT INTO summaries BY NAME {AGGREGATED} WHERE run IN (SELECT run FROM {source["runs"]})
             GROUP BY run, metric ORDER BY run, min(rowid)"""
     )
+    accepted = ", accepted_at = there.accepted_at" if "accepted_at" in _columns(connection, source["runs"]) else ""
     connection.execute(
-        f"""UPDATE runs SET status = '{FINISHED}', error = NULL WHERE status <> '{FINISHED}' AND questions =
-            (SELECT count(*) FROM predictions p WHERE p.run = runs.run) AND run IN (SELECT run FROM {source["runs"]})"""
+        f"""UPDATE runs SET status = '{FINISHED}', error = NULL{accepted} FROM {source["runs"]} there
+            WHERE there.run = runs.run AND there.status = '{FINISHED}' AND runs.status <> '{FINISHED}'
+            AND runs.questions = (SELECT count(*) FROM predictions p WHERE p.run = runs.run)"""
     )
     not_shown = connection.execute(
         f"""SELECT experiment, count(*) FROM {source["experiment_runs"]} there ANTI JOIN experiment_runs here USING (experiment, run)
@@ -359,7 +364,26 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
     return Merged(new, max(0, touched - new), questions, separate=separate, not_shown=dict(not_shown))
 
 
-_DIFFER = "(there.answer IS DISTINCT FROM here.answer OR (there.failed IS NULL) <> (here.failed IS NULL))"
+def _conclude(store: Store, runs: Sequence[str]) -> None:
+    """Finish merged runs whose questions are all there, unless their failures make them incomplete.
+
+    An experiment may allow more failures: its run then finishes them.
+    """
+    for run in queries.runs(store):
+        if run.run not in runs or run.status == FINISHED or run.done < run.questions:
+            continue
+        failed = failures(store, [run.run])[run.run]
+        incomplete = failed.unresolved or failed.too_many(MAX_RATE) or (run.status == INCOMPLETE and failed.failed)
+        store.end(run.run, INCOMPLETE, failed.in_words()) if incomplete else store.end(run.run, FINISHED)
+
+
+def _differ(source: Mapping[str, str]) -> str:
+    """Return SQL that is true if `here` and `there` answered a question differently; without a reader, the ranking is the answer."""
+    ranking = "(SELECT list(id ORDER BY rank) FROM {0} e WHERE e.run = {1}.run AND e.question = {1}.question)"
+    mine, theirs = ranking.format("evidence", "here"), ranking.format(source["evidence"], "there")
+    return f"(there.answer IS DISTINCT FROM here.answer OR {theirs} IS DISTINCT FROM {mine})"
+
+
 _RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate", "anchor"}
 
 
@@ -376,9 +400,9 @@ def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> 
                 SELECT there.run FROM {source["predictions"]} there JOIN predictions here USING (run, question)
                 JOIN {source["runs"]} execution USING (run) LEFT JOIN closed USING (run)
                 WHERE CASE WHEN closed.run IS NULL
-                    THEN there.failed IS NULL AND here.failed IS NULL AND there.answer IS DISTINCT FROM here.answer
+                    THEN there.failed IS NULL AND here.failed IS NULL AND {_differ(source)}
                         AND there.run IN (SELECT run FROM {source["predictions"]} ANTI JOIN predictions USING (run, question))
-                    ELSE execution.status = '{FINISHED}' AND {_DIFFER} END)"""
+                    ELSE execution.status = '{FINISHED}' AND ({_differ(source)} OR (there.failed IS NULL) <> (here.failed IS NULL)) END)"""
     )
     if not connection.execute("FROM renamed").fetchall():
         return

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.schema import Passage
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
-from methods.api import FAILED, Call, Evidence, Prediction, Usage
+from methods.api import CAUSE, CODE, FAILED, Call, Evidence, Prediction, Usage
 from results.formats import exchange
 from results.judging import judgments
 from results.judging.judgments import Match
@@ -24,7 +24,7 @@ from results.store import queries
 from results.store.annotations import with_present
 from results.store.invariants import check_run, violations
 from results.store.rows import insert
-from results.store.store import BY_RUN, FINISHED, RUNNING, Run, Store
+from results.store.store import BY_RUN, FINISHED, INCOMPLETE, INTERRUPTED, RUNNING, Run, Store, fingerprint_of
 from tests.support.errors import raises
 from tests.support.stores import change_answer, score_again
 
@@ -36,7 +36,7 @@ def run_of(name: str) -> Run:
     return Run(name, name, "bm25", "retriever", {"id": name}, "toy:dev", "d1", "corpus", 0, QUESTIONS, {}, {"python": "3"})
 
 
-def fill(store: Store, name: str, numbers: Sequence[int], *, failed: bool = False, metric: str = METRIC) -> None:
+def fill(store: Store, name: str, numbers: Sequence[int], *, failed: bool = False, metric: str = METRIC, status: str | None = None) -> None:
     """Answer questions of a run; question n scores n / 10."""
     store.start(run_of(name))
     responses = [
@@ -52,8 +52,8 @@ def fill(store: Store, name: str, numbers: Sequence[int], *, failed: bool = Fals
     ]
     values = np.zeros(len(numbers)) if failed else np.array(numbers, float) / 10
     store.append(name, responses, {metric: values}, [Passage(f"p{n}", "T", "x") for n in numbers])
-    if len(store.finished_questions(name)) == QUESTIONS:
-        store.end(name, FINISHED)
+    if status is not None or len(store.finished_questions(name)) == QUESTIONS:
+        store.end(name, status or FINISHED)
 
 
 def rows(store: Store, table: str) -> list[tuple[object, ...]]:
@@ -161,6 +161,50 @@ def test_unfinished_run_is_not_completed_by_other_answers(tmp_path: Path, there:
     (id_,) = {row.run for row in queries.runs(store)} - {"r1"}
     assert [prediction.answer for prediction in store.predictions(id_)] == ["r1 0", "another", *(f"r1 {n}" for n in there[2:])]
     assert len(merged.in_words()) == 1 + len(merged.scores.in_words())
+
+
+def statuses(store: Store) -> dict[str, str]:
+    """By the part of a run's id before the token: its status."""
+    return {fingerprint_of(run.run): run.status for run in queries.runs(store)}
+
+
+@pytest.mark.parametrize("begun_here", [False, True])
+def test_merge_does_not_finish_a_run_whose_failures_make_it_incomplete(tmp_path: Path, begun_here: bool) -> None:
+    store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    fill(other, "failed", range(QUESTIONS), failed=True, status=INCOMPLETE)
+    fill(other, "accepted", range(QUESTIONS), failed=True)
+    fill(other, "code", range(1, QUESTIONS), status=INCOMPLETE)
+    fault = Prediction("q0", "", (), Usage(), {FAILED: "ValueError: x", CAUSE: CODE})
+    other.append("code", [fault], {METRIC: np.zeros(1)})
+    fill(store, "here", [0])
+    if begun_here:
+        for name in ("failed", "accepted", "code"):
+            fill(store, name, [1], failed=name != "code", status=INTERRUPTED)
+    exchange.merge(store, tmp_path / "b")
+    assert statuses(store) == {"failed": INCOMPLETE, "accepted": FINISHED, "code": INCOMPLETE, "here": RUNNING}
+
+
+def test_answers_of_the_other_store_finish_an_incomplete_run(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    fill(store, "r", range(QUESTIONS), failed=True, status=INCOMPLETE)
+    fill(other, "r", range(QUESTIONS), status=INTERRUPTED)
+    exchange.merge(store, tmp_path / "b")
+    assert statuses(store) == {"r": FINISHED}
+
+
+@pytest.mark.parametrize("here", [range(3), range(QUESTIONS)])
+def test_runs_without_answers_that_found_other_passages_are_kept_apart(tmp_path: Path, here: Sequence[int]) -> None:
+    store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    for one, numbers, first in ((store, here, 0), (other, range(QUESTIONS), 1)):
+        one.start(run_of("r"))
+        responses = [Prediction(f"q{n}", "", (Evidence(f"p{n + first}", 1.0), Evidence("p", 0.5)), Usage(), {}) for n in numbers]
+        one.append("r", responses, {METRIC: np.full(len(numbers), first)}, [Passage(f"p{n}", "T", "x") for n in range(QUESTIONS + 1)])
+        if len(numbers) == QUESTIONS:
+            one.end("r", FINISHED)
+    before = rows(store, "evidence")
+    assert exchange.merge(store, tmp_path / "b").separate == 1
+    assert set(before) < set(rows(store, "evidence"))
+    assert sorted(run.done for run in queries.runs(store)) == sorted([len(here), QUESTIONS])
 
 
 @pytest.mark.slow

@@ -136,8 +136,16 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(float(text), 0.0)
     except ValueError:
         pass
+    when = _moment(text)
+    # The date is of the server's clock, which may differ from the one here.
+    now = _moment(headers.get("date", "")) or datetime.now(UTC)
+    return max((when - now).total_seconds(), 0.0) if when else None
+
+
+def _moment(text: str) -> datetime | None:
+    """Parse the date of a header; None if it is no date, or has no time zone."""
     try:
         when = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return max((when - datetime.now(when.tzinfo or UTC)).total_seconds(), 0.0) if when.tzinfo else None
+    return when if when.tzinfo else None

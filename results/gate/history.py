@@ -11,7 +11,7 @@ from typing import Any
 from results.gate.memory import Memory, identity, newest_of, remembered
 from results.gate.verdicts import Gate, verdict_json
 from results.store.queries import RunRow
-from results.store.schema import now
+from results.store.schema import after_all
 from results.store.store import Store
 
 
@@ -55,13 +55,13 @@ def record(store: Store, *gates: Gate, **how: Any) -> bool:
         False if another process stored a decision in the meantime, which makes the attempt numbers wrong; the caller must then
         decide again. Else True.
     """
-    decided_at = now()
     with store.database.writing() as connection:
         for gate in gates:
             margins = {verdict.metric: verdict.decision.margin for verdict in gate.verdicts}
             known = remembered(connection, _members(gate, "baseline"), _members(gate, "candidate"), margins, gate.anchor)
             if any(_counts(verdict.memory) != _counts(known[verdict.metric]) for verdict in gate.verdicts):
                 return False
+        decided_at = after_all(connection, "gates", "decided_at")
         for gate in gates:
             for row in _rows(gate, decided_at, how):
                 connection.execute(f"INSERT INTO gates VALUES ({', '.join('?' * len(row))})", row)

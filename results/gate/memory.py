@@ -23,7 +23,7 @@ from duckdb import DuckDBPyConnection
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from results.store.queries import RunRow
-from results.store.schema import now
+from results.store.schema import after_all
 from results.store.store import FINISHED, Store, fingerprint_of, token_of
 
 
@@ -92,9 +92,10 @@ def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]
             )
     with store.database.writing() as connection:
         fresh = [run for run in chosen if (earlier := _anchor(connection, name, run)) is None or earlier.run != run.run]
+        set_at = after_all(connection, "anchors", "set_at")
         for run in fresh:
             connection.execute(
-                "INSERT INTO anchors VALUES (?, ?, ?, ?, ?, ?)", [name, run.dataset_fingerprint, run.setting, run.seed, run.run, now()]
+                "INSERT INTO anchors VALUES (?, ?, ?, ?, ?, ?)", [name, run.dataset_fingerprint, run.setting, run.seed, run.run, set_at]
             )
     return fresh
 

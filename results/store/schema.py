@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -18,6 +18,12 @@ SCHEMA = 10
 def now() -> datetime:
     """Return the current UTC time without a time zone, the form in which the store keeps times."""
     return datetime.now(UTC).replace(tzinfo=None)
+
+
+def after_all(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> datetime:
+    """Return the current time, or one after every time in a column: clocks of machines differ, and their rows are in order."""
+    last = connection.execute(f"SELECT max({column}) FROM {table}").fetchone()
+    return max(now(), last[0] + timedelta(microseconds=1)) if last and last[0] else now()
 
 
 def check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:

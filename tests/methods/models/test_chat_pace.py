@@ -311,4 +311,7 @@ def test_retry_after_is_parsed_in_every_format() -> None:
     assert retry_after({"retry-after-ms": "250"}) == 0.25
     assert 27 < (retry_after({"retry-after": soon}) or 0) <= 30
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    fast = {"date": "Sat, 01 Jan 2050 00:00:00 GMT", "retry-after": "Sat, 01 Jan 2050 00:00:20 GMT"}
+    assert retry_after(fast) == 20, "both are of the server's clock"
+    assert retry_after(fast | {"date": "x"}) > 1e6
     assert [retry_after(headers) for headers in ({}, {"retry-after": "soon"}, {"retry-after-ms": "x"})] == [None] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from results.gate import history
 from results.gate.decision import ask
 from results.gate.memory import anchor_of, identity, set_anchors
 from results.gate.verdicts import Gate
+from results.store import schema
 from results.store.queries import RunRow
 from results.store.store import INTERRUPTED, Store
 from tests.results.gate.test_decision import F1, coin, questions, run_of
@@ -120,6 +122,21 @@ def test_an_anchor_stays_where_it_is_until_another_run_is_pinned(store: Store, m
     assert held.run == run.run
     assert anchor_of(store, "other", main) is None
     assert references(store, [run.run])[run.run] == ["anchor of main"]
+
+
+def test_clock_that_went_back_does_not_keep_an_anchor_or_the_order_of_decisions(
+    store: Store, main: RunRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [candidate(store, execution, share=0.9) for execution in ("", ".a", ".bb")]
+    day = schema.now()
+    for number, run in enumerate(runs):
+        monkeypatch.setattr(schema, "now", lambda: day - timedelta(days=number))  # noqa: B023
+        set_anchors(store, "main", [run])
+        held = anchor_of(store, "main", main)
+        assert held is not None
+        assert held.run == run.run
+        decide(store, main, run)
+    assert [item.candidate for item in history.history(store)] == [run.run for run in reversed(runs)]
 
 
 def test_only_finished_runs_become_anchors(store: Store) -> None:

@@ -424,7 +424,7 @@ class BatchEndpoint(Endpoint):
             completion = self._read("application/json", json.dumps(response.get("body")).encode())
         except Fault as fault:
             raise Fault(fault.reason, "fail", status=fault.status) from None
-        self.answered = True
+        self.dialect.answered = True
         return replace(completion, batched=True, seconds=0.0)
 
     def _lost(self, response: Mapping[str, Any], error: Any) -> Fault:

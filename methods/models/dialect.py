@@ -42,6 +42,7 @@ class Dialect:
         dropped: Parameters to omit.
         limit: Required name of the token limit; "" if the configured one works.
         folds: Whether system messages are prepended to the first user message.
+        answered: Whether it has answered a call: then a refused connection may be an outage, and a 404 a lost replica.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,6 +50,7 @@ class Dialect:
         self.dropped: set[str] = set()
         self.limit = ""
         self.folds = False
+        self.answered = False
         self._refused_limits: set[str] = set()
         self._lock = threading.Lock()
 

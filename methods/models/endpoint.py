@@ -218,7 +218,6 @@ class Endpoint:
         self._clients: list[_Connected] = []
         self._pid = 0
         self.reached = False
-        self.answered = False
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
@@ -333,7 +332,7 @@ class Endpoint:
             completion = replace(completion, version=self.clean(version))
         if completion.cost_usd is None and (cost := dollars(raw.headers.get(_COST))) is not None:
             completion = replace(completion, cost_usd=cost)
-        self.answered = True
+        self.dialect.answered = True
         return completion
 
     def _read(self, content_type: str, body: bytes) -> Completion:
@@ -372,7 +371,7 @@ class Endpoint:
         if isinstance(error, self._openai.APIConnectionError):
             cause = error.__cause__
             if isinstance(cause, _Redirected):
-                advice: Literal["stop", "fail"] = "fail" if self.answered else "stop"
+                advice: Literal["stop", "fail"] = "fail" if self.dialect.answered else "stop"
                 return Fault(self.clean(str(cause)), advice, status=cause.status, redirect=self.clean(cause.location))
             detail = f" ({type(cause).__name__}: {cause})" if cause is not None else ""
             return Fault(self.clean(f"{error}{detail}"), "retry", signal="broken", reached=False)
@@ -386,7 +385,9 @@ class Endpoint:
             return Fault(reason, "stop", status=status)
         if status in REFUSALS:
             # Some endpoints refuse a single prompt by 403, or return 404 from one lost replica; this must not stop other calls.
-            return Fault(reason, "stop" if status in (401, 402) or not self.answered else "fail", status=status, parameter=parameter)
+            return Fault(
+                reason, "stop" if status in (401, 402) or not self.dialect.answered else "fail", status=status, parameter=parameter
+            )
         if status in PASSING or status >= 500:
             signal: Signal = "busy" if status in (429, 503) else "ok"
             after = retry_after(error.response.headers)  # type: ignore[attr-defined]
@@ -406,7 +407,7 @@ class Endpoint:
         """Return whether a fault that persists after all retries means that no other call can succeed."""
         if fault.advice == "stop":
             return True
-        return not self.answered and (fault.misdirected or not (self.reached or fault.reached))
+        return not self.dialect.answered and (fault.misdirected or not (self.reached or fault.reached))
 
     async def error(self, fault: Fault) -> UserError:
         """Convert a permanent fault to an error for the user."""

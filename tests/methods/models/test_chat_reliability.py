@@ -167,8 +167,16 @@ def test_second_run_makes_no_call_even_without_a_server(tmp_path: Path) -> None:
     assert [(r.text, r.prompt_tokens, r.cost_usd, r.cached) for r in again] == [
         (r.text, r.prompt_tokens, r.cost_usd, True) for r in first[::-1]
     ]
+    assert chat(url, cache=path, attempts=1).complete(prompts("say c"))[0].failed
+
+
+def test_outage_fails_calls_of_a_later_model_only_if_it_lasts() -> None:
+    with OpenAIServer("m", say).running() as url:
+        chat(url).preflight()
+    later = chat(url, attempts=2)
+    assert "Connect" in str(later.complete(prompts("say a"))[0].failed)
     with raises("endpoint-unreachable"):
-        chat(url, cache=path, attempts=1).complete(prompts("say a", "say c"))
+        chat(f"{url}/never", attempts=2).complete(prompts("say a"))
 
 
 def test_cached_reply_that_was_broken_off_is_requested_again(tmp_path: Path) -> None:

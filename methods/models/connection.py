@@ -143,7 +143,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _moment(text: str) -> datetime | None:
-    """Parse the date of a header; None if it is no date, or has no time zone."""
+    """Parse the date of a header; None if it is not a date, or has no time zone."""
     try:
         when = parsedate_to_datetime(text)
     except ValueError:

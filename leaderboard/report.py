@@ -156,7 +156,7 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
             battles.rates(board, first),
             battles.basis_note(board, first),
             note(battles.MATRIX_NOTE),
-            battles.strengths(strengths, board.controls) if strengths else None,
+            battles.strengths(board, strengths) if strengths else None,
             note(battles.STRENGTHS_NOTE) if strengths else None,
         )
 

@@ -127,7 +127,7 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
     show(section(title), "strengths-title")
     state.switch("Adjusted for length", "length", help="Strengths adjusted for the length of answers")
     draw(battles.strength_chart(rows), "strength-chart", "ragmeter-strengths")
-    show(battles.strengths(rows, board.controls), "strengths")
+    show(battles.strengths(board, rows), "strengths")
     show(note(battles.STRENGTHS_NOTE), "strengths-note")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from leaderboard.elements import formats
@@ -76,7 +76,11 @@ def _known(board: BattleBoard, criterion: str) -> dict[tuple[str, str], Pairing]
 
 
 def _method_column(board: BattleBoard) -> Column[str]:
-    return Column("Wins of … against", lambda name: named(name, control_badge(name in board.controls)))
+    return Column("Wins of … against", partial(_named, board))
+
+
+def _named(board: BattleBoard, name: str) -> Node:
+    return named(name, control_badge(name in board.controls), *(badge(kind, "failed", why) for kind, why in board.doubts.get(name, ())))
 
 
 def _row_class(board: BattleBoard) -> Callable[[str], str]:
@@ -194,7 +198,7 @@ def _called(name: str, board: BattleBoard) -> str:
     return f"{name} (says nothing or the wrong thing)" if kind in WORTHLESS else name
 
 
-def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = ()) -> Node:
+def strengths(board: BattleBoard, rows: Sequence[tuple[str, Strength]]) -> Node:
     """Build the table of Bradley–Terry strengths, strongest first, with the range of ranks that the tests leave open."""
     points = "400 points are odds of 10 to 1; 1500 is the mean of the methods that have met"
     ranks = (
@@ -203,14 +207,14 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
     )
     fitted = "Bradley–Terry strength, fitted to all battles at once"
     columns: list[Column[tuple[str, Strength]]] = [
-        Column("Method", lambda row: named(row[0], control_badge(row[0] in controls))),
+        Column("Method", lambda row: _named(board, row[0])),
         NumberColumn("Elo", lambda row: _elo(row[1]), "[95 %]", points),
         NumberColumn("Log-odds", lambda row: value_cell(row[1].logit, formats.PLAIN), "[95 %]", fitted),
         NumberColumn("Rank", lambda row: row[1].positions, "possible", ranks),
         NumberColumn("Battles", lambda row: row[1].battles, "scored"),
         NumberColumn("Questions", lambda row: row[1].logit.n),
     ]
-    return table("Bradley–Terry strengths", "strengths-scroll", rows, columns, lambda row: "control" if row[0] in controls else "")
+    return table("Bradley–Terry strengths", "strengths-scroll", rows, columns, lambda row: "control" if row[0] in board.controls else "")
 
 
 def _elo(item: Strength) -> Cell:

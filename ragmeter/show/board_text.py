@@ -317,6 +317,8 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
         console.print(Text(note, style="yellow"))
     notes = [LEGEND, *([RANKS] if board.strengths else ()), *_basis_notes(board, criteria[:1] if many else criteria)]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge win-rates --json`"] if many else []
+    for name, why in board.doubts.items():
+        console.print(Text(f"{name}: {'; '.join(map(': '.join, why))}", style="yellow"))
     for note in notes:
         console.print(Text(note, style="dim"))
     console.print()

@@ -16,6 +16,7 @@ from results.boards.board import groups
 from results.boards.controls import BEST, NO_ANSWER, WORTHLESS
 from results.boards.markup import plain
 from results.boards.names import first_name, repeat_of, run_labels
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, accepted, contaminated_by, implausible
 from results.boards.unread import INCOMPLETE, Missing, max_unscored, why_incomplete
 from results.judging import judgments
 from results.judging import labels as labeling
@@ -25,9 +26,11 @@ from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_ter
 from results.statistics.core import LEVEL, Estimate
 from results.statistics.holm import holm
 from results.statistics.prediction_powered import ENOUGH_LABELS, PredictionPowered, prediction_powered_mean
-from results.store import answer_queries, score_queries
+from results.store import answer_queries, provenance, score_queries
+from results.store.checkpoints import known_checkpoints
 from results.store.queries import RunRow
 from results.store.store import FINISHED, Store
+from results.store.training_data import Cards, Checkpoints
 
 THIS_JUDGE_ONLY = "for this judge only"
 """Qualifier of significance marks until people have labeled enough pairs."""
@@ -118,6 +121,8 @@ class BattleBoard:
             if no rate is hidden.
         controls: Method ids of the board's controls, by name.
         corrected: Criteria whose strengths are corrected by people's labels.
+        doubts: Why a method's answers say little about it, by its name: (`CONTAMINATED` or `IMPLAUSIBLE`, sentences) pairs. Its
+            rates are kept, because a judge compared these answers.
     """
 
     judge: str
@@ -130,6 +135,7 @@ class BattleBoard:
     strengths: dict[str, tuple[tuple[str, Strength], ...]]
     controls: dict[str, str] = field(default_factory=dict)
     corrected: frozenset[str] = frozenset()
+    doubts: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     def basis(self, criterion: str) -> str:
         """Return whose preferences the stars of a criterion refer to: this judge's, or people's."""
@@ -163,6 +169,7 @@ class BattleBoard:
             },
             "basis": {criterion: self.basis(criterion) for criterion in dict.fromkeys(pairing.criterion for pairing in self.pairings)},
             "strengths_corrected_by_people": sorted(self.corrected),
+            "doubts": {name: dict(why) for name, why in self.doubts.items()},
         }
         return dict(plain(value))
 
@@ -247,6 +254,7 @@ def _board(
     pairings: list[Pairing] = []
     strengths = {}
     rectified: set[str] = set()
+    cards, checkpoints = provenance.cards(store), known_checkpoints(store)
     lengths = answer_queries.answer_lengths(store, list(names))
     answered: dict[str, set[str]] = {run: set() for run in names}
     for run, question in lengths:
@@ -307,7 +315,15 @@ def _board(
         strengths,
         {names[run.run]: run.method_id for run in group if run.kind == "control"},
         frozenset(rectified),
+        {names[run.run]: why for run in group if (why := tuple(_doubts(run, cards, checkpoints)))},
     )
+
+
+def _doubts(run: RunRow, cards: Cards, known: Checkpoints) -> Iterator[tuple[str, str]]:
+    if read := contaminated_by(run, cards, known):
+        yield CONTAMINATED, "; ".join(read)
+    if signs := implausible(run):
+        yield IMPLAUSIBLE, "; ".join(signs) + "; accepted by a maintainer" * accepted(run)
 
 
 Humans = Mapping[tuple[str, str, str], float]

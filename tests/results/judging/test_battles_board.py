@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed
+from leaderboard.views import battles as views
 from ragmeter.show.board_text import RANKS, show_battles
 from results.judging import judgments
 from results.judging.battles import BattleBoard, Pairing, battle_boards
@@ -97,6 +98,21 @@ def test_the_table_made_by_hand(store: Store, runs: dict[str, RunRow]) -> None:
     assert rate.with_ties_failures_zero.value == pytest.approx(2.5 / 7)
     assert (rate.flips.flips, rate.flips.both_decided) == (1, 3)
     assert rate.verdicts == {"loss": 4, "tie": 1, "win": 4, "none": 2, "unscored": 3}
+
+
+@pytest.mark.slow
+def test_implausible_and_contaminated_submissions_are_marked(store: Store, runs: dict[str, RunRow]) -> None:
+    signs = {"implausible": ["all answers are equal"], "review": [{"status": "accepted"}]}
+    cards = {"mine": {"submission": signs}, "theirs": {"submission": {"contamination": ["data:test"]}}}
+    board = board_of(store, {name: replace(run, card=cards[name]) for name, run in runs.items()}, None)
+    assert {name: [kind for kind, _ in why] for name, why in board.doubts.items()} == {"mine": ["implausible"], "theirs": ["contaminated"]}
+    assert board.to_json()["doubts"]["theirs"] == {"contaminated": "data:test"}
+    assert board_of(store, runs, None).doubts == {}
+    marked = views.rates(board, "overall")
+    assert [list(node.texts()) for node in marked.find(cls="badge")] == [["implausible"], ["contaminated"]]
+    text = io.StringIO()
+    show_battles(board, Console(file=text, width=120))
+    assert "data:test" in text.getvalue()
 
 
 @pytest.mark.slow

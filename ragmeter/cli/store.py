@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import err, listing, out
+from ragmeter.show.console import complain, err, listing, out
 
 if TYPE_CHECKING:
     from methods.models.reply_cache import ResponseCache
@@ -75,10 +75,16 @@ def export(
 def import_runs(
     sources: Annotated[list[Path], argument("Store folders, or folders that `ragmeter store export` wrote.")], common: Common
 ) -> None:
-    """Import runs of other stores and rescore them; existing runs stay unchanged."""
+    """Import runs of other stores and rescore them; existing runs stay unchanged. A source that is refused does not stop the others."""
     from results.formats import exchange
 
-    merged = {str(source): exchange.merge(common.store, source) for source in sources}
+    merged: dict[str, exchange.Merged] = {}
+    refused: list[UserError] = []
+    for source in sources:
+        try:
+            merged[str(source)] = exchange.merge(common.store, source)
+        except UserError as error:
+            refused.append(error)
     lines = [(source, item.new_runs, item.completed_runs, item.questions, item.scores.rescored) for source, item in merged.items()]
     value = [{"source": source} | item.to_json() for source, item in merged.items()]
 
@@ -89,6 +95,10 @@ def import_runs(
                 err.print(Text(line, style="yellow"))
 
     common.emit(value, show)
+    for error in refused[1:]:
+        complain(error, as_json=False)
+    if refused:
+        raise refused[0]
 
 
 @app.command()
@@ -104,13 +114,13 @@ def prune(
     yes: Annotated[bool, option("Delete; without this option, list what would be deleted.", "--yes")] = False,
 ) -> None:
     """Delete runs with the data that only they use, and free the disk space; without a selection, list candidates."""
-    from results.formats import exchange
+    from results.formats import pruning
 
     store = common.store
     chosen = _chosen(store, runs or [], experiment, orphans or not (runs or experiment or artifacts), older_than)
-    referring = exchange.references(store, [row.run for row in chosen]) if chosen else {}
-    gone = exchange.prune(store, [row.run for row in chosen], artifacts=artifacts) if yes else None
-    before, after = exchange.vacuum(store.database) if yes else (0, 0)
+    referring = pruning.references(store, [row.run for row in chosen]) if chosen else {}
+    gone = pruning.prune(store, [row.run for row in chosen], artifacts=artifacts) if yes else None
+    before, after = pruning.vacuum(store.database) if yes else (0, 0)
 
     def show() -> None:
         rows = [(row.short, row.path, f"{row.done}/{row.questions}", ", ".join(referring[row.run])) for row in chosen]
@@ -135,7 +145,7 @@ def prune(
 
 
 def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool, older_than: int | None) -> list[RunRow]:
-    from results.formats import exchange
+    from results.formats import pruning
     from results.store import queries, tags
     from results.store.schema import now
 
@@ -147,7 +157,7 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
         # A run that another experiment shows stays, and so do submissions.
         chosen |= {row.run for row in queries.runs(store, experiment) if row.origin == queries.OURS} - others
     if orphans:
-        chosen |= {row.run for row in exchange.orphans(store, list(every.values()))}
+        chosen |= {row.run for row in pruning.orphans(store, list(every.values()))}
     if older_than is not None:
         since = now() - timedelta(days=older_than)
         chosen = {run for run in chosen if every[run].updated_at < since}

@@ -8,7 +8,6 @@ stays unchanged; if both stores finished the same task with other answers, the i
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -24,13 +23,11 @@ import pyarrow as pa
 from benchmarks.core.errors import UserError, counted, make_folder
 from results.formats.hashes import check_hashes, content_hashes
 from results.formats.rescoring import Rescored, rescore
-from results.judging import labels as labeling
 from results.store import queries
 from results.store.annotations import with_present
-from results.store.database import FILE, Database
+from results.store.database import FILE
 from results.store.failures import MAX_RATE, failures
 from results.store.invariants import check_run
-from results.store.queries import RunRow
 from results.store.rows import AGGREGATED
 from results.store.schema import SCHEMA, now
 from results.store.store import BETWEEN_RUNS, BY_RUN, FINISHED, INCOMPLETE, TOKEN, Store
@@ -81,6 +78,7 @@ class Merged:
 
     Attributes:
         separate: New runs whose id belongs to a run with other answers here; they got ids of their own.
+        dropped: Answers of unfinished runs that differ from those of the same run here, and were left out.
         not_shown: By name of an experiment that is here too, the number of runs that only the source shows in it.
     """
 
@@ -89,11 +87,12 @@ class Merged:
     questions: int
     scores: Rescored = field(default_factory=Rescored, compare=False)
     separate: int = field(default=0, compare=False)
+    dropped: int = field(default=0, compare=False)
     not_shown: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts of the merge as a JSON object."""
-        counts = {name: getattr(self, name) for name in ("new_runs", "completed_runs", "questions", "separate")}
+        counts = {name: getattr(self, name) for name in ("new_runs", "completed_runs", "questions", "separate", "dropped")}
         return counts | {"not_shown": dict(self.not_shown), "scores": self.scores.to_json()}
 
     def in_words(self) -> list[str]:
@@ -101,6 +100,8 @@ class Merged:
         lines = []
         if self.separate:
             lines.append(f"{counted(self.separate, 'run')} with other answers than the run with this id here: kept as a new run")
+        if self.dropped:
+            lines.append(f"{counted(self.dropped, 'answer')} of unfinished runs differ from those here: left out, those here stay")
         for name, count in self.not_shown.items():
             line = f"experiment {name!r} is here too and stays as it is: its tables lack {counted(count, 'run')} of the source"
             lines.append(f"{line}; `ragmeter results --all` shows them, `ragmeter run` of a file with all methods adds them")
@@ -307,7 +308,8 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         connection.execute(f"INSERT INTO {table} BY NAME SELECT there.* {taken}")
     # Scores and judgments of other answers say nothing about those that are here.
     connection.execute(
-        f"""CREATE TEMP TABLE others AS SELECT there.run, there.question FROM {source["predictions"]} there
+        f"""CREATE TEMP TABLE others AS
+            SELECT there.run, there.question, there.failed IS NULL AS answered FROM {source["predictions"]} there
             JOIN predictions here USING (run, question) WHERE {_differ(source)} OR (there.failed IS NULL) <> (here.failed IS NULL)"""
     )
     if "annotations" in source and "labeled" not in _columns(connection, source["annotations"]):
@@ -352,7 +354,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
             WHERE experiment IN (SELECT name FROM experiments) AND run IN (SELECT run FROM runs)
             GROUP BY experiment ORDER BY experiment"""
     ).fetchall()
-    separate = one("SELECT count(*) FROM renamed")
+    separate, dropped = one("SELECT count(*) FROM renamed"), one("SELECT count(*) FROM others WHERE answered")
     for table in ("experiment_runs", "added_columns"):
         if table in source:
             connection.execute(
@@ -361,7 +363,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
             )
     fresh = f"FROM {source['experiments']} there ANTI JOIN experiments USING (name)"
     connection.execute(f"INSERT INTO experiments BY NAME SELECT there.* {fresh}")
-    return Merged(new, max(0, touched - new), questions, separate=separate, not_shown=dict(not_shown))
+    return Merged(new, max(0, touched - new), questions, separate=separate, dropped=dropped, not_shown=dict(not_shown))
 
 
 def _conclude(store: Store, runs: Sequence[str]) -> None:
@@ -410,124 +412,3 @@ def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> 
         if names := sorted(_columns(connection, rows) & _RUN_COLUMNS):
             ids = ", ".join(f"coalesce((SELECT id FROM renamed r WHERE r.run = t.{name}), t.{name}) AS {name}" for name in names)
             source[table] = f"(SELECT * REPLACE ({ids}) FROM {rows} t)"
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """Result of `prune`: numbers of deleted runs, datasets without runs, passages without references, and bytes of artifacts.
-
-    Human labels are kept; `resting` is the number of labels whose answers were deleted.
-    """
-
-    runs: int
-    datasets: int
-    passages: int
-    artifact_bytes: int
-    resting: int = 0
-
-
-def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
-    """Select runs that nothing refers to: no experiment, no tag, and not submitted.
-
-    Args:
-        store: The store that holds the runs.
-        runs: The runs to select from.
-    """
-    with store.database.reading() as connection:
-        tagged = {row[0] for row in connection.execute("SELECT run FROM tags WHERE run IS NOT NULL").fetchall()}
-    return [run for run in runs if run.experiment == "-" and run.origin == "run" and run.run not in tagged]
-
-
-def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
-    """List what refers to runs: tags, experiments, gate decisions and human labels.
-
-    Args:
-        store: The store that holds the runs.
-        runs: Ids of the runs.
-
-    Returns:
-        By run id, for example `["tag main", "experiment rag", "2 gate decisions"]`.
-    """
-    query = """
-        SELECT run, 'tag ' || name FROM tags WHERE list_contains($1, run)
-        UNION ALL SELECT run, 'anchor of ' || name FROM anchors WHERE list_contains($1, run)
-        UNION ALL SELECT run, 'experiment ' || experiment FROM experiment_runs WHERE list_contains($1, run)
-        UNION ALL SELECT run, count(*) || ' gate decision' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
-            FROM (SELECT unnest([baseline, candidate]) AS run FROM gates) WHERE list_contains($1, run) GROUP BY run
-        UNION ALL SELECT run, count(*) || ' label' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
-            FROM (SELECT unnest([one, other]) AS run FROM annotations) WHERE list_contains($1, run) GROUP BY run"""
-    with store.database.reading() as connection:
-        rows = connection.execute(query, [list(runs)]).fetchall()
-    results: dict[str, list[str]] = {run: [] for run in runs}
-    for run, what in sorted(rows):
-        results[run].append(what)
-    return results
-
-
-def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Pruned:
-    """Delete runs, and then datasets, passages and experiments that only these runs used.
-
-    Args:
-        store: The store to delete from.
-        runs: Fingerprints of the runs; if empty, only unused datasets, passages and experiments are deleted.
-        artifacts: Whether to delete indexes and embeddings, too; they are rebuilt when needed.
-    """
-    labels = labeling.standing(store, runs)[0]
-    with store.database.writing() as connection:
-        counted = {table: _count(connection, table) for table in ("runs", "datasets", "passages")}
-        for table in (*BY_RUN, "imports", "experiment_runs", "runs"):
-            connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run)", [list(runs)])
-        for table in BETWEEN_RUNS:
-            connection.execute(f"DELETE FROM {table} WHERE list_contains(?, one) OR list_contains(?, other)", [list(runs)] * 2)
-        connection.execute("DELETE FROM experiments WHERE name NOT IN (SELECT experiment FROM experiment_runs)")
-        connection.execute("DELETE FROM added_columns WHERE experiment NOT IN (SELECT name FROM experiments)")
-        connection.execute("DELETE FROM datasets WHERE fingerprint NOT IN (SELECT dataset_fingerprint FROM runs)")
-        for table in ("questions", "clusters"):
-            connection.execute(f"DELETE FROM {table} WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
-        connection.execute("DELETE FROM environments WHERE environment NOT IN (SELECT environment FROM runs WHERE environment IS NOT NULL)")
-        connection.execute(
-            """DELETE FROM passages WHERE id NOT IN (SELECT id FROM evidence
-               UNION SELECT unnest(evidence) FROM questions)"""
-        )
-        gone = {table: before - _count(connection, table) for table, before in counted.items()}
-    freed = 0
-    if artifacts and store.artifacts.exists():
-        freed = sum(file.stat().st_size for file in store.artifacts.rglob("*") if file.is_file())
-        shutil.rmtree(store.artifacts)
-    return Pruned(gone["runs"], gone["datasets"], gone["passages"], freed, labels)
-
-
-def vacuum(database: Database) -> tuple[int, int]:
-    """Rewrite the store's file without the space of deleted rows; other processes wait.
-
-    Returns:
-        Bytes before and after.
-
-    Raises:
-        UserError: The store cannot be written; it is left as it is.
-    """
-    with database.alone() as path:
-        before = _size(path)
-        copy = path.with_name(f".{path.name}.vacuum")
-        copy.unlink(missing_ok=True)
-        try:
-            with duckdb.connect() as connection:
-                connection.execute(f"ATTACH '{_quoted(path)}' AS old (READ_ONLY)")
-                connection.execute(f"ATTACH '{_quoted(copy)}' AS new")
-                connection.execute("COPY FROM DATABASE old TO new")
-                connection.execute("DETACH new")
-                connection.execute("DETACH old")
-            os.replace(copy, path)
-        finally:
-            copy.unlink(missing_ok=True)
-        return before, _size(path)
-
-
-def _size(path: Path) -> int:
-    log = path.with_name(f"{path.name}.wal")
-    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
-
-
-def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
-    row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-    return int(row[0]) if row else 0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -212,3 +213,11 @@ def test_process_runs_exit_functions_and_keeps_its_code_and_output(tmp_path: Pat
     assert end.returncode == 2
     assert end.stdout == "writtenregistered\n"
     assert end.stderr
+
+
+def test_source_that_is_refused_does_not_stop_an_import(answered: Path, tmp_path: Path, call: Callable[..., Any]) -> None:
+    sources = [str(tmp_path / "nothing"), str(answered / "store"), str(tmp_path / "nowhere")]
+    done = call("store", "import", *sources, "--store", str(tmp_path / "new"), "--json")
+    assert (done.code, [line["source"] for line in json.loads(done.out)]) == (2, sources[1:2])
+    assert [name in done.err for name in ("nothing", "nowhere")] == [True, True]
+    assert len(queries.runs(Store(tmp_path / "new"))) == len(queries.runs(Store(answered / "store")))

@@ -12,7 +12,7 @@ import pytest
 from ragmeter.api import run
 from ragmeter.runner.loop import Interrupted
 from results.boards.board import boards
-from results.formats import exchange
+from results.formats import exchange, pruning
 from results.store import queries, tags
 from results.store.store import BY_RUN, FINISHED, INTERRUPTED, Store, fingerprint_of, token_of
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
@@ -225,7 +225,7 @@ def test_pruning_lists_the_references_to_a_run(kind: str, model: Model, url: str
     (row,) = queries.runs(store, "x")
     if kind == "tag":
         tags.tag_run(store, "main", row)
-    names = exchange.references(store, [row.run])[row.run]
+    names = pruning.references(store, [row.run])[row.run]
     assert names == (["experiment x", "tag main"] if kind == "tag" else ["experiment x"])
     done = call("store", "prune", row.run, "--store", str(store.folder), "--json")
     assert (done.code, json.loads(done.out)["references"], queries.has_runs(store)) == (0, {row.run: names}, True)

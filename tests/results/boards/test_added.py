@@ -10,7 +10,7 @@ import pytest
 from judges.metric import parse
 from results.boards.added import add_columns, added_columns, remove_columns
 from results.boards.board import boards
-from results.formats import exchange
+from results.formats import exchange, pruning
 from results.store import queries
 from results.store.store import Run, Store
 from tests.support.errors import raises
@@ -112,6 +112,6 @@ def test_columns_go_where_their_experiment_goes(store: Store, runs: dict[str, An
         exchange.merge(copy, tmp_path / "out")
         assert shown(copy) == [(EM, F1)]
         assert len(added_columns(copy, [runs["bm25"].run])) == 1
-    exchange.prune(store, [run.run for run in runs.values()])
+    pruning.prune(store, [run.run for run in runs.values()])
     with store.database.reading() as connection:
         assert connection.execute("FROM added_columns").fetchall() == []

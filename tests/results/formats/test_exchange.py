@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.schema import Passage
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import CAUSE, CODE, FAILED, Call, Evidence, Prediction, Usage
-from results.formats import exchange
+from results.formats import exchange, pruning
 from results.judging import judgments
 from results.judging.judgments import Match
 from results.judging.labels import labels, standing
@@ -163,6 +163,18 @@ def test_unfinished_run_is_not_completed_by_other_answers(tmp_path: Path, there:
     assert len(merged.in_words()) == 1 + len(merged.scores.in_words())
 
 
+def test_answers_that_a_finished_run_does_not_take_are_counted(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    fill(store, "r1", range(QUESTIONS))
+    fill(other, "r1", [0, 1])
+    fill(other, "r1", [2], failed=True)
+    change_answer(other, "r1", "q1", "another")
+    merged = exchange.merge(store, other.folder)
+    assert (merged.new_runs, merged.separate, merged.dropped) == (0, 0, 1)
+    assert [prediction.answer for prediction in store.predictions("r1")] == [f"r1 {n}" for n in range(QUESTIONS)]
+    assert len(merged.in_words()) == 1 + len(merged.scores.in_words())
+
+
 def statuses(store: Store) -> dict[str, str]:
     """By the part of a run's id before the token: its status."""
     return {fingerprint_of(run.run): run.status for run in queries.runs(store)}
@@ -291,7 +303,7 @@ def test_what_is_no_store_and_what_would_be_overwritten_is_refused(tmp_path: Pat
 def test_pruning_takes_a_run_with_what_only_it_needed(store: Store) -> None:
     fill(store, "r1", [1, 2])
     fill(store, "r2", [2, 3])
-    gone = exchange.prune(store, ["r1"])
+    gone = pruning.prune(store, ["r1"])
     assert (gone.runs, gone.passages) == (1, 1)
     assert [run.run for run in queries.runs(store)] == ["r2"]
     assert [row[0] for row in rows(store, "passages")] == ["p2", "p3"]
@@ -305,7 +317,7 @@ def test_orphans_are_runs_that_nothing_names(store: Store) -> None:
     store.put_experiment("e", "name: e", None, None, None, ["shown"])
     with store.database.writing() as connection:
         connection.execute("INSERT INTO tags VALUES ('main', 'tagged', NULL, NULL, now()::TIMESTAMP)")
-    assert [run.run for run in exchange.orphans(store, queries.runs(store))] == ["lost"]
+    assert [run.run for run in pruning.orphans(store, queries.runs(store))] == ["lost"]
 
 
 @pytest.mark.slow
@@ -317,7 +329,7 @@ def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
     fill(store, "r1", range(QUESTIONS))
     store.forget("big")
     before_rows = content(store)
-    before, after = exchange.vacuum(store.database)
+    before, after = pruning.vacuum(store.database)
     assert after < before / 2
     assert content(store) == before_rows
     fill(store, "r2", [1])
@@ -547,7 +559,7 @@ def test_a_violation_of_half_a_run_is_not_one_of_the_whole(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_pruning_takes_what_was_said_of_a_run(judged: Judged, store: Store) -> None:
     judged(store)
-    exchange.prune(store, ["r1"])
+    pruning.prune(store, ["r1"])
     assert rows(store, "battles") == rows(store, "battle_calls") == labels(store) == []
     assert standing(store) == (0, 2)  # people's work is kept
     assert judgments.judged_runs(store, str(MATCH)) == ["r2"]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.formats.exchange import merge, references
+from results.formats.exchange import merge
+from results.formats.pruning import references
 from results.gate import history
 from results.gate.decision import ask
 from results.gate.memory import anchor_of, identity, set_anchors

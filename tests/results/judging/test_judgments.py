@@ -18,7 +18,7 @@ from ragmeter.show.board_text import show_board
 from results.boards.added import add_columns
 from results.boards.board import boards
 from results.boards.tables import labels, remarks, render
-from results.formats import exchange
+from results.formats import pruning
 from results.judging import judgments
 from results.judging.judgments import ONE, OTHER, Match
 from results.store import score_queries
@@ -284,7 +284,7 @@ def test_pruning_a_run_takes_its_judgments_and_its_battles(store: Store, fill: A
     for run in runs.values():
         put(store, run, MATCH, [1.0])
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST))
-    exchange.prune(store, [runs["bm25"].run])
+    pruning.prune(store, [runs["bm25"].run])
     assert judgments.judged_runs(store, str(MATCH)) == [runs["dense"].run]
     assert rows(store, "battles") == rows(store, "battle_calls") == []
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from methods.api import Prediction
-from results.formats import exchange
+from results.formats import pruning
 from results.judging import labels as labeling
 from results.judging.judgments import ONE, OTHER
 from results.judging.labels import BOTH_COLUMNS, COLUMNS, Imported, Label, export_both, export_items, import_labels, labels
@@ -369,7 +369,7 @@ def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, ru
 def test_labels_survive_a_pruning_and_say_so(store: Store, runs: dict[str, Any], fill: Any, tmp_path: Path) -> None:
     labeled(store, single(store, runs, 1000), tmp_path)
     before = set(labels(store))
-    assert exchange.prune(store, [run.run for run in runs.values()]).resting == len(before) == 60
+    assert pruning.prune(store, [run.run for run in runs.values()]).resting == len(before) == 60
     assert labels(store) == []
     fill(store, STATED, GOLDS, metrics=())
     assert set(labels(store)) == before

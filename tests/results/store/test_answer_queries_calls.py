@@ -14,7 +14,7 @@ import pytest
 
 from methods.api import FAILED, KEPT_CALLS, KEPT_CHARACTERS, WAIT, Call, Prediction, Usage, kept
 from ragmeter.show import run_text as command
-from results.formats import exchange
+from results.formats import exchange, pruning
 from results.store import answer_queries, cost_queries, provenance
 from results.store.redaction import HIDDEN
 from results.store.store import Run, Store
@@ -70,7 +70,7 @@ def test_keys_and_half_characters_of_models_are_not_shown(store: Store) -> None:
 def test_pruning_a_run_takes_its_calls(store: Store, tmp_path: Path) -> None:
     append(store, Prediction("q1", "a", calls=CALLS))
     exchange.export(store, tmp_path / "out", [RUN.run])
-    exchange.prune(store, [RUN.run])
+    pruning.prune(store, [RUN.run])
     assert answer_queries.calls(store, RUN.run, "q1") == []
     exchange.merge(store, tmp_path / "out")
     assert answer_queries.calls(store, RUN.run, "q1") == list(CALLS)

@@ -16,7 +16,7 @@ from methods.models.weights import checkpoints_named, weights_hash
 from methods.pipeline import Composition
 from methods.registry import Component
 from ragmeter.runner.provenance import provenance
-from results.formats import exchange
+from results.formats import pruning
 from results.store import checkpoints, tags
 from results.store.checkpoints import CARD, describe, register, verify
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
@@ -187,7 +187,7 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
         assert [run.run for run in checkpoints.runs_with(store, made)] == [run.run], method
         assert checkpoints.runs_with(store, unrelated) == []
         assert tags.find_run(store, "m").run == run.run
-        exchange.prune(store, [run.run])
+        pruning.prune(store, [run.run])
 
 
 def test_options_name_checkpoints_at_any_depth_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.core.errors import UserError
-from results.formats import exchange
+from results.formats import pruning
 from results.store import queries, tags
 from results.store.checkpoints import describe, register
 from results.store.store import INTERRUPTED, Store
@@ -58,7 +58,7 @@ def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
     run = run_with(store, "one", None)
     tags.tag_run(store, "main", tags.find_run(store, "one"))
     run_with(store, "two", None)
-    exchange.prune(store, [run])
+    pruning.prune(store, [run])
     with raises("dangling-tag"):
         tags.find_run(store, "main")
 

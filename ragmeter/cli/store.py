@@ -95,8 +95,8 @@ def import_runs(
                 err.print(Text(line, style="yellow"))
 
     common.emit(value, show)
-    for error in refused[1:]:
-        complain(error, as_json=False)
+    for other in refused[1:]:
+        complain(other, as_json=False)
     if refused:
         raise refused[0]
 

@@ -222,10 +222,14 @@ def diff(
 
 
 def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Number]) -> list[str]:
-    """Return the primary metric and comparison of the experiment of both runs, or the error probability of marks on several metrics."""
+    """Return the primary metric and comparison of the runs' experiment, or the error probability of marks on several metrics.
+
+    An earlier execution is in no experiment: then that of the other run counts. Two executions of one method are compared on its primary
+    metric, as a gate does.
+    """
     tested = {number.metric: number for number in numbers if number.difference is not None}
-    same = first.experiment == second.experiment != queries.NO_EXPERIMENT
-    stored = queries.experiment(store, first.experiment) if same else None
+    named = sorted({first.experiment, second.experiment} - {queries.NO_EXPERIMENT})
+    stored = queries.experiment(store, named[0]) if len(named) == 1 else None
     declared = primary_of(stored) if stored else None
     metric = declared.of(tuple(number.metric for number in numbers)) if declared else None
     if declared is None or stored is None or metric is None:
@@ -233,11 +237,12 @@ def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Numb
         return [of_metrics(starred, len(tested))] if starred > 1 else []
     lines = [primary_metric(labels([number.metric for number in numbers])[metric])]
     names = [base_name(run.method) for run in (first, second)]
-    if metric in tested and (difference := tested[metric].difference) is not None and stored.reference is not None:
-        method = declared.row(queries.runs(store, first.experiment)) or next(
-            (name for name in names if name != base_name(stored.reference)), None
-        )
-        if method is not None and {base_name(method), base_name(stored.reference)} == set(names):
+    if metric in tested and (difference := tested[metric].difference) is not None:
+        pair = {names[0]} if first.experiment != second.experiment else set()
+        if stored.reference is not None and names[0] != names[1]:
+            method = declared.row(queries.runs(store, named[0])) or next(name for name in names if name != base_name(stored.reference))
+            pair = {base_name(method), base_name(stored.reference)}
+        if pair == set(names):
             lines.append(primary_comparison(f"second minus first on {metric}", difference, tested[metric].scale))
     return lines
 

@@ -18,6 +18,7 @@ from results.boards.diff import diff
 from results.boards.primary import Primary
 from results.boards.tables import family_of_marks, plus_minus
 from results.statistics.difference import Range, Side, compared
+from results.store.queries import NO_EXPERIMENT
 from results.store.store import FINISHED, Run, Store
 from tests.support.errors import raises
 from tests.support.toy import CARD
@@ -85,6 +86,12 @@ def test_two_runs_of_the_primary_comparison_state_it_and_others_do_not(board: Bo
     interval = next(row.cells["f1(rules=squad)#v2"].difference for row in board.rows if row.run.method == "ours").alone  # type: ignore[union-attr]
     assert plus_minus(0.5, *interval, "{:+.1f}") in primary[1]
     assert len(diff(store, runs["same"], runs["ours"]).primary) == 1
+    # An earlier execution of a method is in no experiment; a gate compares both on the primary metric.
+    earlier = replace(runs["base"], method="ours", experiment=NO_EXPERIMENT)
+    metric, comparison = diff(store, earlier, runs["ours"]).primary
+    assert "f1" in metric
+    assert plus_minus(0.5, *interval, "{:+.1f}") in comparison
+    assert len(diff(store, replace(earlier, method="same"), runs["ours"]).primary) == 1
 
 
 def test_an_experiment_names_its_primary_metric_and_method_among_its_own(tmp_path: Path) -> None:

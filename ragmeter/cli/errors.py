@@ -200,8 +200,14 @@ def wrong_usage(error: Any, app: Any) -> UserError:
     if result:
         kind, wrong = result[1], result[2]
         message = f"there is no {kind} {wrong!r}"
-        guess = nearest(wrong, _known(context, kind))
-        remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
+        known = _known(context, kind)
+        guess = nearest(wrong, known)
+        if "--set" in known and guess in (None, "--set") and kind == "option":
+            remedy = (
+                f"options of methods and trainings: --set {wrong.lstrip('-').replace('-', '_')}=VALUE; {remedy} lists those of the command"
+            )
+        elif guess:
+            remedy = f"did you mean {guess!r}? {remedy} lists what there is"
     return UserError(message[:1].lower() + message[1:].rstrip("."), code="wrong-usage", where=path, try_this=remedy)
 
 

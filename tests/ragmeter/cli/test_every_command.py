@@ -212,6 +212,7 @@ def test_wrong_usage_is_reported_as_json_on_request(run_line: Say) -> None:
         ("judge rn", "there is no command 'rn'", "did you mean 'run'?"),
         ("list nonsense", "there is no command 'nonsense'", "ragmeter list --help"),
         ("run x --limt 3", "there is no option '--limt'", "did you mean '--limit'?"),
+        ("train run gpr --seed 0", "there is no option '--seed'", "--set seed=VALUE"),
         ("results compare one", "missing argument 'second'", "ragmeter results compare --help"),
         ("gate --strict", "missing option '--baseline'", "ragmeter gate --help"),
         ("run x --limit many", "invalid value for '--limit'", "ragmeter run --help"),

@@ -202,9 +202,13 @@ def test_methods_never_compared_have_no_win_rate(battles: BattleBoard, synthetic
     assert cells(table, "dense")[order.index(synthetic.HOSTILE_NAME)] == ["–"]
 
 
+EMPTY = BattleBoard("judge", False, "data", "distractor", 0, 60, (), {})
+"""A board without battles."""
+
+
 def test_strengths_are_sorted_and_rank_ranges_contain_their_position(battles: BattleBoard) -> None:
     rows = battles.strengths["overall"]
-    table = battle_view.strengths(rows)
+    table = battle_view.strengths(battles, rows)
     listed = [words(node) for node in next(table.find(tag="tbody")).find(cls="method")]
     assert listed == [name for name, _ in rows]
     values = [item.logit.value for _, item in rows]
@@ -220,7 +224,7 @@ def test_strengths_are_sorted_and_rank_ranges_contain_their_position(battles: Ba
 
 def test_significantly_different_methods_have_single_ranks() -> None:
     outcome = bradley_terry([0] * 60, [1] * 60, list(range(60)), [1.0, 1.0, 1.0, 1.0, 1.0, 0.0] * 10, methods=2)
-    table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
+    table = battle_view.strengths(EMPTY, [("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
     assert cells(table, "a")[2] == ["1"]
     assert cells(table, "b")[2] == ["2"]
 
@@ -229,7 +233,7 @@ def test_few_questions_give_full_rank_ranges() -> None:
     # Four equal coin flips: too few for an interval, and nothing is significant.
     outcome = bradley_terry([0] * 4, [1] * 4, list(range(4)), [1.0] * 4, methods=2)
     assert math.isnan(outcome.strengths[0].logit.low)
-    table = battle_view.strengths([("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
+    table = battle_view.strengths(EMPTY, [("a", outcome.strengths[0]), ("b", outcome.strengths[1])])
     assert cells(table, "a")[2] == cells(table, "b")[2] == ["1–2"]
     assert {cell.tip for cell in list(table.find(tag="td"))[:2]} == {outcome.strengths[0].logit.insufficient_data}
 
@@ -317,18 +321,14 @@ def test_controls_are_marked_in_every_table_of_battles(with_controls: BattleBoar
     star = replace(
         with_controls, pairings=tuple(pairing for pairing in with_controls.pairings if "dense" in (pairing.method, pairing.opponent))
     )
-    tables = [
-        battle_view.rates(with_controls, "overall"),
-        battle_view.strengths(rows, with_controls.controls),
-        battle_view.rates(star, "overall"),
-    ]
+    tables = [battle_view.rates(with_controls, "overall"), battle_view.strengths(with_controls, rows), battle_view.rates(star, "overall")]
     marked = []
     for table in tables:
         body = list(next(table.find(tag="tbody")).find(tag="tr"))
         marked.append({words(next(row.find(cls="method"))) for row in body if list(row.find(cls="badge"))})
         assert {words(badge) for row in body for badge in row.find(cls="badge")} == {"control"}
     assert marked == [{"gold answer", "oracle evidence"}] * 3
-    assert not list(battle_view.strengths(rows).find(cls="badge"))
+    assert not list(battle_view.strengths(EMPTY, rows).find(cls="badge"))
 
 
 def test_every_control_is_reported_as_correctly_or_wrongly_placed(with_controls: BattleBoard) -> None:

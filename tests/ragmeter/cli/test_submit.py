@@ -248,6 +248,7 @@ def test_submission_is_scored_with_the_metrics_of_the_experiment_that_it_joins(s
 def test_untrusted_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
     card = submitted / "card.yaml"
     named = ", ".join(f"{{reference: '{name}'}}" for name in ["hotpotqa:train", "musique:train", "nq:test"] * 300)
+    name(submitted, "bm25", "2")
     card.write_text(card.read_text("utf-8").replace("training_data: []", f"training_data: [{named}]"), "utf-8")
     real, loaded = registry.load, []
 

@@ -135,8 +135,8 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, has
         shutil.rmtree(making, ignore_errors=True)
         make_folder(making, folder)
         for table, condition in chosen.items():
-            connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{_quoted(making / table)}.parquet'")
-            counted = connection.execute(f"SELECT count(*) FROM '{_quoted(making / table)}.parquet'").fetchone()
+            connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{quoted(making / table)}.parquet'")
+            counted = connection.execute(f"SELECT count(*) FROM '{quoted(making / table)}.parquet'").fetchone()
             rows[table] = int(counted[0]) if counted else 0
     manifest: dict[str, Any] = {"format": FORMAT, "schema": SCHEMA, "exported_at": now().isoformat(), "rows": rows}
     if hashes:
@@ -201,7 +201,7 @@ def merge(store: Store, source: Path) -> Merged:
         check_hashes(folder, manifest)
         version, unused = _UNUSED_BEFORE
         tables = [name for name in manifest["rows"] if manifest["schema"] >= version or name not in unused]
-        results = {_RENAMED.get(table, table): f"read_parquet('{_quoted(folder / table)}.parquet')" for table in tables}
+        results = {_RENAMED.get(table, table): f"read_parquet('{quoted(folder / table)}.parquet')" for table in tables}
         with store.database.writing() as connection:
             _rename_columns(connection, results)
             merged = _merge(connection, results)
@@ -267,7 +267,8 @@ def _rename_columns(connection: duckdb.DuckDBPyConnection, source: dict[str, str
         source[shown] = f"(SELECT m.*, r.cluster FROM {source[shown]} m LEFT JOIN {runs} r USING (run))"
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
+    """Return a path for a string literal of SQL."""
     return str(path).replace("'", "''")
 
 

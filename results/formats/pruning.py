@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 
+from results.formats.exchange import quoted
 from results.judging import labels as labeling
 from results.store.database import Database
 from results.store.queries import RunRow
@@ -116,8 +117,8 @@ def vacuum(database: Database) -> tuple[int, int]:
         copy.unlink(missing_ok=True)
         try:
             with duckdb.connect() as connection:
-                connection.execute(f"ATTACH '{_quoted(path)}' AS old (READ_ONLY)")
-                connection.execute(f"ATTACH '{_quoted(copy)}' AS new")
+                connection.execute(f"ATTACH '{quoted(path)}' AS old (READ_ONLY)")
+                connection.execute(f"ATTACH '{quoted(copy)}' AS new")
                 connection.execute("COPY FROM DATABASE old TO new")
                 connection.execute("DETACH new")
                 connection.execute("DETACH old")
@@ -125,10 +126,6 @@ def vacuum(database: Database) -> tuple[int, int]:
         finally:
             copy.unlink(missing_ok=True)
         return before, _size(path)
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
 
 
 def _size(path: Path) -> int:

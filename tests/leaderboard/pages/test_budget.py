@@ -158,7 +158,7 @@ def test_compression_ratios_are_relative_to_the_uncompressed_run(made_up: Board)
     full = read_in_full(board)
     assert full is not None
     assert full.run.method == "in full"
-    # What a sender states is no baseline of ours.
+    # The costs that a submission states are not a baseline for runs made here.
     theirs = replace(
         full, run=replace(full.run, run="theirs", method="theirs@1", origin="submitted"), cost=Cost(1.0, 9e6, 5.0, 0, 1.0, 0.0)
     )

@@ -284,7 +284,7 @@ def insufficient_data_notes(board: Board) -> list[str]:
 
 
 def geometric_note(compared: Iterable[tuple[str, Difference | None]]) -> str:
-    """Return the note that names the metrics whose differences are those of geometric means; empty if there are none.
+    """Name the metrics that are compared by geometric means, in one note; return "" without such a metric.
 
     Args:
         compared: Name of the metric and difference, of each cell.

@@ -184,7 +184,7 @@ def test_resubmission_is_idempotent_and_a_change_requires_a_new_version(submitte
     done = ragmeter("submit", predictions, "--card", card, "--json")
     assert done.returncode == 2
     assert "new `version`" in json.loads(done.stderr)["error"]["try"]
-    # The check says so before, and still shows the scores.
+    # `submit check` refuses it too, and shows its scores.
     done = ragmeter("submit", "check", predictions, "--card", card, "--json")
     response = json.loads(done.stdout)
     assert (done.returncode, response["report"]["findings"][0]["code"]) == (2, "resubmission-differs")

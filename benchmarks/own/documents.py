@@ -28,6 +28,8 @@ CONVERTED = (*PAGES, ".pdf", ".docx")
 DOCUMENTS = (*PLAIN, *CONVERTED)
 _BEGINS = {".pdf": b"%PDF", ".docx": b"PK\x03\x04"}
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset=["']?([\w-]+)""", re.IGNORECASE)
+_LOST = re.compile(r"\ufffd|\(cid:\d+\)")
+"""A character that a page's encoding does not have, or that a PDF's font gives no letter for."""
 _DECODING = 2
 """Version of `_page`, in the names of cached texts."""
 _MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -109,7 +111,8 @@ def _read(path: Path, name: str) -> Document:
             raise BadRecord(error.what, code=error.code, where=error.where, try_this=error.try_this) from None
         notice = encoding.notice
     else:
-        text, notice = _converted(path), ""
+        text = _converted(path)
+        notice = _unread(text, path)
     if not text.strip():
         raise bad(_without_text(ending), path)
     text = text.replace("\r\n", "\n").replace("\0", "")
@@ -125,6 +128,15 @@ def _without_text(ending: str) -> str:
     if ending == ".pdf":
         return "the PDF has no text, so its pages are probably scans; recognize their text first (ocrmypdf IN.pdf OUT.pdf)"
     return "it holds no text"
+
+
+def _unread(text: str, path: Path) -> str:
+    """Return a note on characters that could not be decoded, "" if there are none; refuse a text that is full of them."""
+    lost = _LOST.findall(text)
+    if len(lost) >= 5 and sum(map(len, lost)) * 100 >= len(text):
+        why = "recognize its text first (ocrmypdf --force-ocr IN.pdf OUT.pdf)" if path.suffix.lower() == ".pdf" else "correct its charset"
+        raise bad(f"{len(lost):,} of its characters cannot be decoded; {why}", path)
+    return "some characters could not be decoded" if lost else ""
 
 
 def _title(text: str, path: Path) -> str:

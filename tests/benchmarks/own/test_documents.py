@@ -92,6 +92,30 @@ def test_lost_byte_of_a_web_page_costs_one_character(folder: Path) -> None:
     assert documents._page(folder / "a.html", raw) == '<meta charset="gbk">假期\ufffd天'
 
 
+@pytest.mark.slow
+def test_page_with_a_wrong_encoding_is_refused_and_one_with_a_lost_byte_noted(folder: Path) -> None:
+    pytest.importorskip("markitdown")
+    (folder / "a.html").write_bytes(b'<meta charset="shift_jis"><p>' + "これは京都の寺院についての文章です。".encode("euc-jp") * 5)
+    (folder / "b.html").write_bytes(b'<meta charset="gbk"><p>' + "假期".encode("gbk") + b"\xff" + "天".encode("gbk"))
+    (folder / "c.html").write_bytes(b'<meta charset="shift_jis"><p>' + "寺院".encode("cp932"))
+    wrong, noted, right = read_folder(folder, Counter())
+    assert isinstance(wrong, BadRecord)
+    assert [(item.text, bool(item.notice)) for item in (noted, right) if isinstance(item, Document)] == [
+        ("假期\ufffd天", True),
+        ("寺院", False),
+    ]
+
+
+@pytest.mark.parametrize(("letters", "refused"), [(3, False), (40, True)])
+def test_pdf_whose_font_has_no_letters_is_refused_or_noted(folder: Path, letters: int, refused: bool) -> None:
+    text = "The temple was built in 1397. " * 40 + "(cid:72)" * letters
+    if refused:
+        with pytest.raises(BadRecord):
+            documents._unread(text, folder / "a.pdf")
+    else:
+        assert documents._unread(text, folder / "a.pdf")
+
+
 def test_word_files_are_converted_with_each_heading_once(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("markitdown")
     docx = pytest.importorskip("docx")

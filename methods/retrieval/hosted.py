@@ -28,7 +28,7 @@ from methods.models.embeddings import EmbeddingCache, ExactSearch, read_array, w
 from methods.models.endpoint import Fault
 from methods.registry import register
 from methods.retrieval.dense import CHUNK, DenseIndex
-from methods.retrieval.hosted_config import TASKS, HostedConfig, Side
+from methods.retrieval.hosted_config import TASKS, HostedConfig, Side, of_side
 from methods.retrieval.hosted_model import HostedModel, Vectors
 from methods.retrieval.ranking import PointwiseConfig, built_once, reordered
 from methods.work import CHARACTERS, Lengths, Needs, Work, index, vectors
@@ -65,6 +65,11 @@ class HostedDenseConfig(HostedConfig):
             raise ValueError("dialect tei has no dimensions: the server decides")
         if self.encoding == "base64" and self.dialect != "openai":
             raise ValueError("encoding base64 needs dialect openai")
+        for name, value in self.parameters.items():
+            try:
+                of_side(value, "query")
+            except ValueError as error:
+                raise ValueError(f"parameters.{name} {error}") from None
         return self
 
 

@@ -37,6 +37,7 @@ TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
     ("voyage", "passage"): ("input_type", "document"),
 }
 """Request field and value that mark queries and passages."""
+_SIDES = frozenset({"query", "queries", "question", "passage", "passages", "document", "documents", "doc", "corpus"})
 _INFO_S = 10.0
 _OWN = frozenset({"model", "input", "inputs", "texts", "query", "documents", "top_n", "top_k", "encoding_format", "stream"})
 
@@ -150,7 +151,7 @@ class HostedConfig(MethodConfig):
 
     def fields(self, side: Side | None) -> dict[str, Any]:
         """Return the additional fields of a request, those with a value per side with that of `side`; None: a reranker's request."""
-        return {name: value[side] if side and _per_side(value) else value for name, value in self.parameters.items()}
+        return {name: of_side(value, side) for name, value in self.parameters.items()} if side else self.parameters
 
     def usd(self, tokens: int, calls: int) -> float:
         """Return dollars by the configured prices."""
@@ -164,8 +165,19 @@ class HostedConfig(MethodConfig):
         return Work((use,), usd=usd) + (Work() if priced else unknown(f"dollars of {self.model}: no price is set"))
 
 
-def _per_side(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == set(get_args(Side))
+def of_side(value: Any, side: Side) -> Any:
+    """Return a request's field with the value of a side, wherever it or a field in it has a value per side.
+
+    Raises:
+        ValueError: An object has fields for one side only, or under other names, so both sides would be embedded alike.
+    """
+    if not isinstance(value, dict):
+        return value
+    if set(value) == set(get_args(Side)):
+        return value[side]
+    if sides := sorted(name for name in value if str(name).lower() in _SIDES):
+        raise ValueError(f"names the side {', '.join(sides)}: a value per side is {{query: …, passage: …}}, with both and no others")
+    return {name: of_side(item, side) for name, item in value.items()}
 
 
 @lru_cache(maxsize=256)

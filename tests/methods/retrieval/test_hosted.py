@@ -70,13 +70,18 @@ def test_base64_and_dimensions_give_the_vectors_of_plain_numbers(server: Hosted)
 def test_field_with_a_value_per_side_is_sent_with_the_value_of_that_side(server: Hosted, dialect: str) -> None:
     own = {"input_type", "user"}
     server.fault = lambda server, path, body: (200, reply(path, {name: body[name] for name in body.keys() - own}, 9), {})
-    retrieve(server, dialect, parameters={"input_type": {"query": "question", "passage": "text"}, "user": {"query": 1}}, batch_size=2)
+    retrieve(
+        server,
+        dialect,
+        parameters={"input_type": {"query": "question", "passage": "text"}, "user": {"for": {"query": 1, "passage": 2}}},
+        batch_size=2,
+    )
     questions = {query.text for query in QUERIES}
     assert len(server.requests) == 3 + len(QUERIES)  # a probe and two batches of passages
     for _, body in server.requests:
         texts = body.get("input") or body["inputs"]
         assert body["input_type"] == ("question" if set(texts) <= questions else "text")
-        assert body["user"] == {"query": 1}
+        assert body["user"] == {"for": 1 if set(texts) <= questions else 2}
 
 
 @pytest.mark.parametrize("dialect", ["cohere", "jina", "voyage", "tei"])
@@ -489,6 +494,9 @@ def test_identity_includes_model_and_revision_but_no_speed_options(server: Hoste
         ("hosted_dense", {"base_url": "http://host:port/v1"}),
         ("hosted_dense", {"parameters": {"input": ["x"]}}),
         ("hosted_dense", {"parameters": {"user": float("nan")}}),
+        ("hosted_dense", {"parameters": {"input_type": {"query": "query", "document": "passage"}}}),
+        ("hosted_dense", {"parameters": {"extra": {"prompt": {"Query": "q: "}}}}),
+        ("hosted_dense", {"parameters": {"input_type": {"query": "a", "passage": "b", "title": "c"}}}),
         ("hosted_dense", {"dialect": "jina", "parameters": {"embedding_type": "ubinary"}}),
         ("hosted_dense", {"dialect": "cohere", "parameters": {"embedding_types": ["binary"]}}),
         ("hosted_reranker", {"dialect": "jina", "parameters": {"top_n": 3}}),

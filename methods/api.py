@@ -56,6 +56,10 @@ PARTIAL = "partial_matches"
 """Key in the same notes: number of ranked passages that were found by a part of their text, or in a longer text."""
 RETRIEVAL_ONLY = "retrieval_only"
 """Id of the reader that gives no answers."""
+NO_RETRIEVAL = "no_retrieval"
+"""Id of the retriever that returns no passages."""
+_RANKED = frozenset(("ranking", "texts", "pages"))
+"""Inputs of metrics that come from a retriever."""
 _STATED = frozenset(("answer", "support", "triples", "answerable", "statements", "confidence"))
 """Inputs of metrics that come from a reader or a whole method."""
 TRUNCATED = "truncated"
@@ -151,13 +155,16 @@ class Evidence:
     score: float
 
 
-def not_stated(reader: str | None, compressed: bool) -> frozenset[str]:
-    """Return the inputs of metrics (words of `judges.metric.NEEDS`) that a method does not provide because it has no answers.
+def not_stated(method: str, reader: str | None, compressed: bool) -> frozenset[str]:
+    """Return the inputs of metrics (words of `judges.metric.NEEDS`) that a method does not provide by design: answers, or rankings.
 
     Args:
+        method: Its id.
         reader: Id of its reader; None for a whole method.
         compressed: Whether it has a compressor, which may claim support itself.
     """
+    if method == NO_RETRIEVAL:
+        return _RANKED
     if reader != RETRIEVAL_ONLY:
         return frozenset()
     return _STATED - {"support"} if compressed else _STATED

@@ -244,9 +244,10 @@ class MethodPlan:
         return self.composition.method.entry.kind
 
     def can_score(self, metric: Metric) -> bool:
-        """Return whether the method's output holds what a metric reads: without a reader there are no answers to score."""
-        reader = self.composition.answering
-        lacking = not_stated(reader.id if reader else None, compressed=self.composition.compressor is not None)
+        """Return whether the method's output holds what a metric reads: answers, which need a reader, or rankings."""
+        made_of = self.composition
+        reader = made_of.answering
+        lacking = not_stated(made_of.method.id, reader.id if reader else None, compressed=made_of.compressor is not None)
         return lacking.isdisjoint(metric.entry.needs)
 
     @property
@@ -455,10 +456,10 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         primary = metrics[spec.metrics.index(spec.primary.metric)] if spec.primary is not None else None
         if primary is not None and not any(method.can_score(primary) for method in methods):
             raise UserError(
-                f"no method of this experiment gives answers, and the primary metric {primary} reads them",
+                f"no method of this experiment returns what the primary metric {primary} reads",
                 code="no-answers-to-score",
                 where=source.where(("primary", "metric")),
-                try_this="name a metric of rankings, e.g. recall@5, or another reader than retrieval_only",
+                try_this="metrics of rankings (recall@5) for the reader retrieval_only, of answers (f1) for the retriever no_retrieval",
             )
     return Experiment(
         spec.name,

@@ -297,7 +297,8 @@ def score(
     for row in {row.run: row for row in chosen}.values():
         able = [metric for metric in wanted if row.not_stated.isdisjoint(metric.entry.needs)]
         if not able:
-            what = f"{row.method} on {row.dataset} gives no answers: it is not scored on {', '.join(map(str, wanted))}"
+            lacking = "answers" if "answer" in row.not_stated else "rankings"
+            what = f"{row.method} on {row.dataset} gives no {lacking}: it is not scored on {', '.join(map(str, wanted))}"
             err.print(Text(what, style="yellow"), soft_wrap=True)
             continue
         questions, predictions = records.answered(store, row)

@@ -17,7 +17,7 @@ from benchmarks import settings
 from benchmarks.core.errors import UserError
 from benchmarks.registry import MAPPING, resolve
 from judges.judge import JUDGES
-from methods.api import Services
+from methods.api import NO_RETRIEVAL, Services
 from methods.pipeline import Composition, index_folder
 from methods.spending import NO_LIMITS, Limits
 from methods.work import DATA, TOKENS, Lengths, Needs, StageWork, Work, filler, total, unknown
@@ -330,7 +330,7 @@ class _Planner:
         prescribed = candidate_retriever(benchmark.setting)
         if prescribed is not None:
             works["candidates"] = prescribed.work(replace(lengths, depth=None))
-        if getattr(made_of.method.entry.factory, "finds_nothing", False):
+        if made_of.method.id == NO_RETRIEVAL:
             lengths = replace(lengths, samples=tuple(replace(item, passages=(), candidates=0) for item in lengths.samples), whole=False)
         works["answer" if made_of.method.entry.whole else "retrieve"] = made_of.method.work(lengths)
         works["rerank"] = total(part.work(lengths) for part in made_of.rerankers)

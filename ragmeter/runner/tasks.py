@@ -280,10 +280,10 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
     able = [metric for metric in loaded.metrics if can_score(metric, benchmark.questions, graphs)]
     if able:
         raise UserError(
-            f"no method of this experiment gives answers, and {', '.join(map(str, able))} {'reads' if len(able) == 1 else 'read'} them",
+            f"no method of this experiment returns what {', '.join(map(str, able))} {'reads' if len(able) == 1 else 'read'}",
             code="no-answers-to-score",
             where=loaded.plan.where,
-            try_this="metrics: [recall@5], or another reader than retrieval_only (`ragmeter list methods`)",
+            try_this="metrics of rankings (recall@5) for the reader retrieval_only, of answers (f1) for the retriever no_retrieval",
         )
     defaults = [str(metric) for metric in default_metrics(benchmark) if can_score(metric, benchmark.questions, graphs)]
     free = "judges: [{id: open_pairwise, config: {llm: {model: …}}}] compares answers without gold; rule_style reads how they are written"

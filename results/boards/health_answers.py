@@ -85,7 +85,7 @@ def _reads_rankings(metric: str) -> bool:
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Warn about runs whose answers are all identical or all empty although the gold answers differ."""
-    able = [run for run in runs if run.kind != "control" and not run.not_stated]
+    able = [run for run in runs if run.kind != "control" and "answer" not in run.not_stated]
     if not able:
         return
     # A run whose answers are not scored may have no reader.

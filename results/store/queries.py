@@ -146,10 +146,10 @@ class RunRow:
 
     @property
     def not_stated(self) -> frozenset[str]:
-        """Return the inputs of metrics that the run lacks because its method returns rankings without answers by design."""
+        """Return the inputs of metrics that the run lacks by its method's design: answers, or rankings."""
         reader, card = self.description.get("reader"), self.card or {}
         named = RETRIEVAL_ONLY if card.get("retrieval_only") else reader.get("id") if isinstance(reader, dict) else None
-        return not_stated(named, compressed=bool(self.description.get("compressor")))
+        return not_stated(self.method_id, named, compressed=bool(self.description.get("compressor")))
 
     @property
     def may_win(self) -> bool:

@@ -171,6 +171,22 @@ def test_runs_without_a_reader_have_no_scores_of_answers(store: Store) -> None:
     assert answered == ["full_context"]
 
 
+def test_runs_without_retrieval_have_no_scores_of_rankings(store: Store) -> None:
+    text = FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: no_retrieval}, {id: full_context}")
+    assert [outcome.status for outcome in run(store, text)] == [FINISHED] * 2
+    without, all_read = queries.runs(store, "small")
+    assert set(store.scored(all_read.run)) - set(store.scored(without.run)) == {"recall@5#v2", "mrr@10#v2"}
+    (board,) = boards(store, "small")
+    assert [row.run.method for row in board.rows if "recall@5#v2" in row.cells] == ["full_context"]
+    with raises("no-answers-to-score"):
+        tasks_of(
+            experiment.parse(
+                FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: no_retrieval}").replace("em, f1(rules=hotpotqa), ", ""),
+                "x.yaml",
+            )
+        )
+
+
 def test_experiment_without_answers_is_refused_if_its_metrics_read_them() -> None:
     text = FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: bm25, reader: retrieval_only}")
     with raises("no-answers-to-score"):

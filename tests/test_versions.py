@@ -49,9 +49,9 @@ VERDICTS = "judges/llm/reading.py", "methods/models/bounded.py", "methods/models
 @pytest.mark.parametrize(
     ("files", "version", "expected"),
     [
-        (ANSWERS, READING, (6, "c7f55ace56b16308")),
-        (RECORDS, READING, (6, "774b7876d826c182")),
-        (VERDICTS, VERSION, (5, "24fadba830a70fc4")),
+        (ANSWERS, READING, (7, "2a6f767fbbc8e986")),
+        (RECORDS, READING, (7, "774b7876d826c182")),
+        (VERDICTS, VERSION, (6, "27fa8e778e891ca2")),
     ],
     ids=["answers", "records", "verdicts"],
 )

@@ -19,7 +19,7 @@ from judges.judge import Parsed
 from methods.models.bounded import mended
 from methods.models.thoughts import split
 
-VERSION = 5
+VERSION = 6
 """Version of every judge whose replies are read here. Raise it if a reply may get another verdict."""
 LONGEST = 20_000
 """Characters at the end of a reply that are parsed."""

@@ -18,7 +18,7 @@ from typing import Any
 from methods.api import CUT
 from methods.models.usage import spent
 
-READING = 6
+READING = 7
 """Version of how replies become answers, by `read`, `thoughts` and `readers.extract`. Raise it if a reply may give another answer.
 
 It is part of the identity of readers, programs, of other methods through `llm_hash`, and of all that a model writes and that is

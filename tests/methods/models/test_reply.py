@@ -358,6 +358,12 @@ FAMILIES: list[Callable[[str, str], Any]] = [
     lambda thought, text: body(
         f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>{text}<|return|>"
     ),
+    lambda thought, text: body(
+        f'<details type="reasoning" done="true" duration="2">\n<summary>Thought for 2 seconds</summary>\n> {thought}\n</details>\n{text}'
+    ),
+    lambda thought, text: body(f":::thinking\n{thought}\n:::\n\n{text}"),
+    lambda thought, text: body(f"Here is my thought process:\n{thought}\nHere is my response:\n{text}"),
+    lambda thought, text: body("*Thinking...*\n\n" + "".join(f"> {line}\n" for line in thought.split("\n")) + f"\n{text}"),
     lambda thought, text: body(text, message={"reasoning_content": thought}),
     lambda thought, text: body(text, message={"reasoning": thought}),
     lambda thought, text: body([{"type": "thinking", "thinking": thought}, {"type": "text", "text": text}]),
@@ -401,7 +407,7 @@ def test_answer_is_extracted_from_200_wrappings_and_a_plain_one_is_unchanged() -
 @pytest.mark.parametrize(
     "unit",
     ["<think>", "</think>", "x\n<think>\n", "<think></think>", "a <think> b</think> ", "`", '"', "[", "{", "```\n", "<|channel|>", "**",
-     '{"/*', "{,"],
+     '{"/*', "{,", '<details type="reasoning"></details>', "Here is my thought process:", "*Thinking...*\n>"],
 )  # fmt: skip
 def test_parsing_takes_linear_time(unit: str) -> None:
     began = time.process_time()

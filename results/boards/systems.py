@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks import columns
 from benchmarks.clusters import Sampled
+from benchmarks.core.errors import counted
 from benchmarks.core.fingerprint import fingerprint
 from results.boards.sides import Answers
 from results.boards.unread import MAX_UNSCORED, Missing, max_unscored_of_runs, missing_values, range_of_metric, together
@@ -314,10 +315,18 @@ def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | N
 
 
 def implausible(run: RunRow) -> tuple[str, ...]:
-    """List the signs that a submission is implausible (`results.submission.plausible`), one sentence each."""
+    """List the signs that a submission is implausible (`results.submission.plausible`), one sentence each.
+
+    A submission without any answer, which the check refuses, has such a sign too: stores of earlier versions hold some.
+    """
     record = (run.card or {}).get("submission")
-    sentences = record.get(IMPLAUSIBLE) if isinstance(record, Mapping) else None
-    return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
+    if not isinstance(record, Mapping):
+        return ()
+    sentences = record.get(IMPLAUSIBLE)
+    signs = tuple(map(str, sentences)) if isinstance(sentences, list) else ()
+    # Without this finding, the file only lacks answers by design, as files of supporting facts do.
+    marked = any(finding["code"] == "failed" for finding in record.get("findings") or ())
+    return (*signs, f"all {counted(run.done, 'question')} failed") if marked and run.failed == run.done else signs
 
 
 def accepted(run: RunRow) -> bool:

@@ -16,7 +16,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
 from judges.metric import parse as parse_metric
-from methods.api import Services
+from methods.api import FAILED, Services
 from methods.baselines.controls import gold_text
 from methods.pipeline import Pipeline
 from methods.registry import Component
@@ -25,7 +25,7 @@ from results.boards.systems import implausible
 from results.boards.tables import remarks
 from results.boards.verdict_of import verdicts
 from results.store.store import Run, Store
-from results.submission import Report
+from results.submission import Finding, Report
 from results.submission.card import parse_card
 from results.submission.plausible import COPIED, GOLD_EVIDENCE, RIGHT, SAME, SIGNS, USAGE, StoredRun
 from results.submission.review import UNRANKED, decide, submissions
@@ -280,6 +280,25 @@ def test_implausible_submission_is_ranked_only_after_acceptance(world: Benchmark
     assert verdict.best is not None
     assert verdict.best.name == row.run.method
     assert implausible(board.rows[0].run) == implausible(row.run)
+
+
+@pytest.mark.parametrize(("code", "ranked"), [("failed", False), ("missing_answer", True)])
+def test_stored_submission_whose_questions_all_failed_is_not_ranked(
+    code: str, ranked: bool, world: Benchmark, honest: list[Row], store: Store
+) -> None:
+    """The check refuses such files, but stores of earlier versions hold some; a file of supporting facts lacks answers by design."""
+    report = check(world, honest)
+    lost = tuple(replace(item, answer="", notes={FAILED: "HTTP 500"}) for item in report.predictions)
+    report = replace(report, predictions=lost, findings=(Finding(code, "note", "", None, len(lost), ()),))
+    target = Target(world, settings.apply(settings.Setting.parse("distractor"), world, 0))
+    store_report(store, report, target, [parse_metric("em")], environment={})
+    (board,) = boards(store)
+    (row,) = board.rows
+    (verdict,) = verdicts(store, None, metrics=list(row.cells))
+    assert len(implausible(row.run)) == (not ranked)
+    assert [item.status for item in submissions(store)] == ["accepted" if ranked else "implausible"]
+    assert any(cell.apart for cell in row.cells.values()) != ranked
+    assert list(verdict.left_out) == [] if ranked else [row.run.method]
 
 
 def test_own_versions_and_controls_are_not_compared(world: Benchmark, honest: list[Row], store: Store) -> None:

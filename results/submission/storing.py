@@ -181,6 +181,9 @@ def store_report(
         scores = {name: values[start:end] for name, values in report.scores.items()}
         store.append(run, batch, scores, named(target.loaded.corpus, batch))
     store.end(run, FINISHED)
+    _, changed = earlier(store, report)  # another process may have stored the same method and version meanwhile
+    if changed is not None:
+        raise changed
     return Stored(run, "stored")
 
 
@@ -388,13 +391,16 @@ def promote(store: Store, submitted: RunRow, result: Verification) -> str:
     Returns:
         The submission's new origin.
     """
-    if submitted.origin == VERIFIED and not result.agrees:
-        return VERIFIED
-    card = dict(submitted.card or {})
-    card[RECORD] = {**card.get(RECORD, {}), "verification": result.to_json()}
-    shown = submitted.origin in (SUBMITTED, VERIFIED)
-    origin = submitted.origin if not shown else VERIFIED if result.agrees else SUBMITTED
     with store.database.writing() as connection:
+        # A maintainer may have decided on it during the comparison.
+        present = connection.execute("SELECT origin, card FROM runs WHERE run = ?", [submitted.run]).fetchone()
+        before, stored = present or (submitted.origin, None)
+        if before == VERIFIED and not result.agrees:
+            return VERIFIED
+        card = json.loads(stored) if stored else {}
+        card[RECORD] = {**card.get(RECORD, {}), "verification": result.to_json()}
+        shown = before in (SUBMITTED, VERIFIED)
+        origin = str(before) if not shown else VERIFIED if result.agrees else SUBMITTED
         connection.execute(
             "UPDATE runs SET origin = ?, card = ? WHERE run = ?", [origin, json.dumps(card, ensure_ascii=False), submitted.run]
         )

@@ -22,8 +22,10 @@ from results.store import queries
 from results.store.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import Card, parse_card
+from results.submission.review import decide, submissions
 from results.submission.storing import RECORD, card_of, compare, find_ours, promote, run_of, store_report
 from results.submission.validate import Target, validate
+from tests.support.errors import raises
 
 REFERENCE = "worlds/multihop:validation"
 METRICS = [parse_metric(name) for name in ("em", "f1(rules=hotpotqa)", "recall@5", "has_answer@5", "sp_f1")]
@@ -123,6 +125,23 @@ def test_an_attempt_that_was_cut_off_is_begun_again(store: Store, world: Benchma
     assert stored == {question.id: gold_text(question) for question in world.questions}
 
 
+def test_of_two_people_with_one_name_and_version_at_once_only_one_is_told_stored(
+    store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = check(world, perfect(world)), check(world, [said(question, answer="other") for question in world.questions])
+    start = store.start
+
+    def overtaken(run: Run) -> None:
+        monkeypatch.undo()
+        start(run)
+        assert keep(store, world, second).outcome == "stored"
+
+    monkeypatch.setattr(store, "start", overtaken)
+    with raises("resubmission-differs"):
+        keep(store, world, first)
+    assert {prediction.answer for prediction in store.predictions(run_of(first.card, world.fingerprint))} == {"other"}
+
+
 def our_run(store: Store, world: Benchmark, change: Callable[[int, Question], str], **fields: Any) -> str:
     """A run of ours with perfect evidence and the answers that `change` gives."""
     predictions = [
@@ -158,6 +177,18 @@ def test_a_submission_that_our_run_confirms_becomes_verified(store: Store, world
     assert row.card[RECORD]["verification"]["ours"] == "ours0000"
     # What was submitted is still known as the same.
     assert keep(store, world, check(world, perfect(world))).outcome == "known"
+
+
+def test_verification_keeps_a_decision_that_was_made_during_the_comparison(store: Store, world: Benchmark) -> None:
+    run = keep(store, world, check(world, perfect(world))).run
+    our_run(store, world, lambda number, question: gold_text(question))
+    before = row_of(store, run)
+    result = compare(store, before, find_ours(store, before))
+    decide(store, before, "reject", "trained on test")
+    assert promote(store, before, result) == "rejected"
+    (sent,) = submissions(store)
+    assert (sent.status, sent.reason) == ("rejected", "trained on test")
+    assert (sent.run.card or {})[RECORD]["verification"]["agrees"]
 
 
 @pytest.mark.slow

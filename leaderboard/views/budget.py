@@ -10,7 +10,7 @@ from functools import partial
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Node, badge, named
-from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, POSSIBLE, Picture, Point, plot, point_of
+from leaderboard.elements.pictures import APART, BEATEN, CONTROL, KINDS, ON, PARTIAL, POSSIBLE, Picture, Point, plot, point_of
 from leaderboard.elements.tables import Cell, Column, NumberColumn, table, value_cell
 from results.boards.budget import Axis, BudgetCurve, BudgetPoint, UsageCost
 from results.store.cost_queries import AS_STATED
@@ -40,18 +40,20 @@ _CURVES = 14
 """Maximum number of curves with distinct colors and shapes: two rounds of seven."""
 ALONE = "one budget alone"
 """Label of runs without a curve, if there are several."""
-_LABELS = {CONTROL: "control", PARTIAL: "running", ON: "reference", POSSIBLE: ""}
+_LABELS = {CONTROL: "control", PARTIAL: "running", APART: "failed", ON: "reference", POSSIBLE: ""}
 """Style of the label of each kind of run that has one."""
 _SPREAD = 30.0
 """Ratio of the largest to the smallest value from which on an axis is logarithmic."""
 
 
 def kind(item: UsageCost) -> str:
-    """Return the series of a run in the chart: control, unfinished, on the Pareto front, possibly on it, or dominated."""
+    """Return the series of a run in the chart: control, unfinished, not comparable, on the Pareto front, possibly on it, or dominated."""
     if item.row.control:
         return CONTROL
     if item.row.run.status != "finished":
         return PARTIAL
+    if item.apart:
+        return APART
     return ON if item.front else POSSIBLE if item.possible else BEATEN
 
 
@@ -99,7 +101,7 @@ def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
 
 def _name_method(item: UsageCost) -> Node:
     mark = kind(item)
-    return named(item.row.run.method, badge(mark, _LABELS[mark]) if mark in _LABELS else None)
+    return named(item.row.run.method, badge(mark, _LABELS[mark], item.apart if mark == APART else "") if mark in _LABELS else None)
 
 
 def logarithmic(xs: Sequence[float]) -> bool:

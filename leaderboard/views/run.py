@@ -11,7 +11,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, is_better, row_marks, significance, status_badge, untested
+from leaderboard.elements.marks import SOURCES, doubt_marks, is_better, row_marks, significance, status_badge, untested
 from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
 from results.boards.diff import Diff, Number, Setting
@@ -182,6 +182,9 @@ def _speed(speed: Speed) -> Cell:
 def listing(runs: Sequence[RunRow], chosen: str) -> Node:
     """Build the list of runs; a click on a name shows the run below."""
 
+    def marks(run: RunRow) -> list[Node]:
+        return [*row_marks([run], reference=False), *doubt_marks(run, ())]
+
     def name(run: RunRow) -> Node:
         return el("span", button(run.method, f"open-{run.run}", {"run": run.run}, pressed=run.run == chosen), aside(run.short))
 
@@ -189,7 +192,7 @@ def listing(runs: Sequence[RunRow], chosen: str) -> Node:
         Column("Run", name, "fingerprint"),
         Column("Experiment", lambda run: run.experiment),
         Column("Dataset", lambda run: Cell(run.dataset, f"{run.setting} · {run.seed}"), "setting · seed"),
-        Column("State", lambda run: el("span", status_badge(run) or el("span", "finished"), *row_marks([run], reference=False))),
+        Column("State", lambda run: el("span", status_badge(run) or el("span", "finished"), *marks(run))),
         NumberColumn("Answered", lambda run: f"{run.done:,} of {run.questions:,}", "questions"),
         NumberColumn("Failed", lambda run: run.failed or None, "questions"),
         Column("Started", lambda run: run.started_at, "UTC"),

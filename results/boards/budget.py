@@ -47,6 +47,7 @@ class UsageCost:
         front: Whether it is Pareto-optimal among finished methods. Controls and unfinished runs are never on the front.
         low, high: The 95 % interval of x; NaN if x is exact or its interval is not known.
         possible: Whether it is off the front by point estimates, but could be on it within the intervals.
+        apart: Why the score must not be compared with others; empty if it may be.
     """
 
     row: Row
@@ -56,6 +57,7 @@ class UsageCost:
     low: float = math.nan
     high: float = math.nan
     possible: bool = False
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def quality_budget(
     beaten = certainly_dominated(good, paid)
     possible = able & ~np.isnan(paid[:, 1]) & ~beaten & ~np.asarray(front, dtype=bool)
     rows = [
-        UsageCost(row, value, x, bool(on), low, high, bool(may))
+        UsageCost(row, value, x, bool(on), low, high, bool(may), row.cells[metric].apart)
         for (row, value, x), on, (low, high), may in zip(results, front, bounds, possible, strict=True)
     ]
     return sorted(rows, key=lambda item: (math.isnan(item.x), item.x))

@@ -15,6 +15,7 @@ import pytest
 
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import TAGS
+from leaderboard.elements.pictures import APART
 from leaderboard.report import behind
 from leaderboard.views import budget
 from results.boards.board import Board, Row, boards
@@ -108,6 +109,16 @@ def test_pareto_front_excludes_controls_and_unfinished_runs(made_up: Board) -> N
     assert not rows["gold answer"].front
     assert budget.kind(rows["gold answer"]) == budget.CONTROL
     assert budget.kind(rows["full context"]) == budget.PARTIAL
+
+
+def test_run_that_is_not_comparable_is_not_called_beaten(made_up: Board) -> None:
+    model = next(row for row in made_up.rows if row.run.method == "hybrid + chat reader")
+    cell = model.cells[F1]
+    best = replace(model, cells={F1: replace(cell, estimate=replace(cell.estimate, value=1.0, low=0.99, high=1.0), apart="implausible: x")})
+    rows = tuple(best if row is model else row for row in made_up.rows)
+    result = quality_budget(replace(made_up, rows=rows), F1, "tokens")
+    assert [budget.kind(item) for item in result if item.row is best] == [APART]
+    assert "implausible: x" in repr(budget.pareto_table(result, "tokens", F1, PERCENT))
 
 
 def test_run_with_unknown_cost_is_off_the_front_and_listed_last(made_up: Board) -> None:

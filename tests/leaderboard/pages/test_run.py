@@ -18,6 +18,7 @@ from leaderboard.pages import run as screen
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
 from results.boards.diff import diff
+from results.boards.systems import IMPLAUSIBLE
 from results.errors import UserError
 from results.store import queries, score_queries
 from results.store.queries import Running, RunRow, running
@@ -39,6 +40,13 @@ def running_run(done: int, **changes: Any) -> Running:
 
 def seconds(number: float) -> datetime:
     return BEGAN + timedelta(seconds=number)
+
+
+def test_list_of_runs_marks_an_implausible_submission(filled: Path, synthetic: ModuleType) -> None:
+    run = queries.runs(Store(filled), synthetic.EXPERIMENT)[0]
+    theirs = replace(run, origin="submitted", card={"submission": {IMPLAUSIBLE: ["why"]}})
+    assert words(diff_view.listing([theirs], "")).count(IMPLAUSIBLE) == 1
+    assert IMPLAUSIBLE not in words(diff_view.listing([run], ""))
 
 
 def test_first_poll_reports_the_mean_speed_since_the_start() -> None:

@@ -42,6 +42,9 @@ _FOREIGN = {
 """First bytes of unsupported file types, with their name and a hint."""
 
 
+_SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+_PACKED = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of spreadsheets: zip archives, and the older format of Excel."""
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
 
 
@@ -52,6 +55,8 @@ def refuse_foreign(head: bytes, path: Path) -> None:
         UserError: The file uses an unsupported compression, or is not text.
     """
     start = head[:64].lstrip()
+    if path.suffix.lower() in _SPREADSHEETS and start.startswith(_PACKED):
+        raise UserError("this is a spreadsheet", code="spreadsheet", where=str(path), try_this="save the sheet as CSV (UTF-8)")
     for mark, (what, remedy) in _FOREIGN.items():
         if start.startswith(mark):
             raise UserError(f"this file is {what}", code="foreign-file-format", where=str(path), try_this=remedy)

@@ -24,7 +24,6 @@ LOOKED = 100
 """Number of records used for guessing fields."""
 TABLES = (".csv", ".tsv", ".tab")
 ARROW = (".arrow", ".feather")
-SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _ENDINGS = ("jsonl", "json", "parquet", "csv", "tsv", "ndjson")
 _ARROW_FILE = b"ARROW1"
 """First bytes of an Arrow file (as of Feather); a stream, which `datasets` writes, has none."""
@@ -91,8 +90,6 @@ def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Sour
     """
     if path.is_dir():
         return Source(_saved(path, split))
-    if path.suffix.lower() in SPREADSHEETS:
-        raise UserError("this is a spreadsheet", code="spreadsheet", where=str(path), try_this="save the sheet as CSV (UTF-8)")
     source = Source(shards_of(path), delimiter)
     if _is_table(path) or is_parquet(path):
         return source

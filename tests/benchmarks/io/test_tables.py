@@ -19,6 +19,13 @@ def table(tmp_path: Path, text: str | bytes, name: str = "t.csv") -> Path:
     return path
 
 
+@pytest.mark.parametrize(("name", "head"), [("t.xlsx", b"PK\x03\x04"), ("t.ODS", b"PK\x03\x04"), ("t.xls", b"\xd0\xcf\x11\xe0")])
+def test_spreadsheet_is_refused_but_not_a_table_with_its_suffix(name: str, head: bytes, tmp_path: Path) -> None:
+    with raises("spreadsheet"):
+        open_table(table(tmp_path, head + bytes(600), name))
+    assert open_table(table(tmp_path, "a\tb\n1\t2\n", name)).names == ("a", "b")
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_files_written_by_the_csv_module_round_trip(delimiter: str, tmp_path: Path) -> None:
     rows = [{"a b": 'say "x"', "c": "one\ntwo", "d": delimiter}, {"a b": "", "c": "1,5;2|3", "d": "ü"}]

@@ -397,6 +397,7 @@ def show(common: Common, style_pairs: StylePairsOption = None) -> None:
     """Show how many items each person labeled, and the agreement between people."""
     from results.boards.markup import plain
     from results.judging import labels as labeling
+    from results.judging.judge_card import between_people
 
     if style_pairs is not None:
         _show_style_labels(style_pairs, {}, common)
@@ -404,7 +405,7 @@ def show(common: Common, style_pairs: StylePairsOption = None) -> None:
 
     known = labeling.labels(common.store)
     numbers = Counter((label.criterion, label.annotator) for label in known)
-    agreement = labeling.between_annotators(known)
+    agreement = between_people(common.store, known)
     value = {
         "labels": [{"criterion": by, "annotator": who, "labels": number} for (by, who), number in numbers.items()],
         "agreement": {by: asdict(item) for by, item in agreement.items()},
@@ -469,9 +470,25 @@ def export(
         output.write_text(text, "utf-8")
     except OSError as error:
         raise unwritable(error, output) from None
-    value = {"file": str(output), "criterion": criterion, "labels": list(words)}
+    judges = _judges_by(pairs=pairs) if style_pairs is None else {}
+    value = {"file": str(output), "criterion": criterion, "labels": list(words), "judges": judges.get(criterion, [])}
+    if style_pairs is None and criterion not in judges:
+        kind = "criterion of a pair judge" if pairs else "measure of a judge of single answers"
+        what = f"{criterion!r} is no {kind}, so these labels only show how far people agree; known: {', '.join(sorted(judges))}"
+        err.print(Text(what, style="yellow"), soft_wrap=True)
     filled = "the columns `label_1` and `label_2`" if pairs_of_runs else "the column `label`"
     common.emit(value, lambda: out.print(Text(f"{output}: fill {filled} with {', '.join(words)}")))
+
+
+def _judges_by(*, pairs: bool) -> dict[str, list[str]]:
+    """Return the judges that labels of single answers, or of pairs, can be compared with, by measure or criterion."""
+    from judges.judge import JUDGES
+
+    results: dict[str, list[str]] = {}
+    for entry in JUDGES:
+        for name in entry.criteria if pairs else [measure.name for measure in entry.measures]:
+            results.setdefault(name, []).append(entry.id)
+    return results
 
 
 @labels_app.command("import")
@@ -484,6 +501,7 @@ def import_labels(
     """Import a person's labels, and show the agreement between people."""
     from results.boards.markup import plain
     from results.judging import labels as labeling
+    from results.judging.judge_card import between_people
 
     if style_pairs is not None:
         from benchmarks.styles.pairs import load_pairs
@@ -493,7 +511,7 @@ def import_labels(
         _show_style_labels(style_pairs, asdict(imported), common)
         return
     done = labeling.import_labels(common.store, file, annotator)
-    agreement = labeling.between_annotators(labeling.labels(common.store))
+    agreement = between_people(common.store, labeling.labels(common.store))
 
     def show() -> None:
         again = f", {done.replaced} of them in place of earlier ones" if done.replaced else ""

@@ -33,7 +33,7 @@ from results.statistics.judges import (
     repetition_variance,
 )
 from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
-from results.store import answer_queries, score_queries
+from results.store import answer_queries, queries, score_queries
 from results.store.redaction import without_secrets
 from results.store.store import Store
 
@@ -94,7 +94,7 @@ class JudgeCard:
         with_judges: By measure or criterion, agreement with other judges of the same items, by their ids.
         with_people: By measure or criterion, agreement with each human annotator.
         between_people: By measure or criterion, agreement of the annotators with each other.
-        corrected: Means of runs corrected with human labels, if a run has at least two.
+        corrected: Means of the runs on boards corrected with human labels, if a run has at least two.
     """
 
     card: Mapping[str, Any]
@@ -134,17 +134,18 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
     every = [call for of_run in calls.values() for made in of_run.values() for call in made]
     names = [measure["name"] for measure in card["measures"]]
     values = _point_values(store, card["id"], runs, names)
-    cluster_of = _clusters(store, runs)
+    cluster_of = clusters_of(store, runs)
     others = {
         other: _point_values(store, other, judgments.judged_runs(store, other), names)
         for other, result in cards.items()
         if other != card["id"] and result["kind"] == "point" and {m["name"] for m in result["measures"]} & set(names)
     }
+    on_boards = {run.run for run in queries.runs(store)}
     corrected = [
         Corrected(run, name, mean)
         for name in names
         for run in runs
-        if (mean := _corrected(store, run, values[name], [person for person in people if person.criterion == name]))
+        if run in on_boards and (mean := _corrected(store, run, values[name], [person for person in people if person.criterion == name]))
     ]
     return JudgeCard(
         card,
@@ -155,7 +156,7 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
         {},
         {name: _with_judges(values[name], {other: result[name] for other, result in others.items()}, cluster_of) for name in names},
         {name: _with_people(values[name], people, name, cluster_of) for name in names},
-        _between(people, names, cluster_of),
+        between_people(store, [label for label in people if label.criterion in names]),
         corrected,
     )
 
@@ -169,7 +170,7 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
     values = {name: _pair_values(by[name]) for name in criteria}
     others = {other: _battles(store, other) for other, results in cards.items() if other != card["id"] and results["kind"] == "pair"}
     runs = {run for battle in battles for run in (battle.one, battle.other)}
-    lengths, cluster_of = answer_queries.answer_lengths(store, sorted(runs)), _clusters(store, sorted(runs))
+    lengths, cluster_of = answer_queries.answer_lengths(store, sorted(runs)), clusters_of(store, sorted(runs))
     apart = {name: _of_questions(by[name], cluster_of) for name in criteria}
     columns = {name: _columns(by[name]) for name in criteria}
     return JudgeCard(
@@ -188,7 +189,7 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
             for name in criteria
         },
         {name: _with_people(values[name], people, name, cluster_of) for name in criteria},
-        _between(people, criteria, cluster_of),
+        between_people(store, [label for label in people if label.criterion in criteria]),
         [],
     )
 
@@ -234,14 +235,14 @@ def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Seq
     for label in people:
         responses.setdefault((label.question, label.one, label.other), []).append(label.value)
     human = np.array([float(np.mean(responses[item])) if item in responses else math.nan for item in mine])
-    cluster_of = _clusters(store, [run])
+    cluster_of = clusters_of(store, [run])
     clusters = [cluster_of.get(question, question) for question, _, _ in mine]
     if len({cluster for cluster, labeled in zip(clusters, ~np.isnan(human), strict=True) if labeled}) < 2:
         return None
     return prediction_powered_mean(list(mine.values()), human, clusters=clusters)
 
 
-def _clusters(store: Store, runs: Sequence[str]) -> dict[str, str]:
+def clusters_of(store: Store, runs: Sequence[str]) -> dict[str, str]:
     """Return the cluster of each question of these runs; empty if every question is its own cluster."""
     results: dict[str, str] = {}
     by_data: dict[str, list[str]] = {}
@@ -359,5 +360,13 @@ def _kappa(mine: Mapping[Item, float], theirs: Mapping[Item, float], cluster_of:
     return cohen_kappa([mine[item] for item in both], [theirs[item] for item in both], clusters=clusters)
 
 
-def _between(people: Sequence[Label], criteria: Sequence[str], cluster_of: Mapping[str, str]) -> dict[str, Agreement]:
-    return labels.between_annotators([label for label in people if label.criterion in criteria], cluster_of)
+def between_people(store: Store, people: Sequence[Label]) -> dict[str, Agreement]:
+    """Compute the agreement between annotators by criterion, with intervals over the clusters of the questions.
+
+    Args:
+        store: The store that holds the labels.
+        people: The labels.
+    """
+    if not people:
+        return {}
+    return labels.between_annotators(people, clusters_of(store, sorted({label.one for label in people})))

@@ -29,7 +29,7 @@ from results.boards.markup import to_csv
 from results.judging.judgments import ONE, OTHER
 from results.statistics.judges import Agreement, krippendorff_alpha
 from results.store import answer_queries, queries, records
-from results.store.annotations import digest, label_words, with_present, worth
+from results.store.annotations import annotator_name, digest, label_words, with_present, worth
 from results.store.queries import RunRow
 from results.store.rows import insert, storable
 from results.store.schema import now
@@ -200,7 +200,10 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
     Raises:
         UserError: The file is not such a CSV, or a row has an unknown item, criterion or label.
     """
-    known = {run.run: run for run in queries.runs(store)}
+    people = store.database.rows("SELECT DISTINCT annotator FROM annotations ORDER BY annotator", lenient=True)
+    annotator = annotator_name(annotator, (name for (name,) in people))
+    # A submission may have been withdrawn while people labeled its answers.
+    known = {run.run: run for run in queries.runs(store, hidden=True)}
     requests = {
         data: {row.question for row in answer_queries.questions(store, data)}
         for data in {run.dataset_fingerprint for run in known.values()}
@@ -300,6 +303,7 @@ def _label(text: str, criterion: str, first: str, second: str | None, position: 
                 try_this=f"{', '.join(label_words(criterion))}, or a number from 0 to 1",
             )
         return text
+    text = re.sub(r"^([12])[.,]0+$", r"\1", text)  # a column of numbers with gaps, as data frames save it
     if text not in PAIR_LABELS:
         raise UserError(f"{text!r} is not a label of two answers", code="bad-pair-label", where=position, try_this=", ".join(PAIR_LABELS))
     if text in (TIE, NONE):

@@ -27,7 +27,7 @@ from results.judging.labels import Imported, label_rows
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimate
 from results.statistics.judges import Agreement, fleiss_kappa, krippendorff_alpha
-from results.store.annotations import worth
+from results.store.annotations import annotator_name, worth
 
 CRITERIA = ("style", "content", "fluency")
 COLUMNS = ("item", "criterion", "source", "text", "label", "note")
@@ -168,6 +168,8 @@ def import_style_labels(pairs: StylePairs, file: Path, path: Path, annotator: st
     Raises:
         UserError: A row has an unknown item, criterion or label, or the labels cannot be written.
     """
+    before = read_style_labels(file)
+    annotator = annotator_name(annotator, (item.annotator for item in before))
     known = {criterion: {item.item: item for item in items_of(pairs, criterion)} for criterion in CRITERIA}
     styles = {FORMAL, *(pair.style for pair in pairs)}
     added: dict[tuple[str, str], StyleLabel] = {}
@@ -188,7 +190,6 @@ def import_style_labels(pairs: StylePairs, file: Path, path: Path, annotator: st
             raise UserError("this item is labeled twice", code="duplicate-label", where=where, try_this="keep one of the two rows")
         _check(label, criterion, styles, where)
         added[item, criterion] = StyleLabel(item, criterion, annotator, label, row["note"])
-    before = read_style_labels(file)
     kept = [item for item in before if item.annotator != annotator or (item.item, item.criterion) not in added]
     lines = [json.dumps(asdict(item), ensure_ascii=False) for item in (*kept, *added.values())]
     try:

@@ -8,6 +8,9 @@ runs with the same answer, because the answers that they share are not a random 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+
+from benchmarks.core.errors import UserError
 
 DIGITS = 16
 _SEPARATOR = 31
@@ -36,6 +39,23 @@ def with_present(items: str = "annotations", questions: str = "questions", predi
         LEFT JOIN {questions} q ON q.dataset_fingerprint = i.dataset_fingerprint AND q.question = i.question
         LEFT JOIN {predictions} p ON p.run = i.one AND p.question = i.question AND q.text IS NOT NULL
         LEFT JOIN {predictions} o ON o.run = i.other AND o.question = i.question"""
+
+
+def annotator_name(name: str, known: Iterable[str]) -> str:
+    """Return a person's name without spaces around it, spelled as before: names that differ only in case mean one person.
+
+    Args:
+        name: The name.
+        known: Names of people with labels.
+
+    Raises:
+        UserError: The name is empty or has characters that are not printable.
+    """
+    plain = " ".join(name.split())
+    if not plain or not plain.isprintable():
+        raise UserError("this is not a name of a person", code="bad-annotator", where="--annotator", try_this="--annotator ann")
+    alike = [other for other in known if other.casefold() == plain.casefold()]
+    return plain if plain in alike or not alike else alike[0]
 
 
 _ANSWERS = {"match": {"match", "right"}, "partial": {"partial"}, "mismatch": {"mismatch", "wrong"}}

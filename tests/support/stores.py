@@ -52,6 +52,12 @@ def reopen(store: Store, run: str) -> None:
         connection.execute("UPDATE runs SET status = 'interrupted' WHERE run = ?", [run])
 
 
+def hide(store: Store, run: str) -> None:
+    """Make a run a submission that was withdrawn."""
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET origin = 'withdrawn' WHERE run = ?", [run])
+
+
 def checkpoint_that_read(store: Store, folder: Path, texts: Sequence[str], parents: Sequence[str] = ()) -> Checkpoint:
     """Register a checkpoint whose training read these questions; without any, one that has no record."""
     folder.mkdir(parents=True)

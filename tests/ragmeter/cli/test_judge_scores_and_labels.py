@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import pytest
 from judges.metric import METRICS, register
 from ragmeter import experiment
 from ragmeter.api import run as run_experiment
+from results.boards.markup import plain
 from results.judging import labels
+from results.judging.judge_card import between_people
 from results.store import queries
 from results.store.store import Store
 
@@ -59,9 +62,26 @@ def test_exported_items_exclude_controls_and_never_overwrite_labels(ragmeter: Co
     shown = {row["item"].partition("~")[0] for row in read(file)}
     assert shown == {run.run for run in queries.runs(store) if run.kind != "control"}
     assert "bm25" not in file.read_text()
+    assert "accuracy" not in done.err
     again = ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "accuracy")
     assert again.code == 2
     assert "output file already exists" in again.err
+
+
+@pytest.mark.parametrize(
+    ("options", "judges"),
+    [
+        (["--criterion", "accuracy"], ["match", "rule_match"]),
+        (["--criterion", "match"], []),
+        (["--criterion", "Accuracy"], []),
+        (["--criterion", "accuracy", "--pairs"], []),
+        (["--criterion", "overall"], []),
+    ],
+)
+def test_export_by_what_no_judge_measures_says_so(ragmeter: Command, tmp_path: Path, options: list[str], judges: list[str]) -> None:
+    done = ragmeter("judge", "labels", "export", "-o", str(tmp_path / "a.csv"), *options, "--count", "2", "--json")
+    assert json.loads(done.out)["judges"] == judges
+    assert bool(done.err) != bool(judges)
 
 
 def test_agreement_of_two_annotators_is_computed(ragmeter: Command, store: Store, tmp_path: Path) -> None:
@@ -77,9 +97,9 @@ def test_agreement_of_two_annotators_is_computed(ragmeter: Command, store: Store
         done = ragmeter("judge", "labels", "import", str(file), "--annotator", annotator, "--json")
         assert json.loads(done.out)["labels"] == 6
     agreement = json.loads(done.out)["agreement"]["overall"]
-    expected = labels.between_annotators(labels.labels(store))["overall"]
+    expected = between_people(store, labels.labels(store))["overall"]
     assert agreement["raw"]["value"] == pytest.approx(5 / 6)
-    assert agreement["corrected"]["value"] == pytest.approx(expected.corrected.value)
+    assert agreement == plain(asdict(expected))
     value = json.loads(ragmeter("judge", "labels", "--json").out)
     assert value["agreement"]["overall"] == agreement
     assert value["labels"] == [{"criterion": "overall", "annotator": name, "labels": 6} for name in ("ann", "bob")]

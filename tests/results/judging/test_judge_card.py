@@ -14,12 +14,13 @@ import pytest
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from results.boards.markup import to_csv
 from results.judging import judgments, labels
-from results.judging.judge_card import judge_card
+from results.judging.judge_card import between_people, judge_card
 from results.judging.judgments import Match
 from results.statistics.judges import cohen_kappa
 from results.statistics.prediction_powered import prediction_powered_mean
 from results.store.queries import RunRow
 from results.store.store import Store
+from tests.support.stores import hide
 
 N = 40
 GOLDS = [f"gold{n}" for n in range(N)]
@@ -130,6 +131,16 @@ def test_agreement_with_people_is_by_person_and_people_are_held_against_each_oth
     assert card.with_people["partial"] == {}
 
 
+def test_mean_of_a_withdrawn_submission_is_not_on_the_card(store: Store, run: RunRow, tmp_path: Path) -> None:
+    judged(store, run, OTHER, [float(n % 2) for n in range(10)])
+    label(store, tmp_path / "ann.csv", run, "ann", {n: "right" if n % 2 else "wrong" for n in range(8)})
+    assert [item.run for item in judge_card(store, str(OTHER)).corrected] == [run.run]
+    hide(store, run.run)
+    card = judge_card(store, str(OTHER))
+    assert card.corrected == []
+    assert card.with_people["accuracy"]["ann"].raw.n == 8
+
+
 @pytest.mark.slow
 def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: Store, run: RunRow, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -173,6 +184,16 @@ def test_labels_of_one_document_are_one_cluster(store: Store, fill: Any, tmp_pat
     human = [float(n % 2) if n < 20 else math.nan for n in range(N)]
     expected = prediction_powered_mean(values, human, clusters=documents)
     assert result.mean.standard_error == pytest.approx(expected.standard_error)
+
+
+def test_people_agree_over_documents_also_before_a_judge_has_judged(store: Store, fill: Any, tmp_path: Path) -> None:
+    documents = [f"d{n // 4}" for n in range(N)]
+    run = fill(store, {"bm25": ["x"] * N}, GOLDS, metrics=(), documents=documents)["bm25"]
+    for name in ("ann", "bob"):
+        label(store, tmp_path / "a.csv", run, name, {n: "right" if n % 2 else "wrong" for n in range(20)})
+    agreement = between_people(store, labels.labels(store))["accuracy"]
+    assert (agreement.raw.n, agreement.raw.clusters, agreement.corrected.clusters) == (20, 5, 5)
+    assert between_people(store, []) == {}
 
 
 def test_one_label_corrects_nothing(store: Store, run: RunRow, tmp_path: Path) -> None:

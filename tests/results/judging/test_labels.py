@@ -23,7 +23,7 @@ from results.store.annotations import digest, with_present
 from results.store.rows import storable
 from results.store.store import Run, Store
 from tests.support.errors import raises
-from tests.support.stores import change_answer, reopen
+from tests.support.stores import change_answer, hide, reopen
 
 GOLDS = [f"gold{n}" for n in range(30)]
 STATED = {"secret-method": [f"mine {n}" for n in range(30)], "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)]}
@@ -250,6 +250,37 @@ def test_a_label_of_one_answer_is_none_of_two(store: Store, runs: dict[str, Any]
     with raises("bad-pair-label") as caught:
         import_labels(store, written(tmp_path / "a.csv", [{**row, "label": "right"}]), "ann")
     assert "tie" in str(caught.value.try_this)
+
+
+def test_pair_labels_that_a_data_frame_saved_as_numbers_are_read(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+    rows = pairs(store, runs, 3)
+    drawn = [{**row, "label": text} for row, text in zip(rows, ("1.0", "2,0", "2"), strict=True)]
+    assert import_labels(store, written(tmp_path / "a.csv", drawn), "ann").labels == 3
+    first = {label.question: label.label for label in labels(store)}
+    turned = {ONE: OTHER, OTHER: ONE}
+    for row, shown in zip(rows, (ONE, OTHER, OTHER), strict=True):
+        sides, _, question = row["item"].partition("/")
+        one, other = (side.partition("~")[0] for side in sides.split("+"))
+        assert first[question] == (shown if one < other else turned[shown])
+
+
+@pytest.mark.parametrize(("again", "people"), [(" ann", {"Ann"}), ("ANN\n", {"Ann"}), ("bob", {"Ann", "bob"})])
+def test_one_person_is_not_held_against_themselves(
+    store: Store, runs: dict[str, Any], tmp_path: Path, again: str, people: set[str]
+) -> None:
+    drawn = [{**row, "label": "right"} for row in single(store, runs, 3)]
+    import_labels(store, written(tmp_path / "a.csv", drawn), "Ann ")
+    assert import_labels(store, written(tmp_path / "a.csv", drawn), again).replaced == 3 * (people == {"Ann"})
+    assert {label.annotator for label in labels(store)} == people
+    for name in ("", " ", "\u202ebob"):
+        with raises("bad-annotator"):
+            import_labels(store, written(tmp_path / "a.csv", drawn), name)
+
+
+def test_labels_of_a_submission_that_was_withdrawn_meanwhile_are_kept(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+    drawn = [{**row, "label": "right"} for row in single(store, runs, 60)]
+    hide(store, runs["other-method"].run)
+    assert import_labels(store, written(tmp_path / "a.csv", drawn), "ann").labels == 60
 
 
 def test_the_same_item_twice_is_refused(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:

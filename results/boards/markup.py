@@ -68,10 +68,17 @@ def latex_text(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in kept)
 
 
+def latex_row(cells: Sequence[str]) -> str:
+    """Render a row of a LaTeX table. Cells must be escaped already."""
+    # A line that begins with a bracket or an asterisk would be an argument of the line break before it.
+    protected = "{}" if cells[0].startswith(("[", "*")) else ""
+    return protected + " & ".join(cells) + r" \\"
+
+
 def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1) -> str:
     """Render a LaTeX table in `booktabs` style. Cells, caption and notes must be escaped already."""
     shape = "l" * left + "r" * (len(columns) - left)
-    body = [" & ".join(row) + r" \\" for row in rows]
+    body = list(map(latex_row, rows))
     responses = [rf"\par\smallskip\footnotesize {note}." for note in notes]
     lines = [
         "% \\usepackage{booktabs}",

@@ -16,7 +16,7 @@ from benchmarks.core.errors import unwritable
 from benchmarks.core.files import whole
 from methods.api import FAILED
 from results.boards.board import Board, Cell, Row, groups
-from results.boards.markup import latex_text, plain, to_csv
+from results.boards.markup import latex_row, latex_text, plain, to_csv
 from results.boards.tables import badge, board_notes, bracketed, labels, mark, notes_of, plus_minus, settled, source_of, title_of
 from results.store import queries, score_queries
 from results.store.store import Store
@@ -134,9 +134,7 @@ def wide_latex(boards: Sequence[Board], definitions: Mapping[str, Mapping[str, A
         for board, top in zip(boards, best, strict=True):
             row = next((row for row in board.rows if row.run.method == method), None)
             cells += [_latex(row, row.cells.get(metric) if row else None, top[metric]) for metric in board.metrics]
-        # A line that begins with a bracket or an asterisk would be an argument of the line break before it.
-        protected = "{}" if cells[0].startswith(("[", "*")) else ""
-        body.append(protected + " & ".join(cells) + r" \\")
+        body.append(latex_row(cells))
     label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "results"
     lines = [
         r"% \usepackage{booktabs}",

@@ -155,6 +155,12 @@ def test_latex_is_booktabs_with_raised_marks(board: Board) -> None:
     assert all(row.endswith(r"\\") and row.replace(r"\&", "").count("&") == 1 for row in rows)
 
 
+@pytest.mark.parametrize("name", ["[ours] SARK", "*best", " [x]"])
+def test_name_at_the_beginning_of_a_latex_row_is_no_argument_of_the_row_before(name: str) -> None:
+    body = to_latex(["method"], [["bm25"], [latex_text(name)]], caption="c")
+    assert "\n{}" + name.strip() in body
+
+
 @given(st.text(max_size=60))
 def test_latex_text_leaves_no_active_character(text: str) -> None:
     shown = latex_text(text)

@@ -322,10 +322,10 @@ def implausible(run: RunRow) -> tuple[str, ...]:
     record = (run.card or {}).get("submission")
     if not isinstance(record, Mapping):
         return ()
-    sentences = record.get(IMPLAUSIBLE)
+    sentences, findings = record.get(IMPLAUSIBLE), record.get("findings")
     signs = tuple(map(str, sentences)) if isinstance(sentences, list) else ()
     # Without this finding, the file only lacks answers by design, as files of supporting facts do.
-    marked = any(finding["code"] == "failed" for finding in record.get("findings") or ())
+    marked = isinstance(findings, list) and any(isinstance(item, Mapping) and item.get("code") == "failed" for item in findings)
     return (*signs, f"all {counted(run.done, 'question')} failed") if marked and run.failed == run.done else signs
 
 

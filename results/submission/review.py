@@ -116,7 +116,7 @@ def decide(store: Store, row: RunRow, action: str, reason: str = "", *, by: str 
             f"a reason is one line of at most {_REASON_CHARS} printable characters",
             code="bad-reason",
             where="--reason",
-            try_this="shorten it",
+            try_this="shorten it, or leave out line breaks and invisible characters",
         )
     with store.database.writing() as connection:
         stored = connection.execute("SELECT card FROM runs WHERE run = ?", [row.run]).fetchone()

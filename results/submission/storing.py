@@ -28,7 +28,7 @@ from results.store.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
-from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED, WAITING, decision
+from results.submission.review import HELD, RECORD, STATUS, SUBMITTED, VERIFIED, WAITING, WITHDRAWN, decision
 from results.submission.validate import Target
 
 
@@ -56,12 +56,14 @@ def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:
     """Return a function that loads the finished runs over the same questions, in any setting, to detect copied answers.
 
     Controls are left out, and so are runs of a method with the same name, which legitimately give nearly the same answers.
+    Held and rejected submissions count, or their answers could be sent again under another name. Withdrawn ones do not: their
+    senders may do that.
     """
     same = {card.method.name.casefold(), card.method.label.casefold()}
 
     def load() -> Iterator[StoredRun]:
-        rows = {row.run: row for row in (queries.runs(store) if store.database.exists else [])}
-        for row in rows.values():
+        known = queries.runs(store, hidden=True) if store.database.exists else []
+        for row in {row.run: row for row in known if row.origin != WITHDRAWN}.values():
             names = {row.method.casefold(), row.method_id.casefold(), row.method.partition("@")[0].casefold()}
             if row.dataset_fingerprint == dataset_fingerprint and row.status == FINISHED and row.kind != "control" and not names & same:
                 yield StoredRun(f"{row.method} (run {row.run[:8]})", answers(store, row.run))

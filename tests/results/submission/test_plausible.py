@@ -308,7 +308,11 @@ def test_own_versions_and_controls_are_not_compared(world: Benchmark, honest: li
     for name, kind in (("theirs@1", "method"), ("gold_answer", "control"), ("bm25", "retriever")):
         store.start(Run(name, name, name, kind, {}, world.name, world.fingerprint, "distractor", 0, 1, {}))
         store.end(name, "finished")
-    assert [run.label for run in other_runs(store, card, world.fingerprint)()] == ["bm25 (run bm25)"]
+    for name in ("submitted", "held", "rejected", "withdrawn"):
+        store.start(Run(name, name, name, "method", {}, world.name, world.fingerprint, "distractor", 0, 1, {}, {}, name, {}))
+        store.end(name, "finished")
+    compared = {run.label.partition(" ")[0] for run in other_runs(store, card, world.fingerprint)()}
+    assert compared == {"bm25", "submitted", "held", "rejected"}
     assert list(other_runs(store, card, "0" * 16)()) == []
 
 

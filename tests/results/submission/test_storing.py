@@ -125,7 +125,7 @@ def test_an_attempt_that_was_cut_off_is_begun_again(store: Store, world: Benchma
     assert stored == {question.id: gold_text(question) for question in world.questions}
 
 
-def test_of_two_people_with_one_name_and_version_at_once_only_one_is_told_stored(
+def test_of_two_people_with_one_name_and_version_at_once_only_one_is_stored(
     store: Store, world: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = check(world, perfect(world)), check(world, [said(question, answer="other") for question in world.questions])

@@ -28,6 +28,8 @@ from benchmarks.core.errors import UserError, message_of, unknown_name
 
 Options = TypeVar("Options")
 
+PLUGIN = "--plugin"
+"""Option of commands that names a plug-in file (`load_file`)."""
 MARK = re.compile(rb"\n@_?register")
 _WRITTEN = re.compile(r'^@_?(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
 _ALSO = {
@@ -96,6 +98,9 @@ class Registry(Generic[E]):
         Raises:
             UserError: Another module has taken this id.
         """
+        if source.partition(".")[0] != self.package:
+            # An entry of ours with this id may not be loaded yet; it would be replaced without a word.
+            self._import_ours(entry.id)
         taken = self._sources.get(entry.id)
         if taken is not None and taken != source:
             raise UserError(
@@ -116,7 +121,10 @@ class Registry(Generic[E]):
         """
         if identifier not in self:
             error = unknown_name(self.noun, identifier, self._entries, where=where)
-            raise self._unloaded(identifier, error) if self.broken else error
+            if self.broken:
+                raise self._unloaded(identifier, error)
+            error.also_try(f"if a file of yours defines it: `plugins: [FILE]` in an experiment, or {PLUGIN} FILE")
+            raise error
         return self._entries[identifier]
 
     def _unloaded(self, identifier: str, unknown: UserError) -> UserError:
@@ -152,8 +160,11 @@ class Registry(Generic[E]):
     def _import_one(self, identifier: str) -> None:
         """Import only the package's module that registers an entry; import nothing if plug-ins may register it."""
         if not self._complete and not has_plugins(self.group):
-            for module in _modules_by_id(self.package).get(identifier, ()):
-                importlib.import_module(module)
+            self._import_ours(identifier)
+
+    def _import_ours(self, identifier: str) -> None:
+        for module in _modules_by_id(self.package).get(identifier, ()):
+            importlib.import_module(module)
 
     def _discover(self) -> None:
         if self._complete:

@@ -31,7 +31,7 @@ _MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command continues"
 
 
-@app.command("list", offline=True)
+@app.command("list", offline=True, plugin=True)
 def list_all(
     common: Common,
     reference: Annotated[
@@ -157,7 +157,7 @@ def download(
     common.emit(value, show)
 
 
-@app.command(offline=True)
+@app.command(offline=True, plugin=True)
 def stats(
     reference: options.DataReference,
     common: Common,
@@ -202,7 +202,7 @@ def stats(
     common.emit(value | {"plot": None if output is None else str(output)}, show)
 
 
-@app.command(offline=True)
+@app.command(offline=True, plugin=True)
 def sample(
     reference: options.DataReference,
     common: Common,

@@ -25,7 +25,7 @@ _STYLES = {"green": "green", "note": "dim", "yellow": "yellow", "red": "bold red
 """Text style of a finding by its status (see `benchmarks.verify`)."""
 
 
-@app.command(offline=True)
+@app.command(offline=True, plugin=True)
 def check(
     common: Common,
     references: Annotated[list[str] | None, argument("Data references.", completion.references, metavar="REF...")] = None,

@@ -29,7 +29,7 @@ app.add_typer(labels_app, name="labels")
 StoredJudge = Annotated[str, argument("Judge in the store: its id or an unambiguous prefix.", completion.stored_judges)]
 
 
-@app.command("list")
+@app.command("list", plugin=True)
 def list_all(common: Common, name: Annotated[str | None, argument("Judge to show with its options.", completion.judges)] = None) -> None:
     """List judges, including those with judgments in the store, or show one with its options."""
     from judges.judge import JUDGES
@@ -68,7 +68,7 @@ def _show_judge(name: str, common: Common) -> None:
     common.emit(value, show)
 
 
-@app.command()
+@app.command(plugin=True)
 def run(
     judge: Annotated[str, argument("Judge: `ragmeter list judges` lists them.", completion.judges)],
     common: Common,
@@ -151,7 +151,7 @@ def _end(store: Store, work: Sequence[judging.Judging]) -> None:
         )
 
 
-@app.command()
+@app.command(plugin=True)
 def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = None, settings: options.SetOption = None) -> None:
     """Parse a judge's cached replies again, with this code or other options, without calls."""
     from methods.api import Services
@@ -236,7 +236,7 @@ def card(judge: StoredJudge, common: Common) -> None:
     common.emit(known.to_json(), show)
 
 
-@app.command()
+@app.command(plugin=True)
 def score(
     common: Common,
     runs: options.RunsArgument = None,

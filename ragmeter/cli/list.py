@@ -32,11 +32,11 @@ def overview(common: Common) -> None:
     common.emit(value, lambda: listing(("ragmeter list …", ""), value.items(), empty=""))
 
 
-app.command("datasets", help="List datasets, or show one with its options.")(data.list_all)
-app.command("methods", help="List methods, or show one with its options.")(method.list_all)
+app.command("datasets", plugin=True, help="List datasets, or show one with its options.")(data.list_all)
+app.command("methods", plugin=True, help="List methods, or show one with its options.")(method.list_all)
 
 
-@app.command()
+@app.command(plugin=True)
 def metrics(common: Common, name: Annotated[str | None, argument("Entry to show with its definition.", completion.metrics)] = None) -> None:
     """List metrics with definition, range and source, or show one."""
     from judges.metric import METRICS
@@ -134,6 +134,6 @@ def runs(
     common.emit([row.to_json() for row in rows], lambda: listing(heads, lines, empty=empty, whole=True))
 
 
-app.command("judges", help="List judges, or show one with its options.")(judge.list_all)
+app.command("judges", plugin=True, help="List judges, or show one with its options.")(judge.list_all)
 app.command("checkpoints")(train.list_checkpoints)
-app.command("trainings", help="List what can be trained, or the options of one training.")(train.list_trainings)
+app.command("trainings", plugin=True, help="List what can be trained, or the options of one training.")(train.list_trainings)

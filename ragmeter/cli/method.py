@@ -24,10 +24,9 @@ app = App(default="list", help="check, index, explain NAME QUESTION --benchmark 
 KINDS = ("retriever", "reranker", "compressor", "reader", "method", "control")
 INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag")
 """Methods with an index for `ragmeter method index`; others build theirs within `ragmeter run`."""
-PluginOption = Annotated[list[Path] | None, option("Python file to load first; repeatable.", metavar="FILE")]
 
 
-@app.command("list")
+@app.command("list", plugin=True)
 def list_all(
     common: Common,
     name: Annotated[str | None, argument("Method to show.", completion.methods)] = None,
@@ -58,13 +57,12 @@ def list_all(
     common.emit([entry.card() for entry in chosen], lambda: listing(("method", "kind", "summary"), rows, empty="none"))
 
 
-@app.command()
+@app.command(plugin=True)
 def check(
     name: Annotated[str, argument("Method: `ragmeter list methods` lists them.", completion.methods)],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    plugin: PluginOption = None,
 ) -> int:
     """Check that a method, yours or ours, meets the contract."""
     from methods.registry import METHODS, Component
@@ -72,7 +70,6 @@ def check(
     from ragmeter.conformance import check_method, show_checks
     from ragmeter.runner.rewriting import options_of
 
-    _load_plugins(plugin)
     with options_of(name, METHODS.get(name).config):
         component = Component.of(name, given_options(config, settings))
     component.preflight()
@@ -88,14 +85,13 @@ def check(
     return int(not passed)
 
 
-@app.command("try")
+@app.command("try", plugin=True)
 def try_one(
     name: Annotated[str, argument("Complete method or retriever, such as http or function.", completion.methods)],
     text: Annotated[str, argument("Question to ask.")],
     common: Common,
     config: ConfigOption = None,
     settings: SetOption = None,
-    plugin: PluginOption = None,
     benchmark: Annotated[
         str | None, option("Dataset whose passages a retriever searches.", "--benchmark", completes=completion.references)
     ] = None,
@@ -109,7 +105,6 @@ def try_one(
     from ragmeter.runner.rewriting import options_of
     from ragmeter.show.run_text import show_prediction, show_ranking
 
-    _load_plugins(plugin)
     entry = METHODS.get(name)
     retrieves = entry.kind == "retriever"
     if not retrieves and not entry.whole:
@@ -138,13 +133,6 @@ def try_one(
 
     common.emit(prediction.to_json() | {"raw": prediction.raw}, show)
     return int(bool(prediction.notes.get(FAILED)))
-
-
-def _load_plugins(files: Sequence[Path] | None) -> None:
-    from benchmarks.core.plugins import load_file
-
-    for file in files or ():
-        load_file(file, where="--plugin")
 
 
 def _corpus_for(name: str, retrieves: bool, benchmark: str | None, options: dict[str, Any]) -> Corpus:

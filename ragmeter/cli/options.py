@@ -148,6 +148,14 @@ def _read_env(off: bool) -> bool:
     return env_file.begin(off)
 
 
+def _load_plugins(files: list[Path] | None) -> list[Path] | None:
+    from benchmarks.core.plugins import PLUGIN, load_file
+
+    for file in files or ():
+        load_file(file, where=PLUGIN)
+    return files
+
+
 _FOLDER = f"Store folder (default: ./{DEFAULT_STORE})"
 _HUB = "Use only the hub's cache, never the network."
 _COMMON = (
@@ -159,6 +167,7 @@ _COMMON = (
     _option("verbose", bool, False, "-v", help="More detail, tracebacks included."),
 )
 """Common options in the order of `--help`."""
+_PLUGIN = _option("plugin", list[Path] | None, None, callback=_load_plugins, help="Python file to load first; repeatable.", metavar="FILE")
 
 
 @dataclass(frozen=True)
@@ -281,30 +290,31 @@ class App(typer.Typer):
         group = type("Group", (Commands,), {"default": default})
         super().__init__(cls=group, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, **options)
 
-    def command(self, name: str | None = None, *, offline: bool = False, **options: Any) -> Callable[[Any], Any]:
-        """Register a command as typer does; with `offline`, the command also gets the option --offline."""
+    def command(self, name: str | None = None, *, offline: bool = False, plugin: bool = False, **options: Any) -> Callable[[Any], Any]:
+        """Register a command as typer does; with `offline` and `plugin`, the command also gets these options."""
         register = super().command(name, **options)
 
         def registered(function: Callable[..., int | None]) -> Callable[..., int | None]:
-            register(_with_common(function, offline))
+            register(_with_common(function, offline, plugin))
             return function
 
         return registered
 
 
-def _with_common(function: Callable[..., int | None], offline: bool) -> Callable[..., None]:
+def _with_common(function: Callable[..., int | None], offline: bool, plugin: bool) -> Callable[..., None]:
     signature = inspect.signature(function, eval_str=True)
     parameters = [item for name, item in signature.parameters.items() if name != "common"]
+    own = (_PLUGIN,) if plugin else ()
 
     @wraps(function)
     def command(**values: Any) -> None:
-        shared = {option.name: values.pop(option.name, None) for option in _COMMON}
+        shared = {option.name: values.pop(option.name, None) for option in (*_COMMON, *own)}
         common = Common(*(shared[name] for name in ("store", "json", "quiet", "verbose")))
         common.say_env()
         if code := function(**values, common=common):
             raise typer.Exit(code)
 
-    command.__signature__ = signature.replace(parameters=[*parameters, *_COMMON[not offline :]])  # type: ignore[attr-defined]
+    command.__signature__ = signature.replace(parameters=[*parameters, *own, *_COMMON[not offline :]])  # type: ignore[attr-defined]
     return command
 
 

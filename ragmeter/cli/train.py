@@ -23,7 +23,7 @@ checkpoints_app = App(default="list", help="Trained checkpoints: list them, add 
 app.add_typer(checkpoints_app, name="checkpoints")
 
 
-@app.command()
+@app.command(plugin=True)
 def run(
     common: Common,
     name: Annotated[str | None, argument("Training to run (default: list trainings)", completion.trainings)] = None,

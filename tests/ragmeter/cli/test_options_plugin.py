@@ -1,0 +1,76 @@
+"""Commands that name metrics and judges know those of a plug-in file with --plugin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judges.judge import JUDGES
+from judges.metric import METRICS
+
+MODULE = """import numpy as np
+from judges.judge import JudgeConfig, Measure, Score, register_judge
+from judges.llm.rules import Ruled, ruled
+from judges.metric import register
+
+
+@register("acme_words", source="ours", group="answer", needs=("answer",), high=None, unit="number")
+def words(batch):
+    \"\"\"Number of words in the answer.\"\"\"
+    return np.array([len(answer.split()) for answer in batch.answers], dtype=float)
+
+
+@register_judge(
+    "acme_given", kind="point", summary="is there an answer?", source="ours", needs=("answer",), config=JudgeConfig,
+    measures=(Measure("given", "Share of answers that are not empty.", ranks=False),),
+)
+class Given(Ruled):
+    \"\"\"An answer with any text counts.\"\"\"
+
+    def ask(self, items):
+        return [[ruled("given", verdict=bool(item.prediction.answer))] for item in items]
+
+    def score(self, item, calls):
+        return {"given": Score(float(calls[0].parsed.value["verdict"]))}
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / "acme_parts.py"
+    file.write_text(MODULE)
+    yield str(file)
+    sys.modules.pop("acme_parts", None)
+    for registry, name in ((METRICS, "acme_words"), (JUDGES, "acme_given")):
+        registry._entries.pop(name, None)
+        registry._sources.pop(name, None)
+
+
+def test_metric_and_judge_of_a_file_are_listed_and_score_stored_answers(ragmeter: Callable[..., Any], plugin: str, tmp_path: Path) -> None:
+    for command in (("list", "metrics", "acme_words"), ("list", "judges", "acme_given"), ("judge", "run", "acme_given")):
+        unknown = ragmeter(*command)
+        assert (unknown.code, "--plugin FILE" in " ".join(unknown.err.split())) == (2, True)
+    for kind, name in (("metrics", "acme_words"), ("judges", "acme_given")):
+        shown = ragmeter("list", kind, name, "--plugin", plugin, "--json")
+        assert (shown.code, json.loads(shown.out)["id"]) == (0, name)
+    data = "benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 4}]"
+    (tmp_path / "x.yaml").write_text(f"name: x\nmetrics: [f1]\n{data}\nmethods: [{{id: gold_answer}}]\n")
+    assert ragmeter("run", str(tmp_path / "x.yaml"), "-q").code == 0
+    judged = ragmeter("judge", "run", "acme_given", "--plugin", plugin, "--json")
+    assert (judged.code, [row["value"] for row in json.loads(judged.out)]) == (0, [1.0])
+    scored = ragmeter("judge", "score", "--metric", "acme_words", "--plugin", plugin, "--json")
+    assert scored.code == 0, scored.err
+    (row,) = json.loads(scored.out)
+    assert row["n"] == 4
+    assert row["value"] >= 1
+
+
+def test_missing_plugin_file_is_an_error(ragmeter: Callable[..., Any], tmp_path: Path) -> None:
+    done = ragmeter("list", "metrics", "--plugin", str(tmp_path / "lost.py"), "--json")
+    assert (done.code, json.loads(done.err)["error"]["code"]) == (2, "missing-file")

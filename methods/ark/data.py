@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -144,10 +144,11 @@ class Document:
 
 @dataclass(frozen=True)
 class Material:
-    """All documents of the training data, and the fingerprints of their benchmarks."""
+    """All documents of the training data, the fingerprints of their benchmarks, and the number of questions without an answer."""
 
     documents: tuple[Document, ...]
     fingerprints: tuple[str, ...]
+    without_answer: int = 0
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -163,6 +164,8 @@ class Material:
 def load_material(config: ArkTrainingConfig) -> Material:
     """Load the training data and cut it into chunks.
 
+    If two datasets give different documents or questions the same id, the later ones get new ids.
+
     Raises:
         UserError: The data must not be trained on, shares documents or questions with evaluation sets, or has no documents.
     """
@@ -175,13 +178,31 @@ def load_material(config: ArkTrainingConfig) -> Material:
         for benchmark in benchmarks:
             require_disjoint(benchmark, other)
     documents: dict[str, Document] = {}
+    taken: dict[str, tuple[str, str]] = {}
     for benchmark in benchmarks:
         for document in documents_of(benchmark, config.chunks):
             there = documents.get(document.id)
-            queries = (*there.questions, *document.questions) if there else document.questions
-            unique = tuple({question.id: question for question in queries}.values())
-            documents[document.id] = Document(document.id, document.passages, document.pieces, unique)
-    return Material(tuple(documents.values()), tuple(benchmark.fingerprint for benchmark in benchmarks))
+            if there is not None and there.pieces != document.pieces:
+                document, there = replace(document, id=content_id("d", document.id, *(piece.id for piece in document.pieces))), None
+            questions = [_with_own_id(question, document.id, taken) for question in document.questions]
+            unique = {question.id: question for question in (*(there.questions if there else ()), *questions)}
+            documents[document.id] = replace(document, questions=tuple(unique.values()))
+    without_answer = sum(not _is_answered(question) for benchmark in benchmarks for question in benchmark.questions)
+    return Material(tuple(documents.values()), tuple(benchmark.fingerprint for benchmark in benchmarks), without_answer)
+
+
+def _is_answered(question: Question) -> bool:
+    return question.answerable and bool(question.answers)
+
+
+def _with_own_id(question: Question, document: str, taken: dict[str, tuple[str, str]]) -> Question:
+    """Return the question, with a new id if another question has its id; `taken` has document and text by id."""
+    own = document, question.text
+    if taken.setdefault(question.id, own) == own:
+        return question
+    renamed = replace(question, id=content_id("q", *own))
+    taken[renamed.id] = own
+    return renamed
 
 
 WHOLE = 5_000
@@ -201,7 +222,7 @@ def documents_of(benchmark: Benchmark, chunks: ChunkConfig | str) -> list[Docume
     for question in benchmark.questions:
         identifier, members = pool(question, benchmark.corpus, str(benchmark.reference))
         passages[identifier] = members
-        if question.answerable and question.answers:
+        if _is_answered(question):
             queries.setdefault(identifier, []).append(question)
     results = []
     for identifier, questions in queries.items():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import file_sha256, fingerprint
+from benchmarks.core.fingerprint import content_id, file_sha256, fingerprint
 from benchmarks.sources import data_path
 from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives, row_of
 from methods.ark.config import PRESETS, SIZES, STAGES, ArkTrainingConfig
@@ -235,15 +235,27 @@ class Preparation:
             self.kept_out[question_id] = known if rows is None else kept_out(rows, known, self.config)
 
     def _scores(self, document: Document) -> dict[str, list[AlignmentRow]]:
-        paths = {item.id: self.work / "scores" / f"{file_id(item.id)}.jsonl" for item in document.questions}
+        ids = [piece.id for piece in document.pieces]
+        # An edited question, answer or document, or another model in the same folder, gives other scores.
+        made_of = fingerprint([term.fingerprint for term in self.terms.terms], ids)
+        names = {item.id: content_id("s", made_of, item.id, item.text, item.answers[0]) for item in document.questions}
+        paths = {identifier: self.work / "scores" / f"{name}.jsonl" for identifier, name in names.items()}
         missing = [question for question in document.questions if not paths[question.id].exists()]
         if missing:
             tokens = self.terms.tokens(document) if self.config.penalizes_short else None
-            ids = [piece.id for piece in document.pieces]
             for question, raw in zip(missing, self.terms.raw(document, missing), strict=True):
                 rows = aligned(question.id, ids, raw, self.config.score, tokens)
                 write_lines(paths[question.id], map(asdict, rows))
         return {identifier: [row_of(line) for line in read_lines(path)] for identifier, path in paths.items()}
+
+    @property
+    def left_out(self) -> dict[str, float]:
+        """Return the numbers of questions that give no row, by reason, as far as there are any."""
+        counts = {
+            "questions_without_answer": self.material.without_answer,
+            "questions_without_positive": sum(not chosen for chosen in self.positives.values()),
+        }
+        return {name: float(count) for name, count in counts.items() if count}
 
     def needs_mining(self, stage: str) -> bool:
         """Return whether a stage's negatives must be mined with an encoder."""
@@ -410,7 +422,7 @@ class ArkTraining:
             ordered = {"steps": figures["steps"], "rows": figures["rows"], **figures}
             write_card(folder, name, config, ordered, (evaluated.query, evaluated.passage))
 
-        figures = {"rows": float(len(rows)), "rows_left_out": float(skipped)}
+        figures = {"rows": float(len(rows)), "rows_left_out": float(skipped), **preparation.left_out}
         return PreparedRun(trainer.loop, save, figures, mined_with, hashed)
 
 

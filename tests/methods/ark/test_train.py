@@ -21,14 +21,15 @@ from benchmarks.schema import Passage, Query, Question, passage_id
 from benchmarks.worlds.dataset import CARD
 from methods.api import Services
 from methods.ark.config import ArkTrainingConfig
-from methods.ark.data import Document, TrainRow, require_disjoint
+from methods.ark.data import Document, TrainRow, load_material, require_disjoint
 from methods.ark.negatives import Augmented
-from methods.ark.train import ArkTraining
+from methods.ark.train import ArkTraining, Preparation
 from methods.registry import Component
-from methods.training import TRAININGS, Silent, TrainedStage, TrainingContext
+from methods.training import TRAININGS, Prepared, Silent, TrainedStage, TrainingContext
 from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch")
 FACTS = [
     "the old bridge was built by a painter",
     "moss grows on the stone",
@@ -322,6 +323,80 @@ def test_every_ablation_control_can_be_trained(
     if rows and not options.scores:
         evidence = {question.id: list(question.evidence) for question in data["worlds/long:train"].questions}
         assert {row.question_id: row.positive_ids for row in rows} == evidence
+
+
+def prepared(options: ArkTrainingConfig, folder: Path) -> Prepared:
+    """Prepare the first stage in a folder."""
+    context = TrainingContext(folder / "work", folder / "checkpoints", Services(device="cpu"), prepares=True)
+    with pytest.raises(Prepared) as caught:
+        list(ArkTraining(options, Scripted()).run(context))
+    return caught.value
+
+
+def scores(folder: Path) -> set[tuple[str, str, float]]:
+    """Return question, chunk and S_f of all scores in a folder."""
+    rows = [json.loads(line) for path in (folder / "work" / "scores").glob("*.jsonl") for line in path.read_text().splitlines()]
+    return {(row["question_id"], row["chunk_id"], row["s_f"]) for row in rows}
+
+
+def stopped(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("changed", ["answers", "weights"])
+def test_scores_from_before_a_stop_are_not_used_for_edited_data_or_other_weights(
+    changed: str, data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+    options = config(base, str(model))
+    with monkeypatch.context() as patch:
+        patch.setattr(Preparation, "run", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            prepared(options, tmp_path / "stopped")
+    before = data["worlds/long:train"]
+    if changed == "answers":
+        questions = [replace(question, answers=("moss",)) for question in before.questions]
+        data["worlds/long:train"] = replace(before, questions=questions)
+    else:
+        (file,) = model.glob("*.safetensors")
+        weights = safetensors.load_file(file)
+        safetensors.save_file({name: item * 2 for name, item in weights.items()}, file, metadata={"format": "pt"})
+    prepared(options, tmp_path / "stopped")
+    prepared(options, tmp_path / "fresh")
+    assert scores(tmp_path / "stopped") >= scores(tmp_path / "fresh")
+    rows = [read_rows(tmp_path / name / "work" / "train" / "stage1.jsonl") for name in ("stopped", "fresh")]
+    assert rows[0] == rows[1]
+
+
+def test_left_out_questions_are_counted(data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path) -> None:
+    before = data["worlds/long:train"]
+    first, second, *others = before.questions
+    questions = [replace(first, answers=()), replace(second, evidence=()), *others]
+    data["worlds/long:train"] = replace(before, questions=questions)
+    result = prepared(config(base, tiny_llama, score={"choose": "evidence"}), tmp_path)
+    assert result.figures == {"rows": 4, "rows_left_out": 0, "questions_without_answer": 1, "questions_without_positive": 1}
+
+
+def test_documents_and_questions_of_two_datasets_with_equal_ids_stay_apart(
+    data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path
+) -> None:
+    one, other = benchmark(), benchmark(first=20)
+    ids = {item.document_id: there.document_id for item, there in zip(other.questions, one.questions, strict=True)}
+    questions = [
+        replace(question, id=there.id, document_id=there.document_id)
+        for question, there in zip(other.questions, one.questions, strict=True)
+    ]
+    corpus = Corpus.of([replace(passage, document_id=ids[passage.document_id]) for passage in other.corpus])
+    data["worlds/long:train"], data["ultradomain/fin:train"] = one, replace(other, questions=questions, corpus=corpus)
+    options = config(base, tiny_llama, data=list(data)[::2], score={"choose": "evidence"})
+    material = load_material(options)
+    assert len(material.documents) == 6
+    assert len({question.id for question in material.questions}) == 12
+    prepared(options, tmp_path)
+    rows = read_rows(tmp_path / "work" / "train" / "stage1.jsonl")
+    pairs = {(row.query, material.texts[row.positive_id]) for row in rows}
+    expected = [(question, item.corpus) for item in (one, other) for question in item.questions]
+    assert pairs == {(question.text, corpus.get(question.evidence)[0].full_text) for question, corpus in expected}
 
 
 def test_presets_are_valid_options_that_differ_from_the_defaults() -> None:

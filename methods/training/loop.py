@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchmarks.core.errors import Broke
+from benchmarks.core.errors import Broke, UserError, message_of
 from benchmarks.core.files import whole, whole_text
 from benchmarks.core.fingerprint import fingerprint
 from methods.training import Progress, TrainingContext
@@ -472,8 +472,21 @@ def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Read a snapshot.
+
+    Raises:
+        UserError: The file is damaged, for example because the machine crashed while it was written.
+    """
     import torch
 
     # On the CPU first: the optimizer's counters stay there, wherever the weights are.
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(
+            f"this snapshot of the training cannot be read: {message_of(error)}",
+            code="unreadable-snapshot",
+            where=str(path),
+            try_this=f"delete {path.parent}: this stage is then trained from its first step",
+        ) from error
     return state

@@ -66,7 +66,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         UserError: A line is damaged.
     """
     try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        with path.open("rb") as file:  # a text may contain U+2028, at which `splitlines` would cut
+            return [json.loads(line) for line in file]
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from None
 

@@ -140,6 +140,15 @@ def test_resume_point_of_another_training_is_ignored(tmp_path: Path) -> None:
         other.run()
 
 
+@pytest.mark.parametrize("left", [0, 0.5])
+def test_damaged_resume_point_is_refused(left: float, tmp_path: Path) -> None:
+    loop(tmp_path).run()
+    point = tmp_path / "point.pt"
+    point.write_bytes(point.read_bytes()[: int(left * point.stat().st_size)])
+    with raises("unreadable-snapshot"):
+        loop(tmp_path).run()
+
+
 def test_finished_training_is_not_repeated_and_deletes_its_resume_points(tmp_path: Path) -> None:
     first = loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")), validate=scripted([1, 2, 3]))
     first.run()

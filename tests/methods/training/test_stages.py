@@ -9,7 +9,7 @@ from pydantic import ValidationError
 import methods
 from methods.presets import laid_over
 from methods.training import TRAININGS
-from methods.training.stages import Manifest, StageRecord, card_of, saved
+from methods.training.stages import Manifest, StageRecord, card_of, read_lines, saved, write_lines
 
 CARDS = sorted(Path(methods.__path__[0]).glob("*/weights/**/ragmeter.json"))
 
@@ -51,3 +51,9 @@ def test_saving_a_checkpoint_removes_what_killed_processes_left(tmp_path: Path) 
     made = saved("towers", tmp_path / "towers", manifest, record, save)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "towers"]
     assert manifest.finished("towers", tmp_path / "towers", "p") == made
+
+
+def test_text_with_unicode_line_separators_is_one_line(tmp_path: Path) -> None:
+    rows = [{"text": "one\u2028two\u2029three\x85four\x0bfive\r\nsix"}, {"text": ""}]
+    write_lines(tmp_path / "rows.jsonl", rows)
+    assert read_lines(tmp_path / "rows.jsonl") == rows

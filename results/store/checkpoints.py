@@ -208,7 +208,11 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
     Raises:
         UserError: As for `verify`.
     """
-    result = replace(verify(folder), added_at=now())
+    return _put(store, verify(folder))
+
+
+def _put(store: Store, checkpoint: Checkpoint) -> Checkpoint:
+    result = replace(checkpoint, added_at=now())
     with store.database.writing() as connection:
         connection.execute("DELETE FROM checkpoints WHERE sha256 = ?", [result.sha256])
         connection.execute(
@@ -232,6 +236,9 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
 def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
     """Register checkpoints that a run uses, if their folders record the training questions; an unreadable record counts as unknown.
 
+    A folder that was edited after the training (its model card, another precision) is registered as it is now, because its
+    weights have read these questions, too.
+
     Args:
         store: The store to write to.
         folders: Checkpoint folders by their hash.
@@ -241,7 +248,7 @@ def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
     for sha256 in recorded:
         if sha256 not in known or known[sha256].read is None:
             with suppress(UserError):
-                register(store, folders[sha256])
+                _put(store, replace(read(folders[sha256]), sha256=sha256))
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.datasets import fold_of
 from benchmarks.read_questions import ReadQuestions, write_record
 from results.boards.board import Row, boards, positions
@@ -212,3 +213,14 @@ def test_run_enters_checkpoints_that_bring_a_record(tmp_path: Path) -> None:
     bare = checkpoint_that_read(first, tmp_path / "b", [])
     checkpoints.register_recorded(second, {item.sha256: item.path for item in (recorded, bare)})
     assert list(checkpoints.known_checkpoints(second)) == [recorded.sha256]
+
+
+def test_edited_checkpoint_keeps_its_record(tmp_path: Path) -> None:
+    first, second = Store(tmp_path / "one"), Store(tmp_path / "two")
+    folder = checkpoint_that_read(first, tmp_path / "r", ["Who?"]).path
+    (folder / "README.md").write_text("edited")
+    sha256 = folder_sha256(folder)
+    checkpoints.register_recorded(second, {sha256: folder})
+    (known,) = checkpoints.known_checkpoints(second).values()
+    assert known.sha256 == sha256
+    assert known.read is not None

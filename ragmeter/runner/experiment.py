@@ -233,12 +233,16 @@ def _tasks(experiment: Experiment, resolved: Callable[[], Experiment]) -> list[T
 
 def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> None:
     """Train missing checkpoints of the experiment's methods; then everything can be checked."""
+    needed = [plan for method in experiment.methods for plan in method.needs]
+    if not needed:
+        return
+    from ragmeter.runner.training_jobs import Processes, require_same_files, run_trainings
+
+    require_same_files(experiment.trainings, store)
     left = to_train(experiment.trainings, store)
-    if not any(plan in left for method in experiment.methods for plan in method.needs):
+    if not any(plan in left for plan in needed):
         return
     # The experiment is not in the store before its runs are known, so `resume` would not find it.
-    from ragmeter.runner.training_jobs import Processes, run_trainings
-
     wanted = how.together if how.processes else how.together or 1
     together = Processes.chosen(wanted, how.device, how.timeout, in_ray=how.cluster is not None)
     with TrainingProgress(quiet=quiet) as progress, stoppable("the same command continues it"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from benchmarks.core.errors import UserError, make_folder
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.read_questions import Recorder, recording, write_record
+from benchmarks.registry import load, resolve
 from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
 from methods.training import TRAININGS, Prepared, Progress, Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
@@ -242,6 +243,46 @@ class TrainingJob:
                 data=stage.data,
             )
         return checkpoints.verify(stage.folder)
+
+
+def require_same_files(plans: Iterable[TrainingPlan], store: Store) -> None:
+    """Check that the user's files (option `path` of a dataset) are those that finished trainings read.
+
+    Folders of checkpoints follow from the options only, so an edited file would leave the old checkpoint in use. Files that
+    cannot be loaded any more are not checked.
+
+    Raises:
+        UserError: The data have changed.
+    """
+    known: dict[str, str | None] = {}
+    for plan in plans:
+        folder = plan.folder(store.folder)
+        if plan.trained(store.folder) != plan.stages:
+            continue
+        trained_on = checkpoints.read(folder / plan.stages[-1]).data
+        for reference, options in _own_data(plan.config):
+            key = fingerprint(reference, options)
+            if key not in known:
+                known[key] = None
+                with suppress(UserError), recording(None):
+                    known[key] = load(reference, options).fingerprint
+            if known[key] not in (None, *trained_on):
+                raise UserError(
+                    f"{reference} has changed since the training {plan.name!r} read it",
+                    code="training-data-changed",
+                    where=f"{options['path']} ({plan.where})",
+                    try_this=f"to train again, delete {folder} and {TrainingJob(plan.entry, plan.config, store).work}; to keep the "
+                    f"checkpoint, write its folder in place of {{checkpoint: {plan.name}}}",
+                )
+
+
+def _own_data(config: TrainingConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the data references of a training that read a file of the user's, with their options."""
+    references, every = getattr(config, "data", ()), getattr(config, "data_options", {})
+    for reference in references if isinstance(references, list | tuple) else ():
+        options = every.get(resolve(reference)[0].name, {})
+        if "path" in options:
+            yield reference, options
 
 
 def run_trainings(

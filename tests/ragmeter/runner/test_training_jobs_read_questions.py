@@ -133,3 +133,18 @@ def test_training_on_other_questions_is_not_marked(tmp_path: Path, call: Command
     done = call("run", str(experiment(tmp_path, ["Who founded Korv?", "How deep is Telir?"], "data")), "--json")
     row = next(row for row in json.loads(done.out)["boards"][0]["rows"] if row["method"] == "tuned")
     assert (row["questions_read"], row["contaminated"]) == (None, [])
+
+
+def test_finished_training_on_an_edited_file_is_not_used(tmp_path: Path, call: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
+    run = ("run", str(experiment(tmp_path, ["Who founded Korv?", "How deep is Telir?"], "data")), "--json")
+    assert [call(*run).code for _ in range(2)] == [0, 0]
+    file = tmp_path / "mine.jsonl"
+    before = file.read_text("utf-8")
+    file.write_text(before.replace("Korv", "Arlis"), "utf-8")
+    changed = call(*run)
+    assert (changed.code, json.loads(changed.err)["error"]["code"]) == (2, "training-data-changed")
+    file.unlink()
+    assert call(*run).code == 0
+    file.write_text(before, "utf-8")
+    assert call(*run).code == 0

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import typer
@@ -93,7 +93,8 @@ def run_command(app: Any) -> int:
 def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
-        code = app(standalone_mode=False, prog_name="ragmeter")
+        with _for_programs() if as_json else nullcontext():
+            code = app(standalone_mode=False, prog_name="ragmeter")
         # Remaining output is written here, where a failure can still be reported.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -110,6 +111,12 @@ def _run(app: Any) -> int:
     if code == INTERRUPTED:
         _stopped("interrupted", as_json)
     return code if isinstance(code, int) else FINE
+
+
+def _for_programs() -> AbstractContextManager[None]:
+    from ragmeter.show.console import only_json
+
+    return only_json()
 
 
 def _to_nowhere() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
@@ -18,7 +17,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, print_table, printable
+from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, print_table, printable, stdout
 from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def table(
 
         text = render(results, form)
     if output is None:
-        sys.stdout.write(printable(text))
+        stdout().write(printable(text))
     else:
         _write(output, text)
 
@@ -179,7 +178,7 @@ def _export_tables(
     else:
         text = table_files.wide_latex(results, score_queries.definitions(store), name or "all runs")
     if output is None:
-        sys.stdout.write(printable(text))
+        stdout().write(printable(text))
     else:
         _write(output, text)
 

@@ -22,7 +22,7 @@ from benchmarks.schema import Query, Question
 from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import require_no_faults, score
-from methods.api import FAILED, Control, Indexed, Prediction, Services
+from methods.api import FAILED, Control, Evidence, Indexed, Prediction, Services
 from methods.flow import NOTICE_S, Cancelled, interrupt
 from methods.models.limits import execution
 from methods.retrieval.ranking import reporting
@@ -429,6 +429,8 @@ def _asked(
             waited += time.perf_counter() - since
             if prediction is None:
                 break
+            if wrong := _not_a_prediction(prediction):
+                raise _broken(task, wrong)
             question = by_query.pop(prediction.question_id, None)
             if question is None:
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
@@ -446,6 +448,17 @@ def _asked(
     if by_query:
         raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
+
+
+def _not_a_prediction(item: object) -> str | None:
+    """Return how a method's result differs from a prediction; None if it is one."""
+    if not isinstance(item, Prediction):
+        return f"gave a {type(item).__name__} instead of a Prediction"
+    if not isinstance(item.answer, str):
+        return f"gave an answer of type {type(item.answer).__name__} instead of a text"
+    if any(not isinstance(each, Evidence) or not isinstance(each.id, str) for each in item.evidence):
+        return "gave evidence that is not Evidence(id, score) with a text as id"
+    return None
 
 
 def _broken(task: Task, what: str) -> Broke:

@@ -10,9 +10,9 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -48,15 +48,36 @@ err: Console = SafeConsole(stderr=True, highlight=False)
 """Console for messages and progress."""
 
 
+_KEPT: list[TextIO] = []
+"""Standard output while `only_json` keeps it."""
+
+
+@contextmanager
+def only_json() -> Iterator[None]:
+    """Keep standard output for `emit`: what plug-ins and libraries print within the block goes to standard error."""
+    _KEPT.append(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _KEPT.pop()
+
+
+def stdout() -> TextIO:
+    """Return standard output, also within `only_json`."""
+    return _KEPT[-1] if _KEPT else sys.stdout
+
+
 def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
     """Print a value as JSON, or call `show` to print it for people."""
     if as_json:
+        stream = stdout()
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-        if not _holds(sys.stdout.encoding, text):
+        if not _holds(stream.encoding, text):
             text = json.dumps(value, indent=2, default=str)
-        sys.stdout.write(_escaped(text) + "\n")
+        stream.write(_escaped(text) + "\n")
         # Readers wait for a server's address, so it is printed at once.
-        sys.stdout.flush()
+        stream.flush()
     else:
         show()
 

@@ -12,8 +12,10 @@ import pytest
 
 from judges.judge import JUDGES
 from judges.metric import METRICS
+from methods.registry import METHODS
 
-MODULE = """import numpy as np
+MODULE = """print("a line that every import prints")
+import numpy as np
 from judges.judge import JudgeConfig, Measure, Score, register_judge
 from judges.llm.rules import Ruled, ruled
 from judges.metric import register
@@ -69,6 +71,56 @@ def test_metric_and_judge_of_a_file_are_listed_and_score_stored_answers(ragmeter
     (row,) = json.loads(scored.out)
     assert row["n"] == 4
     assert row["value"] >= 1
+
+
+METHODS_MODULE = """from methods.api import Evidence, Prediction
+from methods.registry import register
+
+
+def define(name, result):
+    @register(name, kind="method", summary=name, version=1)
+    class Mine:
+        def __init__(self, config, services): ...
+
+        def index(self, corpus):
+            self.ids = corpus.ids
+
+        def answer(self, queries):
+            for query in queries:
+                print("a line per question")
+                yield result(query.id, self.ids)
+
+
+define("acme_right", lambda name, ids: Prediction(name, "x", (Evidence(ids[0], 1.0),)))
+define("acme_text", lambda name, ids: "Lyon")
+define("acme_none", lambda name, ids: Prediction(name, None))
+define("acme_ids", lambda name, ids: Prediction(name, "x", tuple(ids[:2])))
+define("acme_number", lambda name, ids: Prediction(name, "x", (Evidence(3, 1.0),)))
+"""
+
+
+def test_results_of_wrong_types_break_the_contract_and_prints_do_not_reach_json(
+    ragmeter: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "acme_methods.py").write_text(METHODS_MODULE)
+    names = [f"acme_{name}" for name in ("right", "text", "none", "ids", "number")]
+    data = "benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 2}]"
+    rows = ", ".join(f"{{id: {name}}}" for name in names)
+    (tmp_path / "x.yaml").write_text(f"name: x\nplugins: [acme_methods.py]\nmetrics: [f1]\n{data}\nmethods: [{rows}]\n")
+    try:
+        done = ragmeter("run", str(tmp_path / "x.yaml"), "--json")
+    finally:
+        sys.modules.pop("acme_methods", None)
+        for name in names:
+            METHODS._entries.pop(name, None)
+            METHODS._sources.pop(name, None)
+    assert done.code == 1
+    assert "a line per question" in done.err
+    assert " ".join(done.err.split()).count("broke the contract") == len(names) - 1
+    (board,) = json.loads(done.out)["boards"]
+    answered = {row["method"]: row["done"] for row in board["rows"]}
+    assert answered == {name: 2 * (name == "acme_right") for name in names}
 
 
 def test_missing_plugin_file_is_an_error(ragmeter: Callable[..., Any], tmp_path: Path) -> None:

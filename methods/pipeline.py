@@ -425,16 +425,16 @@ class Pipeline:
         # Don't search for a query that may use no passage.
         if self._retrieve is not None and query.candidates != ():
             with clock("retrieve"):
-                ranking = await self._retrieve(query, self.depth or len(corpus))
+                ranking = _scored(await self._retrieve(query, self.depth or len(corpus)), self._index)
         if others := outside_of(ranking.notes):
             # The other parts look texts up by their ids, whether the corpus has them or not.
             corpus = Corpus.of([*corpus.get(name for name in ranking.ids if name in corpus), *others])
         # Only the retriever of a control may see gold; the parts after it work as in any other method.
         query = without_gold(query)
         usage, notes = ranking.usage, dict(ranking.notes)
-        for rerank in self._rerank:
+        for reranker, rerank in zip(self.rerankers, self._rerank, strict=True):
             with clock("rerank"):
-                reranked: Ranking = await rerank(query, ranking, corpus)
+                reranked: Ranking = _scored(await rerank(query, ranking, corpus), reranker)
             # Usage that a reranker passes on unchanged is not its own cost.
             if reranked.usage is not ranking.usage:
                 usage += reranked.usage
@@ -462,6 +462,17 @@ class Pipeline:
         # Support that a retriever or compressor claims takes precedence over citations in the answer's text.
         notes.update({name: note for name, note in answer.notes.items() if name != SUPPORT or name not in notes})
         return Prediction(query.id, answer.text, evidence, usage, notes, answer.calls, answer.raw)
+
+
+def _scored(ranking: Ranking, role: object) -> Ranking:
+    """Return a ranking that has a score per id.
+
+    Raises:
+        ContractError: It has more or fewer, so ids would be lost.
+    """
+    if len(ranking.ids) != len(ranking.scores):
+        raise ContractError(f"{type(role).__name__} gave {len(ranking.ids)} ids and {len(ranking.scores)} scores")
+    return ranking
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:

@@ -14,6 +14,7 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Answer, Context, Evidence, Method, Prediction, Ranking, Retriever, Services, Usage
+from methods.flow import ContractError
 from methods.pipeline import DEPTH, Composition, Pipeline, assemble, index_folder, predictions
 from methods.registry import METHODS, Component
 from tests.support.errors import raises
@@ -344,3 +345,19 @@ def test_error_without_a_message_and_system_exit_fail_only_one_question(error: B
     assert [prediction.notes.get("cause") for prediction in done] == ["code", None, None]
     assert done[0].notes["failed"].startswith(f"{type(error).__name__}: ")
     assert [prediction.answer for prediction in done] == ["", "Lyon", "Lyon"]
+
+
+class Unscored(InOrder, Backwards):
+    """Retriever and reranker whose rankings have ids without scores."""
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        return [replace(ranking, scores=()) for ranking in super().retrieve(queries, k)]
+
+    def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
+        return [replace(ranking, scores=ranking.scores[:1]) for ranking in rankings]
+
+
+@pytest.mark.parametrize(("retriever", "rerankers"), [(Unscored(), []), (InOrder(), [Unscored()])])
+def test_ids_without_scores_break_the_contract(retriever: Any, rerankers: list[Any]) -> None:
+    with pytest.raises(ContractError):
+        answers(Pipeline(retriever, Echo(), rerankers=rerankers), queries(1))

@@ -474,7 +474,7 @@ def export(
     value = {"file": str(output), "criterion": criterion, "labels": list(words), "judges": judges.get(criterion, [])}
     if style_pairs is None and criterion not in judges:
         kind = "criterion for pairs" if pairs else "measure of single answers"
-        what = f"no judge gives the {kind} {criterion!r}, so these labels only show how far people agree; known: {', '.join(sorted(judges))}"
+        what = f"no judge gives the {kind} {criterion!r}, so these labels show only how people agree; known: {', '.join(sorted(judges))}"
         err.print(Text(what, style="yellow"), soft_wrap=True)
     filled = "the columns `label_1` and `label_2`" if pairs_of_runs else "the column `label`"
     common.emit(value, lambda: out.print(Text(f"{output}: fill {filled} with {', '.join(words)}")))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import streamlit as st
@@ -20,19 +20,12 @@ from results.errors import UserError
 from results.submission.review import Submitted
 
 NAME = "ragmeter_view"
-
-
 Act = Callable[[Mapping[str, str | None]], None]
 _group: ContextVar[list[tuple[str, list[Any], Act | None]] | None] = ContextVar("group", default=None)
 
 
 def show(node: Node, key: str, act: Act | None = None) -> None:
-    """Render a tree of elements on the Streamlit page.
-
-    Args:
-        key: Key that is unique within the page.
-        act: Called before the next rerun with the `action` of the clicked element.
-    """
+    """Render a tree of elements; `act` is called before the next rerun with the `action` of the clicked element."""
     _show(node.to_json(), key, act)
 
 
@@ -54,11 +47,7 @@ def together(key: str) -> Iterator[None]:
 
 
 def draw(drawing: Picture | None, key: str, name: str = "") -> None:
-    """Render a chart at full width with download buttons; nothing without a chart.
-
-    Args:
-        name: Base name of its download files; empty if they are offered elsewhere.
-    """
+    """Render a chart at full width; nothing without one. With `name`, the base name of its files, it has download buttons."""
     if drawing is None:
         return
     _show(framed(drawing), key, None)
@@ -101,32 +90,17 @@ _LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
 
 
 def offer(name: str, texts: dict[str, Callable[[], str]], key: str = "export") -> None:
-    """Draw the menu of downloads with the link to the page.
-
-    Args:
-        name: Base name of the files.
-        texts: Functions that write the files, by extension (csv, md, tex, svg).
-    """
+    """Draw the menu of downloads, whose texts are by extension (csv, md, tex, svg), with the link to the page."""
     whole = key == "export"
     with st.popover("Export" if whole else "Save picture", icon=":material/download:", width="stretch" if whole else "content"):
         for ending, text in texts.items():
-            st.download_button(
-                _LABELS[ending],
-                _encoded(text),
-                f"{name}.{ending}",
-                _MIMES[ending],
-                key=f"{key}-{ending}",
-                on_click="ignore",
-                width="stretch",
-            )
+            options: dict[str, Any] = {"key": f"{key}-{ending}", "on_click": "ignore", "width": "stretch"}
+            data = partial(lambda text: text().encode("utf-8", "replace"), text)
+            st.download_button(_LABELS[ending], data, f"{name}.{ending}", _MIMES[ending], **options)
         address = state.permalink() if whole else None
         if address:
             st.caption("Link to this view")
             st.code(address, language=None, wrap_lines=True)
-
-
-def _encoded(text: Callable[[], str]) -> Callable[[], bytes]:
-    return lambda: text().encode("utf-8", "replace")
 
 
 def tell(title: str, text: str, steps: tuple[str, ...] = ()) -> None:
@@ -161,11 +135,7 @@ _OF_SUBMISSIONS = ("a run", "a method", "a method to compare with")
 
 
 def tell_missing(submissions: Callable[[], Sequence[Submitted]]) -> None:
-    """Show, at the end of a page, which values of the URL are not available and what is shown instead.
-
-    Args:
-        submissions: Reads all submissions, also those that no board shows.
-    """
+    """Show, at the end of a page, which values of the URL are not available and what is shown instead."""
     result = state.corrected()
     if result:
         lines = [el("p", _message(name, miss, submissions)) for name, miss in result.items()]
@@ -173,12 +143,13 @@ def tell_missing(submissions: Callable[[], Sequence[Submitted]]) -> None:
 
 
 def _message(name: str, miss: Miss, submissions: Callable[[], Sequence[Submitted]]) -> str:
-    instead = f"{_shortened(miss.shown)} is shown" if miss.shown else "it is left out"
+    requested, shown = miss
+    instead = f"{_shortened(shown)} is shown" if shown else "it is left out"
     for item in submissions() if _NOUNS.get(name) in _OF_SUBMISSIONS else ():
-        if miss.requested in (item.run.run, item.run.short, item.run.method, item.run.method_id):
+        if requested in (item.run.run, item.run.short, item.run.method, item.run.method_id):
             reason = f" ({_shortened(item.reason)})" if item.reason else ""
             return f"This link names the submission {_shortened(item.run.method)}, which is {item.status}{reason}; {instead}."
-    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(miss.requested)}; {instead}."
+    return f"This link names {_NOUNS.get(name, f'a value of {name}')} that is not here, {_shortened(requested)}; {instead}."
 
 
 def _shortened(text: str) -> str:

@@ -9,11 +9,7 @@ from results.store.queries import NO_EXPERIMENT, RunRow
 
 
 def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: str, question: str) -> str:
-    """Return the URL of a question's page, with baseline and candidate selected for comparison.
-
-    Args:
-        prefix: Address of the leaderboard, without a slash at its end.
-    """
+    """Return the URL of a question's page below `prefix` (without a slash at its end), comparing baseline and candidate."""
     experiment = candidate.experiment if candidate.experiment == baseline.experiment != NO_EXPERIMENT else ALL_RUNS
     pair = ",".join(dict.fromkeys((baseline.run, candidate.run)))
     view = {"experiment": experiment, "board": board_key(candidate), "metric": metric, "question": question, "runs": pair}

@@ -1,4 +1,8 @@
-"""Read the store for pages, cached as long as the store's file stays the same; shared, so not to be changed."""
+"""Read the store for pages, cached as long as the store's file stays the same.
+
+Small results are cached by value; boards and lists of runs and of questions are shared between readers and must not be
+changed. The store's folder comes from whoever started the server, never from a URL.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +24,22 @@ from numpy.typing import NDArray
 
 from results.boards import board as boards
 from results.boards import compare, style
+from results.boards import diff as diffs
 from results.boards.board import Board, groups
-from results.boards.compare import Comparison
 from results.boards.names import is_called
 from results.boards.primary import Primary, primary_of
 from results.boards.style import CurveTable, Over
 from results.errors import UserError
+from results.gate import timeline
 from results.judging import battles as battle_board
 from results.judging import judge_card as judge_cards
 from results.judging import judgments
 from results.judging.battles import BattleBoard
-from results.judging.judgments import Verdict
 from results.store import answer_queries, checkpoints, provenance, queries, score_queries
-from results.store.answer_queries import AnswerRow, QuestionRow
 from results.store.provenance import Attribution
 from results.store.queries import RunRow
 from results.store.store import Store
 from results.submission import review
-
-# Small results are cached by value; boards and lists of runs and of questions are shared between readers and must not be
-# changed. The store's folder comes from anyone who started the server, never from a URL.
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,46 +137,49 @@ def store_of(at: Source) -> Store:
     return Store(Path(at.folder))
 
 
-def _kept(
+def kept(
     query: Callable[Concatenate[Store, P], R], most: int = 8, *, shared: bool = False, wait: str = ""
 ) -> Callable[Concatenate[Source, P], R]:
-    """Return a query of the store whose results are cached.
-
-    Args:
-        shared: Whether readers share one answer, which must not be changed, rather than have a copy each.
-    """
+    """Return a cached query; `shared`: readers share one answer, which must not be changed, rather than have a copy each."""
 
     @wraps(query)
     def ask(at: Source, *args: P.args, **options: P.kwargs) -> R:
         return query(store_of(at), *args, **options)
 
     cache: Any = st.cache_resource if shared else st.cache_data
-    return cast(Callable[Concatenate[Source, P], R], cache(show_spinner=wait or False, max_entries=most)(ask))
+    cached = cache(show_spinner=wait or False, max_entries=most, hash_funcs={RunRow: lambda run: (run.run, run.experiment)})(ask)
+    return cast(Callable[Concatenate[Source, P], R], cached)
 
 
-_JUDGED = "Reading the judge's replies …"
-experiments = _kept(queries.experiments)
+_COMPARING, _JUDGED = "Comparing …", "Reading the judge's replies …"
+experiments = kept(queries.experiments)
 """Stored experiments, newest first."""
-has_runs = _kept(queries.has_runs)
-definitions = _kept(score_queries.definitions)
-datasets = _kept(queries.datasets)
-metric_ids = _kept(score_queries.metric_ids, 32)
-method_cards = _kept(provenance.cards, 4, shared=True)
-checkpoints_by_hash = _kept(checkpoints.known_checkpoints, 4, shared=True)
-known_checkpoints = _kept(checkpoints.checkpoints, 4)
-questions = _kept(answer_queries.questions, shared=True)
-calls = _kept(answer_queries.calls, 16)
-passages = _kept(answer_queries.passages, 128)
-dataset_facts = _kept(provenance.dataset_facts)
-samples = _kept(provenance.samples, 64)
-judges = _kept(judgments.judges)
-judge_card = _kept(judge_cards.judge_card, 16, wait=_JUDGED)
-style_gaps = _kept(style.style_gaps, 16, wait="Comparing …")
-method_ids = _kept(provenance.method_ids, 4)
-runs_of = _kept(provenance.runs_of, 32)
-has_submissions = _kept(review.has_submissions)
-submissions = _kept(review.submissions)
-_all_runs = _kept(queries.runs, shared=True)
+has_runs = kept(queries.has_runs)
+definitions = kept(score_queries.definitions)
+datasets = kept(queries.datasets)
+metric_ids = kept(score_queries.metric_ids, 32)
+method_cards = kept(provenance.cards, 4, shared=True)
+checkpoints_by_hash = kept(checkpoints.known_checkpoints, 4, shared=True)
+known_checkpoints = kept(checkpoints.checkpoints, 4)
+questions = kept(answer_queries.questions, shared=True)
+answers = kept(answer_queries.answers, 128)
+calls = kept(answer_queries.calls, 16)
+passages = kept(answer_queries.passages, 128)
+dataset_facts = kept(provenance.dataset_facts)
+samples = kept(provenance.samples, 64)
+judges = kept(judgments.judges)
+judge_card = kept(judge_cards.judge_card, 16, wait=_JUDGED)
+verdicts = kept(judgments.verdicts, 128)
+style_gaps = kept(style.style_gaps, 16, wait=_COMPARING)
+compared = kept(compare.compare, 32, shared=True)
+diff = kept(diffs.diff, 32, wait=_COMPARING)
+method_ids = kept(provenance.method_ids, 4)
+runs_of = kept(provenance.runs_of, 32)
+results_of = kept(provenance.results_of, 32)
+timelines = kept(timeline.timelines, 16)
+has_submissions = kept(review.has_submissions)
+submissions = kept(review.submissions)
+_all_runs = kept(queries.runs, shared=True)
 
 
 def ordered_experiments(at: Source) -> list[str]:
@@ -212,29 +214,11 @@ def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
     return groups(queries.runs(store_of(at), experiment))
 
 
-@st.cache_resource(show_spinner=False, max_entries=16)
-def executions(at: Source, experiment: str | None) -> list[RunRow]:
-    """List the runs of an experiment (or of the whole store) including earlier executions."""
-    return list({run.run: run for run in reversed(queries.runs(store_of(at), experiment))}.values())
-
-
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
     """Return each run's scores on one metric, shape (questions,), NaN without a score; the cached result must not be changed."""
     columns = score_queries.score_columns(store_of(at), dataset_fingerprint, runs, [metric]).values
     return {run: column for (run, _), column in columns.items()}
-
-
-@st.cache_data(show_spinner=False, max_entries=128)
-def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
-    """Return the answers of runs to one question."""
-    return answer_queries.answers(store_of(at), question, runs, depth=DEPTH)
-
-
-@st.cache_data(show_spinner=False, max_entries=128)
-def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) -> list[Verdict]:
-    """Return the judges' calls about one question of the board that the run `first` is on."""
-    return judgments.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
 
 
 @st.cache_data(show_spinner=_JUDGED, max_entries=16)
@@ -304,19 +288,13 @@ def _has_styles(runs: Sequence[RunRow]) -> bool:
     return len({run.styled.formal for run in runs}) > 1 or (by_k and len({run.styled for run in runs}) > 1)
 
 
-@st.cache_data(show_spinner="Comparing …", max_entries=16)
+@st.cache_data(show_spinner=_COMPARING, max_entries=16)
 def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
-    """Return the style curves of an experiment; None if no method has two points."""
+    """Return the style curves of an experiment; empty if no method has two points."""
     try:
         return style.style_curves(store_of(at), experiment, over)
     except UserError:
         return []
-
-
-@st.cache_resource(show_spinner=False, max_entries=32)
-def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow, ...]) -> Comparison:
-    """Compare runs on one metric. `ids` are the cache key for the unhashable runs; the cached result must not be changed."""
-    return compare.compare(store_of(at), _runs, metric)
 
 
 @st.cache_resource(show_spinner=False, max_entries=128)

@@ -9,24 +9,12 @@ from typing import Any
 
 import streamlit as st
 
-from leaderboard.elements.formats import MAIN
+from leaderboard import read
+from leaderboard.elements.formats import MAIN, higher_is_better
 from leaderboard.matrix.benchmark import of_metrics
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Choices, Filters, choices, columns_of, labels, metrics_of, own_metrics, settings_of
 from leaderboard.matrix.table import Shown
-from leaderboard.read import (
-    Source,
-    checkpoints_by_hash,
-    datasets,
-    definitions,
-    method_cards,
-    opens_with,
-    primary,
-    reference_of,
-    renew_by,
-    run_groups,
-    source,
-    store_of,
-)
+from leaderboard.read import Source, checkpoints_by_hash, definitions, method_cards, run_groups, store_of
 from results.boards import budget
 from results.boards import systems as column_figures
 from results.boards.board import Board, Facts, board
@@ -91,18 +79,12 @@ def cost_intervals(at: Source, experiment: str | None, group: int, metric: str, 
     return budget.cost_intervals(store_of(at), board_of(at, experiment, group, None, (metric,), checked=False), axis)
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """Ranks of one board's runs by one metric, and the verdict."""
-
-    bands: Mapping[str, Band]
-    verdict: BoardVerdict | None
-
-
 @st.cache_resource(show_spinner=False, max_entries=64)
-def _ranked(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> _Ranked:
-    """Rank the rows of a board by one metric, with repeats of a method averaged."""
-    facts, higher = _facts(at, experiment, group), bool(definitions(at).get(metric, {}).get("higher_is_better", True))
+def _ranked(
+    at: Source, experiment: str | None, group: int, reference: str | None, metric: str
+) -> tuple[Mapping[str, Band], BoardVerdict | None]:
+    """Rank a board's runs by one metric, with repeats of a method averaged; return ranks by run id, and the verdict."""
+    facts, higher = _facts(at, experiment, group), higher_is_better(metric, definitions(at))
     part = Folded.of([run_groups(at, experiment)[group]], facts.costs, facts.violations, over_seeds=False)
     column = Column("board", tuple(part.groups[0]), metric, higher)
     known = _figures_of(at, wanted_of([column], part.series))
@@ -110,24 +92,19 @@ def _ranked(at: Source, experiment: str | None, group: int, reference: str | Non
     cells = ranked_cells([column], rows, known, cards=facts.learned[0], known=facts.learned[1], violations=part.violations)
     whole = matrix([column], rows, known, cells, costs=part.costs, reference=reference)
     of_runs = {cell.run.run: cell.band for cell in cells.values() if cell.band is not None}
-    return _Ranked(of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None))
+    return of_runs, next(iter(matrix_verdicts(whole, known, definitions(at))), None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def benchmark_of(
     at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...], main: tuple[str, ...]
 ) -> tuple[Board, Shown, Headline | None]:
-    """Build the board of one benchmark, the table of its metrics, and the verdict on the first metric and on the main ones.
-
-    Args:
-        metrics: Metric ids of the columns.
-        main: The main metrics, which are ranked, too.
-    """
+    """Build the board of one benchmark, the table of its metrics, and the verdict on the first metric and on the main ones."""
     facts = _facts(at, experiment, group)
     ranks = {metric: _ranked(at, experiment, group, reference, metric) for metric in dict.fromkeys((metrics[0], *main))}
-    whole, bands = board_of(at, experiment, group, reference, metrics), {metric: item.bands for metric, item in ranks.items()}
-    shown = of_metrics(whole, metrics[0], definitions(at), facts.learned, bands)
-    first, *others = [item.verdict for item in ranks.values()]
+    whole = board_of(at, experiment, group, reference, metrics)
+    shown = of_metrics(whole, metrics[0], definitions(at), facts.learned, {metric: bands for metric, (bands, _) in ranks.items()})
+    first, *others = [verdict for _, verdict in ranks.values()]
     return whole, shown, None if first is None else Headline(first, tuple(filter(None, others)))
 
 
@@ -202,10 +179,7 @@ def settings(at: Source, experiment: str | None) -> list[str]:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
-    """Return the boards in one retrieval setting; repeats of a method are averaged, and within an experiment also its seeds.
-
-    Without an experiment, seeds are not averaged, because other trainings may have the same name.
-    """
+    """Return the boards in one retrieval setting, with rows as `_folded` makes them."""
     groups = [runs for runs in _folded(at, experiment).groups if setting in (ALL_SETTINGS, runs[0].setting)]
     scored = _scored(at, experiment)
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
@@ -218,7 +192,8 @@ def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
 def entrants(at: Source, experiment: str | None, setting: str, family: str, measure: str) -> Entrants:
     """Return the columns and systems of the matrix for the chosen metric."""
     groups = setting_of(at, experiment, setting).groups
-    columns = columns_of(groups, _scored(at, experiment), definitions(at), datasets(at), family, measure, primary(at, experiment))
+    cards, primary = read.datasets(at), read.primary(at, experiment)
+    columns = columns_of(groups, _scored(at, experiment), definitions(at), cards, family, measure, primary)
     rows = systems({column.key: column.runs for column in columns}, method_cards(at), checkpoints_by_hash(at))
     return Entrants(columns, rows, choices(rows))
 
@@ -247,26 +222,18 @@ def _figures(at: Source, experiment: str | None, setting: str, family: str, meas
     return _figures_of(at, wanted_of(columns, _folded(at, experiment).series))
 
 
-@dataclass(frozen=True)
-class _Field:
-    """Filtered and ranked methods and columns."""
-
-    columns: list[Column]
-    rows: list[System]
-    cells: Mapping[Key, Cell]
-
-
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _field(
     at: Source, experiment: str | None, setting: str, family: str, measure: str, datasets: tuple[str, ...], filters: Filters
-) -> _Field:
+) -> tuple[list[Column], list[System], Mapping[Key, Cell]]:
+    """Return filtered columns and methods with their ranked cells."""
     result = entrants(at, experiment, setting, family, measure)
     columns = [column for column in result.columns if column.key in datasets]
     rows = [row for row in result.rows if filters.admits(row) and any(column.key in row.runs for column in columns)]
     figures = _figures(at, experiment, setting, family, measure)
     broken = _folded(at, experiment).violations
     cells = ranked_cells(columns, rows, figures, cards=method_cards(at), known=checkpoints_by_hash(at), violations=broken)
-    return _Field(columns, rows, cells)
+    return columns, rows, cells
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
@@ -282,25 +249,25 @@ def matrix_of(
 ) -> tuple[Shown, list[BoardVerdict]]:
     """Build the overview matrix of the selected systems, and the verdicts on it."""
     request = experiment, setting, family, measure, datasets, filters, reference
-    renew_by(at, lambda latest: matrix_of(latest, *request))
-    left = _field(at, experiment, setting, family, measure, datasets, filters)
-    figures, costs = _figures(at, experiment, setting, family, measure), _folded(at, experiment).costs
-    board = matrix(left.columns, left.rows, figures, left.cells, costs=costs, reference=reference)
+    read.renew_by(at, lambda latest: matrix_of(latest, *request))
+    columns, rows, cells = _field(at, experiment, setting, family, measure, datasets, filters)
+    figures = _figures(at, experiment, setting, family, measure)
+    board = matrix(columns, rows, figures, cells, costs=_folded(at, experiment).costs, reference=reference)
     shown = Shown(board, setting_of(at, experiment, setting).names, {**definitions(at), **COSTS}, closest(board))
     return shown, matrix_verdicts(board, figures, definitions(at))
 
 
 def prepare() -> None:
     """Compute what the start page opens with, before the first visitor asks for it; the page itself reports errors."""
-    at = source()
+    at = read.source()
     if not at.stamp:
         return
     with suppress(UserError):
-        experiment = opens_with(at)
+        experiment = read.opens_with(at)
         setting = settings(at, experiment)[0]
         known = setting_of(at, experiment, setting)
         if not known.metrics:
             return
         rows = entrants(at, experiment, setting, MAIN, OWN).rows
-        reference = reference_of(at, experiment, [row.name for row in rows if not row.control])
+        reference = read.reference_of(at, experiment, [row.name for row in rows if not row.control])
         matrix_of(at, experiment, setting, MAIN, OWN, tuple(known.names), Filters(), reference)

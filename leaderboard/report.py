@@ -29,7 +29,7 @@ from leaderboard.matrix.exports import CSV_COLUMNS, Export, still_matrix, tidy, 
 from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import ordered, ranked_families, sort_columns
 from leaderboard.matrix.table import legend
-from leaderboard.views import battles, budget, drill, question, run, style
+from leaderboard.views import battles, budget, question, run, style
 from leaderboard.views.verdict import first_line
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, cost_intervals, quality_budget, read_in_full
@@ -275,7 +275,7 @@ def _informative(store: Store, board: Board, focus: str, runs: Sequence[RunRow],
         answers = answer_queries.answers(store, row, [item.run for item in pair], depth=DEPTH)
         passages = answer_queries.passages(store, row.evidence)
         evidence = (
-            question.evidence(row, answer, passages, drill.cutoffs(item, focus), opened=False)
+            question.evidence(row, answer, passages, question.cutoffs(item, focus), opened=False)
             for item in pair
             for answer in answers
             if answer.run == item.run and answer.evidence

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -28,19 +26,8 @@ _SHORT = re.compile(r"[\w.-]+(?=[(#])")
 """Pattern of an id without parameters and version."""
 _NOTHING = ("", "-", "*", "any")
 """Defaults that select nothing, or everything."""
-_NO_PAGES: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """Value in the URL that is not available on this page.
-
-    Attributes:
-        shown: The value chosen instead; empty if there is none.
-    """
-
-    requested: str
-    shown: str
+Miss = tuple[str, str]
+"""Value in the URL that is not available on this page, and the value chosen instead, empty if there is none."""
 
 
 def begin(page: str) -> None:
@@ -112,20 +99,15 @@ def pick(name: str, options: Sequence[str], default: str, show: Callable[[str], 
     return the default.
     """
     query = read(name)
-    results = [query] if query in options else [option for option in options if query and _shorten_option(option) == query]
+    results = [query] if query in options else [option for option in options if (short := _SHORT.match(option)) and short[0] == query]
     if query and len(results) != 1:
         miss(name, query, "" if default in _NOTHING else show(default))
     return settle(name, results[0] if len(results) == 1 else default)
 
 
-def _shorten_option(option: str) -> str | None:
-    named = _SHORT.match(option)
-    return named[0] if named else None
-
-
 def miss(name: str, query: str, shown: str = "") -> None:
     """Record that the URL requests a value that is not available, and which one is shown instead."""
-    st.session_state[_MISSES][name] = Miss(query, shown)
+    st.session_state[_MISSES][name] = (query, shown)
 
 
 def corrected() -> dict[str, Miss]:
@@ -173,11 +155,11 @@ def write(**changes: str | None) -> None:
     _seen().add(_here())
 
 
-def act(allowed: Sequence[str], pages: Mapping[str, str] = _NO_PAGES) -> Callable[[Mapping[str, str | None]], None]:
+def act(allowed: Sequence[str], pages: Mapping[str, str] | None = None) -> Callable[[Mapping[str, str | None]], None]:
     """Make a click handler that may change only these URL parameters; `pages`: scripts that a change of a parameter opens."""
 
     def clicked(action: Mapping[str, str | None]) -> None:
-        for name, script in pages.items():
+        for name, script in (pages or {}).items():
             if action.get(name):
                 open_page(script, {key: value for key, value in action.items() if value and key in (name, *_LINKED)})
                 return
@@ -194,7 +176,6 @@ def select(
     *,
     show: Callable[[str], str] | None = None,
     resets: Sequence[str] = (),
-    help: str | None = None,
 ) -> str:
     """Draw a select box bound to a URL parameter, and return the selected value.
 
@@ -202,13 +183,12 @@ def select(
         options: The allowed values; a mapping has their display texts.
         default: Value if the URL has none, or an unknown one; None: the first one.
         show: Converts a value to its display text, if it is in no mapping.
-        resets: Parameters to reset when this one changes.
-        help: Hover text, rendered as Markdown; it must not contain untrusted text.
+        resets: Parameters to reset when this one changes, as for all widgets.
     """
     values, texts = list(options), options if isinstance(options, Mapping) else {}
     written = show or (lambda value: texts.get(value, value))
     value = pick(name, values, values[0] if default is None else default, written)
-    st.selectbox(label, values, format_func=written, help=help, **bound(name, value, resets))
+    st.selectbox(label, values, format_func=written, **bound(name, value, resets))
     return value
 
 
@@ -217,9 +197,7 @@ def bound(
 ) -> dict[str, Any]:
     """Return the options that bind a Streamlit widget to a URL parameter: its key, and a callback that writes changes.
 
-    Args:
-        resets: Parameters to reset when this one changes.
-        write_as: Converts the widget's value to the parameter's text.
+    `write_as` converts the widget's value to the parameter's text.
     """
     key = f"choose-{name}"
     st.session_state[key] = value
@@ -227,7 +205,7 @@ def bound(
 
 
 def switch(label: str, name: str, *, resets: Sequence[str] = (), help: str | None = None) -> bool:
-    """Draw a toggle bound to a URL parameter that is "1" or absent, and return whether it is on."""
+    """Draw a toggle bound to a URL parameter that is "1" or absent, and return whether it is on; `help` is rendered as Markdown."""
     value = settle(name, "1" if read(name) == "1" else "") == "1"
     st.toggle(label, help=help, **bound(name, value, resets, lambda chosen: "1" if chosen else None))
     return value

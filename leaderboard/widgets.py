@@ -66,7 +66,7 @@ def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Calla
                 if at.stamp:
                     draw(at)
                 else:
-                    tell("No results here yet", f"The folder {at.folder} holds no store. {FILL}", FILLING)
+                    _tell_empty("No results here yet", f"The folder {at.folder} holds no store.")
             except UserError as error:
                 explain(error, "This store cannot be read")
 
@@ -75,18 +75,14 @@ def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Calla
     return decorate
 
 
-FILL = (
-    "Each of these commands fills it: the demo (minutes, no GPU, no keys), an experiment of yours, which `ragmeter init` "
-    "writes for your data, or predictions of another system. Then reload this page."
-)
-FILLING = (
-    "ragmeter demo",
-    "ragmeter init FOLDER",
-    "ragmeter run EXPERIMENT.yaml",
-    "ragmeter submit template",
-    "ragmeter leaderboard --store FOLDER",
-)
-"""Commands that an empty page shows; the last one opens another store."""
+def _tell_empty(title: str, text: str) -> None:
+    """Show on a page without a store's content how to fill it; the last command opens another store."""
+    fill = (
+        "Each of these commands fills it: the demo (minutes, no GPU, no keys), an experiment of yours, which `ragmeter init` "
+        "writes for your data, or predictions of another system. Then reload this page."
+    )
+    first = "ragmeter demo", "ragmeter init FOLDER", "ragmeter run EXPERIMENT.yaml"
+    tell(title, f"{text} {fill}", (*first, "ragmeter submit template", "ragmeter leaderboard --store FOLDER"))
 
 
 NO_REFERENCE = "-"
@@ -152,15 +148,16 @@ def _experiments(at: Source) -> tuple[list[str], str]:
 
 def experiment_box(at: Source) -> str | None:
     """Draw the selector of the experiment, and return its value; None for all runs."""
-    words = {ALL_RUNS: "All runs in the store"}
-    name = state.select("Experiment", "experiment", *_experiments(at), resets=_OF_EXPERIMENT, show=lambda name: words.get(name, name))
+    names, first = _experiments(at)
+    options = {name: "All runs in the store" if name == ALL_RUNS else name for name in names}
+    name = state.select("Experiment", "experiment", options, first, resets=_OF_EXPERIMENT)
     return None if name == ALL_RUNS else name
 
 
 def choose(at: Source) -> Chosen | None:
     """Draw the selectors that most pages share, and return the choices; None (with a message) if the store has nothing to show."""
     if not read.has_runs(at):
-        tell("The store is empty", f"{at.folder} has no runs yet. {FILL}", FILLING)
+        _tell_empty("The store is empty", f"{at.folder} has no runs yet.")
         return None
     left, right = bar("chosen", [1, 2])
     with left:
@@ -204,9 +201,8 @@ def shown_metrics(own: Sequence[str], scored: Sequence[str]) -> list[str]:
 
 def choose_reference(methods: Sequence[str], default: str) -> str | None:
     """Draw the selector of the reference method, and return its value."""
-    name = state.select(
-        "Compared with", "reference", [*methods, NO_REFERENCE], default, show=lambda item: "nothing" if item == NO_REFERENCE else item
-    )
+    options = {name: name for name in methods} | {NO_REFERENCE: "nothing"}
+    name = state.select("Compared with", "reference", options, default)
     return None if name == NO_REFERENCE else name
 
 
@@ -226,14 +222,11 @@ def several(
     show: Callable[[str], str] = str,
     resets: Sequence[str] = (),
 ) -> list[str]:
-    """Draw a multi-select box bound to a URL parameter, and return the selected values.
+    """Draw a multi-select box bound to a URL parameter, and return the selected values, which contain no commas.
 
     Args:
-        options: The allowed values, without commas.
         default: Values if the URL names too few known ones.
         least: Minimum number of values in the URL; a smaller selection in the box is returned unchanged.
-        show: Converts a value to its display text.
-        resets: Parameters to reset when this one changes.
     """
     named = list(dict.fromkeys(filter(None, state.read(name).split(","))))
     queries = [value for value in named if value in options][:most]
@@ -260,23 +253,18 @@ def _sightings() -> Sightings:
     return Sightings()
 
 
-def show_running(folder: str, key: str, among: Collection[str] | None = None) -> int:
+def show_running(folder: str, among: Collection[str] | None = None) -> int:
     """Draw the table of running runs in its current state, and return their number; `among`: ids of the runs to show; None shows all."""
     every = running(Store(Path(folder)))
     speeds = _sightings().look(every, now())
     shown = [run for run in every if among is None or run.run in among]
     if shown:
-        show(live(shown, speeds), key)
+        show(live(shown, speeds), "live")
     return len(shown)
 
 
 def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[RunRow]) -> None:
-    """Draw the progress of these runs, and redraw the page when runs of the experiment have begun, progressed or ended.
-
-    Args:
-        experiment: Name of the experiment; None for all runs.
-        runs: Runs on the page, of which those in progress are drawn.
-    """
+    """Draw the progress of these runs, and redraw the page when runs of the experiment (None: of the store) have changed."""
     active, known = {run.run for run in runs if run.status == "running"}, read.run_groups(at, experiment)
     if active:
         show(el("h2", "Running now", cls="section"), "live-title")
@@ -288,6 +276,6 @@ def refresh_while_running(at: Source, experiment: str | None, runs: Iterable[Run
             if (latest := read.source()) != at and read.run_groups(latest, experiment) != known:
                 st.rerun()
         if active:
-            show_running(at.folder, "live", active)
+            show_running(at.folder, active)
 
     watch()

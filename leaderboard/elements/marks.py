@@ -66,12 +66,7 @@ def untested(why: str) -> Node:
 
 
 def row_marks(runs: Collection[RunRow], *, reference: bool, metrics: Sequence[str] | None = None) -> list[Node]:
-    """Make the labels of a row: the reference, the gate's outcome, a positive control, and results that were not computed here.
-
-    Args:
-        reference: Whether all differences are from this row.
-        metrics: Ids of the shown metrics; None: all.
-    """
+    """Make the labels of a row: the reference, the gate's outcome, a positive control, and results that were not computed here."""
     marks = [badge("reference", "reference", "All differences are from this method")] if reference else []
     marks += gate_marks(runs)
     if any(run.positive_control for run in runs):
@@ -98,12 +93,7 @@ def control_badge(control: bool) -> Node | None:
 
 
 def doubt_marks(run: RunRow, contaminated: Sequence[str], violations: Sequence[str] = ()) -> list[Node]:
-    """Make the labels that say why a run's values may be wrong.
-
-    Args:
-        contaminated: Training data that cover the test questions.
-        violations: Why its scores are inconsistent.
-    """
+    """Make the labels that say why a run's values may be wrong: covered test questions, implausible or inconsistent scores."""
     reasons = (
         (CONTAMINATED, "", contaminated),
         (IMPLAUSIBLE, "Accepted by a maintainer: " if accepted(run) else "Not ranked until a maintainer accepts it: ", implausible(run)),

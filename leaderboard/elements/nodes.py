@@ -187,12 +187,7 @@ def section(title: str, *parts: Node | None) -> Node:
 
 
 def button(text: str, key: str, action: Mapping[str, str | None], *, pressed: bool | None = None, label: str | None = None) -> Node:
-    """Make a button that looks like a link.
-
-    Args:
-        pressed: Whether its choice is the current one; None if it is not a choice.
-        label: Its name for screen readers, if the text does not suffice.
-    """
+    """Make a button that looks like a link; `pressed`: whether its choice is the current one; None if it is not a choice."""
     return el("button", text, cls="turn", key=key, pressed=None if pressed is None else str(pressed).lower(), action=action, label=label)
 
 
@@ -303,11 +298,7 @@ def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
 
 
 def facts(rows: Sequence[tuple[str, Node | str]], label: str = "Facts") -> Node:
-    """Build a two-column table of names and values, without a head; empty values are left out.
-
-    Args:
-        label: Accessible name of the table's region, unique within the page.
-    """
+    """Build a two-column table of names and values; empty values are left out. `label`, its name for screen readers, is unique."""
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label=label)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from leaderboard.elements.nodes import Node, el
 from results.store import records
@@ -37,17 +38,8 @@ class PassageText:
     gold: frozenset[int]
     answers: tuple[Span, ...]
 
-    @property
-    def holds_answer(self) -> bool:
-        """Return whether the passage contains an accepted answer."""
-        return bool(self.answers)
-
     def render(self, key: str) -> Node:
-        """Render the text as elements; long parts are folded and open on demand.
-
-        Args:
-            key: Key that is unique within the page and stable between reruns.
-        """
+        """Render the text as elements; long parts are folded and open on demand; `key` is stable between reruns."""
         start, end = self.window()
         shown = el("p", *self._pieces(start, end), cls="text")
         left_out = self.length - len(self.text)
@@ -103,22 +95,11 @@ class PassageText:
 
 
 def passage_text(text: str, sentences: Sequence[str], golds: tuple[str, ...], gold: Collection[int] = ()) -> PassageText:
-    """Locate gold sentences and accepted answers in a passage.
-
-    Args:
-        text: The passage's text, if it is not split into sentences.
-        sentences: Its sentences; empty if it is not split.
-        golds: The answers to look for, from `results.store.records.informative_golds`.
-        gold: Indices of the supporting sentences.
-    """
-    spans: list[Span] = []
-    parts: list[str] = []
-    size = 0
-    for sentence in sentences:
-        spans.append((size, size + len(sentence)))
-        parts.append(sentence if sentence.endswith((" ", "\n")) else f"{sentence} ")
-        size += len(parts[-1])
-    whole = "".join(parts) if sentences else text
+    """Locate gold sentences, by their indices, and accepted answers (`informative_golds`) in a text, or in its sentences if split."""
+    spaced = [sentence if sentence.endswith((" ", "\n")) else f"{sentence} " for sentence in sentences]
+    starts = accumulate(map(len, spaced), initial=0)
+    spans = [(start, start + len(sentence)) for start, sentence in zip(starts, sentences, strict=False)]
+    whole = "".join(spaced) if sentences else text
     sent = whole[:MOST]
     return PassageText(sent, len(whole), tuple(spans), frozenset(gold), records.positions(sent, golds) if golds else ())
 
@@ -138,16 +119,8 @@ def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator
 
 
 def key(*, sentences: bool, answers: bool) -> Node | None:
-    """Make the legend of the marks in a passage; None if nothing can be marked.
-
-    Args:
-        sentences: Whether the question has supporting sentences.
-        answers: Whether the question has answers that can be marked.
-    """
-    parts = [
-        el("span", el("mark", "gold sentence"), ": the dataset names it as support", cls="fact") if sentences else None,
-        el("span", el("mark", "gold answer", cls="answer"), ": the words of an accepted answer, in any case", cls="fact")
-        if answers
-        else None,
-    ]
-    return el("p", *parts, cls="facts note") if sentences or answers else None
+    """Make the legend of the marks of supporting sentences and of answers in a passage; None if there are neither."""
+    sentence = el("span", el("mark", "gold sentence"), ": the dataset names it as support", cls="fact")
+    answer = el("span", el("mark", "gold answer", cls="answer"), ": the words of an accepted answer, in any case", cls="fact")
+    parts = [sentence] * sentences + [answer] * answers
+    return el("p", *parts, cls="facts note") if parts else None

@@ -51,9 +51,11 @@ _GLYPHS = (
     "m 6 0 l -11 6 v -12 Z",
 )
 """Circle, diamond, square, triangle up, cross, triangle down, triangle right."""
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _COLORS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98")
 Look = tuple[str, str]
 """Style class and shape of a mark."""
+_At = tuple[float, float]
 METHOD, CONTROL, PARTIAL, APART = "method", "control", "unfinished", "not comparable"
 ON, POSSIBLE, BEATEN = "on the front", "perhaps on the front", "certainly beaten"
 KINDS: dict[str, Look] = {
@@ -199,10 +201,7 @@ def forest(
 ) -> Picture | None:
     """Draw a forest plot: one line per name, with a dot and its interval for each point; None if nothing has a value.
 
-    Args:
-        lines: (Name, points) pairs, from top to bottom.
-        reference: Position of a dashed line.
-        looks: Style of each series; None numbers the series.
+    `reference` is the position of a dashed line; `looks` the style of each series, None numbers them.
     """
     lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if math.isfinite(point.value)])]
     if not lines:
@@ -303,12 +302,7 @@ class Mark:
 def bubbles(
     marks: Sequence[Mark], x_title: str, y_title: str, label: str, table: tuple[Sequence[str], Sequence[Sequence[Any]]]
 ) -> Picture | None:
-    """Draw a scatter plot whose marks have the area of their question count, with equal axes and their diagonal.
-
-    Args:
-        marks: In drawing order; the result is None if there are none.
-        table: Headers and rows of the data, as in `Picture`.
-    """
+    """Draw a scatter plot of marks with the area of their question count, with equal axes and their diagonal; None without marks."""
     if not marks:
         return None
     ends, most = _range(value for mark in marks for value in (mark.x, mark.y)), max(mark.count for mark in marks)
@@ -338,14 +332,7 @@ def _grids(x: _Line, y: _Line, x_title: str, y_title: str, width: int) -> list[D
     return parts
 
 
-def _mark(
-    point: Point,
-    look: Look,
-    at: tuple[float, float],
-    low: tuple[float, float],
-    high: tuple[float, float],
-    across: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
-) -> Drawing:
+def _mark(point: Point, look: Look, at: _At, low: _At, high: _At, across: Sequence[tuple[_At, _At]] = ()) -> Drawing:
     """Draw a dot, its interval and its hover text; runs other than plain methods have another shape than a circle."""
     ends = [*([] if math.isnan(point.low) else [(low, high)]), *across]
     interval = [shape("line", x1=first[0], x2=last[0], y1=first[1], y2=last[1]) for first, last in ends]
@@ -445,23 +432,14 @@ def svg_file(drawing: Drawing) -> str:
     """Render a chart as a self-contained SVG file, with all texts escaped."""
     tag, attributes, children = drawing
     _, _, width, height = attributes["viewBox"].split()
-    options = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, **attributes}
-    style = f"<style>{escape(STYLE)}</style>"
-    paper = f'<rect class="paper" width={quoteattr(width)} height={quoteattr(height)}/>'
-    return f"<{tag}{_attributes(options)}>{style}{paper}{''.join(map(_element, children))}</{tag}>\n"
+    size = {"width": width, "height": height}
+    parts = [["style", {}, [STYLE]], ["rect", {"class": "paper", **size}, []], *children]
+    return _element([tag, {"xmlns": "http://www.w3.org/2000/svg", **size, **attributes}, parts]) + "\n"
 
 
 def _element(part: Drawing | str) -> str:
     if isinstance(part, str):
-        return escape(_allowed(part))
+        return escape(_NOT_XML.sub("", part))
     tag, attributes, children = part
-    return f"<{tag}{_attributes(attributes)}>{''.join(map(_element, children))}</{tag}>"
-
-
-def _attributes(attributes: dict[str, str]) -> str:
-    return "".join(f" {name}={quoteattr(_allowed(value))}" for name, value in attributes.items())
-
-
-def _allowed(text: str) -> str:
-    """Remove the characters that XML cannot contain."""
-    return re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)
+    named = "".join(f" {name}={quoteattr(_NOT_XML.sub('', value))}" for name, value in attributes.items())
+    return f"<{tag}{named}>{''.join(map(_element, children))}</{tag}>"

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
+from leaderboard.elements.marks import is_better, significance, untested
 from leaderboard.elements.nodes import Node, el, grid
 from results.statistics.core import Difference, Estimate
 
@@ -85,14 +86,7 @@ def text_of(value: str | int | datetime | None) -> str:
 def table(
     caption: str, key: str, rows: Iterable[Row], columns: Sequence[Column[Row]], cls: Callable[[Row], str] = lambda row: "", label: str = ""
 ) -> Node:
-    """Build a table.
-
-    Args:
-        caption: Description for screen readers; not drawn.
-        key: Key that is unique within the page and preserves the scroll position.
-        columns: The columns; the first one names the rows.
-        label: Accessible name of the table's region; empty uses the caption.
-    """
+    """Build a table whose first column names the rows; `caption` is read, not drawn, and `key` preserves the scroll position."""
     first, *others = columns
     body = [el("tr", _name(first.of(row)), *(column.cell(row) for column in others), cls=cls(row)) for row in rows]
     return grid(caption, [column.head() for column in columns], body, key, "board answers", label)
@@ -124,12 +118,7 @@ def metric_head(metric: str, definitions: Definitions, among: Collection[str] = 
 
 
 def value_cell(item: Estimate | None, scale: Scale, *, note: str = "", tip: str = "") -> Cell:
-    """Make a cell with a value and its interval beneath; a dash without a value.
-
-    Args:
-        item: The value; None or NaN if there is none.
-        tip: Hover text, before the reason for a missing interval.
-    """
+    """Make a cell with a value and its interval beneath, or a dash; the reason for a missing interval follows `tip` on hover."""
     if item is None or formats.missing(item.value):
         return Cell(formats.NOTHING, tip=tip)
     tips = "; ".join(filter(None, (tip, item.insufficient_data)))
@@ -142,3 +131,10 @@ def difference_cell(item: Difference | Estimate | None, scale: Scale, *, mark: N
         return Cell(formats.NOTHING, tip=tip)
     tips = "; ".join(filter(None, (tip, item.insufficient_data)))
     return Cell(scale.difference(item.value), scale.differences(item.low, item.high), tips, note=note, mark=mark)
+
+
+def tested_cell(item: Difference, p: float | None, scale: Scale, *, higher_is_better: bool) -> Cell:
+    """Make the cell of a paired difference with the mark of its test: ▲, ▼, or ? with the reason why it decides nothing."""
+    doubt = item.doubt(p)
+    mark = untested(doubt) if doubt else significance(is_better(item.value, p, higher_is_better=higher_is_better))
+    return difference_cell(item, scale, mark=mark, note=doubt)

@@ -22,13 +22,7 @@ from results.store.training_data import Cards, Checkpoints
 def of_metrics(
     board: Board, focus: str, definitions: Definitions, learned: tuple[Cards, Checkpoints], bands: Mapping[str, Mapping[str, Band]]
 ) -> Shown:
-    """Make the table of a board: a column for each metric.
-
-    Args:
-        focus: Id of the metric of the first column.
-        learned: The training data of methods and their parts.
-        bands: Ranks with their ranges, by metric and run id.
-    """
+    """Make the table of a board: a column for each metric, `focus` first; `bands`: ranks with their ranges, by metric and run id."""
     metrics = [focus, *(metric for metric in board.metrics if metric != focus)]
     runs = tuple(row.run for row in board.rows)
     columns = tuple(Column(metric, runs, metric, higher_is_better(metric, definitions)) for metric in metrics)

@@ -42,11 +42,7 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Table of the board, prepared for a report or a file.
-
-    Attributes:
-        visible: All rows, in display order.
-    """
+    """Table of the board, prepared for a report or a file; `visible` has all rows, in display order."""
 
     shown: Shown
     visible: VisibleRows
@@ -134,14 +130,11 @@ def _rows(export: Export) -> list[list[str]]:
     return results
 
 
-_MARKS = {"●": r"$\bullet$", "○": r"$\circ$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "↓": r"$\downarrow$", "↑": r"$\uparrow$"}
+_SIGNS = {"●": r"$\bullet$", "○": r"$\circ$", "▲": r"$\uparrow$", "▼": r"$\downarrow$", "↓": r"$\downarrow$", "↑": r"$\uparrow$"}
 
 
 def _latex_cell(text: str) -> str:
-    escaped = latex_text(text)
-    for sign, macro in _MARKS.items():
-        escaped = escaped.replace(sign, macro)
-    return escaped
+    return latex_text(text).translate(str.maketrans(_SIGNS))
 
 
 def notes(shown: Shown) -> list[str]:
@@ -166,10 +159,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     """Build the overview matrix of an experiment for a report or file: by the primary metric, else by each dataset's own; seeds
     are averaged.
 
-    Only the experiment's metrics are used, although other experiments may have scored the same runs on more.
-
-    Returns:
-        The matrix; None if nothing is scored.
+    Only the experiment's metrics are used, although other experiments may have scored the same runs on more. None without scores.
     """
     definitions, datasets = score_queries.definitions(store), queries.datasets(store)
     every = groups(queries.runs(store, experiment))

@@ -177,7 +177,7 @@ class Filters:
             (not self.kinds or any(key_of(kind) in self.kinds for kind in row.kinds))
             and (not self.readers or any(key_of(reader) in self.readers for reader in row.readers))
             and _size_is(row.parameters, self.size)
-            and _weights_are(row.open_weights, self.weights)
+            and self.weights in (ANY, {None: UNSTATED, True: "open", False: "closed"}[row.open_weights])
             and not _trained(row, self.untrained)
             and (self.since is None or day >= self.since)
             and (self.until is None or day <= self.until)
@@ -188,11 +188,6 @@ def _size_is(parameters: int | None, size: str) -> bool:
     if size == ANY or parameters is None:
         return size in (ANY, UNSTATED)
     return size != UNSTATED and SIZES[size][0] <= parameters < SIZES[size][1]
-
-
-def _weights_are(open_weights: bool | None, wanted: str) -> bool:
-    label = {None: UNSTATED, True: "open", False: "closed"}[open_weights]
-    return wanted in (ANY, label)
 
 
 def _trained(row: System, untrained: frozenset[str]) -> bool:
@@ -249,9 +244,7 @@ class VisibleRows:
     """Rows of the matrix on the current page.
 
     Attributes:
-        pinned: Pinned rows, in the order in which they were pinned.
-        rows: Rows of this page, sorted.
-        controls: Controls, which are below the rows on every page.
+        pinned: Rows in the order in which they were pinned.
         first: Position of the page's first row among all matching rows.
         total: Number of matching rows without pinned ones and controls.
         hidden_keys: Keys of rows that the user has hidden.
@@ -293,14 +286,9 @@ def ordered(board: Matrix, order: Order) -> list[System]:
         part = [(key(row), row) for row in board.rows if row.control is control]
         known = [(value, row) for value, row in part if value is not None and value == value]
         known.sort(key=lambda pair: pair[0], reverse=order.descending)
-        known.sort(key=lambda pair: _is_apart(board, pair[1], order.column))
+        known.sort(key=lambda pair: (cell := board.cells.get((pair[1].key, order.column))) is not None and bool(cell.apart))
         rows += [row for _, row in known] + [row for value, row in part if value is None or value != value]
     return rows
-
-
-def _is_apart(board: Matrix, row: System, column: str) -> bool:
-    cell = board.cells.get((row.key, column))
-    return cell is not None and bool(cell.apart)
 
 
 def _key(board: Matrix, column: str) -> Callable[[System], str | float | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from leaderboard import read, read_boards, state
 from leaderboard.drawing import draw, permalink, show, tell
 from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
@@ -37,9 +39,7 @@ def _below(chosen: Chosen) -> None:
         metric = state.select("Quality", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label)
     board = read_boards.board_of(chosen.at, chosen.experiment, chosen.group, None, (metric,), checked=False)
     with right:
-        labels: dict[str, str] = dict(budget.AXES.items())
-        cost = state.select("Cost", "cost", labels, informative_axis(board))
-        axis = next(name for name in budget.AXES if name == cost)
+        axis = cast(Axis, state.select("Cost", "cost", cast(dict[str, str], budget.AXES), informative_axis(board)))
     _front(chosen, board, metric, axis)
     _curves(chosen, board, metric)
     permalink()
@@ -65,8 +65,18 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
 def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     show(el("h2", "What compression keeps", cls="section"), "compression-title")
     full, curves = read_in_full(board), budget_curves(board, metric)
+    if not curves and (others := read.reading_experiments(chosen.at)):
+        opened = [button(name, f"open-{name}", {"experiment": name, **_OTHER}) for name in others[:_LISTED]]
+        text = "No run here gives passages to a reader. Experiments that do: "
+        show(el("p", text, *opened), "others", state.act(("experiment", *_OTHER)))
+        return
     if not curves:
-        _no_curves(chosen.at)
+        text = (
+            "To compare compression, run methods whose reader is a model at several ratios or budgets. Their names must differ "
+            "only in the number at the end, as in CLaRa 4x and CLaRa 16x."
+        )
+        commands = ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml")
+        show(message("No run here gives passages to a reader", text, commands), "compression-none")
         return
     axes = budget.CURVE_AXES
     able = {name: text for name, text in axes.items() if any(getattr(point, name) > 0 for curve in curves for point in curve.points)}
@@ -74,21 +84,6 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     scale = scale_of(metric, chosen.definitions)
     draw(budget.curve_chart(curves, axis, metric, scale), "compression-chart", "ragmeter-compression")
     show(budget.curve_table(curves, metric, scale, full.run.method if full else None), "compression")
-
-
-def _no_curves(at: Source) -> None:
-    """Link to the experiments that compress, or explain how to run one."""
-    if others := read.reading_experiments(at):
-        opened = [button(name, f"open-{name}", {"experiment": name, **_OTHER}) for name in others[:_LISTED]]
-        text = "No run here gives passages to a reader. Experiments that do: "
-        show(el("p", text, *opened), "others", state.act(("experiment", *_OTHER)))
-        return
-    text = (
-        "To compare compression, run methods whose reader is a model at several ratios or budgets. Their names must differ "
-        "only in the number at the end, as in CLaRa 4x and CLaRa 16x."
-    )
-    commands = ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml")
-    show(message("No run here gives passages to a reader", text, commands), "compression-none")
 
 
 if __name__ == "__main__":

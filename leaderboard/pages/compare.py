@@ -13,10 +13,10 @@ from leaderboard import read, state
 from leaderboard.drawing import draw, permalink, show, tell
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
-from leaderboard.elements.marks import doubt_marks, is_better, row_marks, significance, status_badge, untested
+from leaderboard.elements.marks import doubt_marks, row_marks, status_badge
 from leaderboard.elements.nodes import Node, aside, button, el, line_of_facts, named, note, section
 from leaderboard.elements.pictures import DOWN, ROUND, UP, Look, Mark, Picture, bubbles
-from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, value_cell
+from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, difference_cell, table, tested_cell, value_cell
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.widgets import Chosen, as_page, bar, choose, several
@@ -28,7 +28,6 @@ from results.statistics.stages import StageLosses
 from results.store.provenance import Attribution
 from results.store.queries import RunRow
 
-QUESTIONS_PAGE = "question.py"
 LEAST, MOST = 2, 6
 AT_FIRST = 3
 # Questions listed at a time.
@@ -49,9 +48,10 @@ def render(at: Source) -> None:
             ("ragmeter run EXPERIMENT.yaml",) if len(_comparable(chosen)) < LEAST else (),
         )
         return
-    result = read.compared(chosen.at, tuple(run.run for run in runs), metric, tuple(runs))
+    result = read.compared(chosen.at, runs, metric)
     shown, better = scale_of(metric, chosen.definitions), higher_is_better(metric, chosen.definitions)
-    _values(result, shown, better=better)
+    shares = better and shown is formats.PERCENT
+    show(values(result, shown), "values")
     if not result.pairs:
         tell(
             "No question in common",
@@ -60,13 +60,25 @@ def render(at: Source) -> None:
             ("ragmeter run --resume",),
         )
         return
+    text = (
+        f"{result.sampled.in_words(len(result.questions))}. Intervals: at the level of the corrected test, over {result.sampled.kind}s. "
+        "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
+        "shown, 5 %). ? insufficient data, for the reason below the interval."
+    )
+    parts = (pairs(result, shown, higher_is_better=better), note(text if better else f"{text} For this metric, lower is better."))
+    show(section("Paired differences", *parts), "pairs")
     for line in result.read:
         show(note(line), f"read-{line}")
     _scatter(result, shown)
-    _kinds(result, shown, zeros=better and shown is formats.PERCENT)
+    kinds = ((result.by_type, "Question type"), (result.by_evidence, "Gold passages"))
+    if tables := [slices(result, part, what, shown, zeros=shares) for part, what in kinds if part]:
+        show(section("Where each fails", *tables), "kinds")
     _show_differences(result, shown)
-    if better and shown is formats.PERCENT:
-        _stages(chosen, result, metric, shown)
+    ceiling = chosen.definitions.get(metric, {}).get("high")
+    if shares and ceiling is not None:
+        losses = [read.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in result.runs]
+        called = names(result)
+        show(section("Which stage loses it", stages(losses, called, shown), unattributed(losses, called)), "stages")
     permalink()
 
 
@@ -87,19 +99,6 @@ def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     with right:
         metric = state.select("Metric", "metric", chosen.metrics, chosen.families[MAIN][0], show=chosen.label, resets=("from",))
     return [able[name] for name in names], metric
-
-
-def _values(result: Comparison, shown: Scale, *, better: bool) -> None:
-    show(values(result, shown), "values")
-    if not result.pairs:
-        return
-    text = (
-        f"{result.sampled.in_words(len(result.questions))}. Intervals: at the level of the corrected test, over {result.sampled.kind}s. "
-        "▲ ▼ significantly better or worse (Holm-corrected over the pairs "
-        "shown, 5 %). ? insufficient data, for the reason below the interval."
-    )
-    parts = (pairs(result, shown, higher_is_better=better), note(text if better else f"{text} For this metric, lower is better."))
-    show(section("Paired differences", *parts), "pairs")
 
 
 def _scatter(result: Comparison, shown: Scale) -> None:
@@ -125,13 +124,6 @@ def _scatter(result: Comparison, shown: Scale) -> None:
     show(line_of_facts(parts, "facts note"), "scatter-note")
 
 
-def _kinds(result: Comparison, shown: Scale, *, zeros: bool) -> None:
-    parts = [(result.by_type, "Question type"), (result.by_evidence, "Gold passages")]
-    tables = [slices(result, part, what, shown, zeros=zeros) for part, what in parts if part]
-    if tables:
-        show(section("Where each fails", *tables), "kinds")
-
-
 def _show_differences(result: Comparison, shown: Scale) -> None:
     positions, title = result.apart(), "Only where they differ"
     if not positions:
@@ -146,25 +138,13 @@ def _show_differences(result: Comparison, shown: Scale) -> None:
     def opened(action: Mapping[str, str | None]) -> None:
         if (question := action.get("open")) and question in {row.question for row in result.questions}:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric", "runs")}
-            state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
+            state.open_page("question.py", {**shared, "question": question})
 
     show(section(title, position, draw_differences(result, listed, shown)), "apart", opened)
     with st.container(horizontal=True):
-        st.button("Earlier", key="earlier", disabled=not start, on_click=_turn, args=(start - PAGE,))
-        st.button("Later", key="later", disabled=start + PAGE >= len(positions), on_click=_turn, args=(start + PAGE,))
-
-
-def _turn(start: int) -> None:
-    state.write(**{"from": str(start) if start > 0 else None})
-
-
-def _stages(chosen: Chosen, result: Comparison, metric: str, shown: Scale) -> None:
-    ceiling = chosen.definitions.get(metric, {}).get("high")
-    if ceiling is None:
-        return
-    parts = [read.attributed(chosen.at, run.run, metric, float(ceiling), run) for run in result.runs]
-    called = names(result)
-    show(section("Which stage loses it", stages(parts, called, shown), unattributed(parts, called)), "stages")
+        for name, to in (("Earlier", start - PAGE), ("Later", start + PAGE)):
+            turned = {"from": str(to) if to > 0 else None}
+            st.button(name, key=name.lower(), disabled=not 0 <= to < len(positions), on_click=state.write, kwargs=turned)
 
 
 _STAGES = {
@@ -200,15 +180,13 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
     called = names(result)
 
     def difference(pair: Pair) -> Cell:
-        mark = significance(is_better(pair.difference.value, pair.p_holm, higher_is_better=higher_is_better))
-        doubt = pair.difference.doubt(pair.p_holm)
-        mark = untested(doubt) if doubt else mark
-        return difference_cell(pair.difference, shown, mark=mark, note=doubt)
+        return tested_cell(pair.difference, pair.p_holm, shown, higher_is_better=higher_is_better)
 
     def count(outcome: str, pair: Pair) -> Cell:
-        number = _outcomes(pair, higher_is_better=higher_is_better)[outcome]
+        number = getattr(pair.difference, outcome)
         return Cell(f"{number:,}", f"{number / pair.difference.n:.0%}")
 
+    better, worse = ("wins", "losses") if higher_is_better else ("losses", "wins")
     what = "First minus second on the questions that both have a value on, with its 95 % interval"
     test = "Sign-flip permutation test, corrected over all pairs shown"
     columns: list[Column[Pair]] = [
@@ -217,9 +195,9 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
         NumberColumn(
             "p", lambda pair: Cell(formats.p_value(pair.p_holm), f"{formats.p_value(pair.difference.p)} alone"), "Holm-corrected", test
         ),
-        NumberColumn("Better", partial(count, "won"), "questions", "The first scores better"),
-        NumberColumn("Equal", partial(count, "tied"), "questions"),
-        NumberColumn("Worse", partial(count, "lost"), "questions", "The first scores worse"),
+        NumberColumn("Better", partial(count, better), "questions", "The first scores better"),
+        NumberColumn("Equal", partial(count, "ties"), "questions"),
+        NumberColumn("Worse", partial(count, worse), "questions", "The first scores worse"),
     ]
     return table("Paired differences", "pairs-scroll", result.pairs, columns)
 
@@ -300,13 +278,6 @@ def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node 
     return el("section", el("ul", *lines), note(text) if any(item.missing for item in results) else None, cls="note")
 
 
-def _outcomes(pair: Pair, *, higher_is_better: bool) -> dict[str, int]:
-    """Return on how many questions the first run is better, equal and worse."""
-    item = pair.difference
-    won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
-    return {"won": won, "tied": item.ties, "lost": lost}
-
-
 # Color and shape of marks by their side of the diagonal.
 SIDES: dict[str, Look] = {"above": ("of-1", UP), "on": ("of-6", ROUND), "below": ("of-0", DOWN)}
 # Maximum characters of a question in a mark's hover text.
@@ -317,11 +288,6 @@ def scatter(result: Comparison, first: int, second: int, shown: Scale) -> tuple[
     """Draw a scatter plot of two runs' scores per question, and count the questions by side of the diagonal.
 
     A mark's area is the number of questions with its pair of scores; infinite values are not drawn.
-
-    Args:
-        result: The comparison.
-        first, second: Positions of the runs on the x and the y axis.
-        shown: The metric's scale.
     """
     x_name, y_name = (names(result)[at] for at in (first, second))
     scored = [

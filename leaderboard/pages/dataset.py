@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
@@ -18,7 +18,8 @@ from leaderboard.elements.tables import Cell, Column, NumberColumn, WideColumn, 
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.widgets import as_page
-from results.store.provenance import Contaminated, DatasetFacts, Sample
+from results.store.answer_queries import Passage
+from results.store.provenance import DatasetFacts, Sample
 
 # Questions shown at a time.
 SAMPLES = 5
@@ -40,19 +41,15 @@ def render(at: Source) -> None:
     with left, together("about"):
         show(card(dataset), "card")
         show(contamination(dataset), "contamination")
-    with right:
-        _samples(at, dataset)
-    permalink()
-
-
-def _samples(at: Source, dataset: DatasetFacts) -> None:
     start = state.number("start") % max(1, dataset.questions)
     state.settle("start", str(start) if start else "")
     rows = read.samples(at, dataset.fingerprint, SAMPLES, start)
-    show(section("Some of its questions", el("section", *map(_sample, rows), cls="stack")), "samples")
-    if dataset.questions > SAMPLES:
-        text = "Show other questions from all parts of the dataset"
-        st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)), help=text)
+    with right:
+        show(section("Some of its questions", el("section", *map(_sample, rows), cls="stack")), "samples")
+        if dataset.questions > SAMPLES:
+            text = "Show other questions from all parts of the dataset"
+            st.button("Others", key="others", on_click=lambda: state.write(start=str(start + 1)), help=text)
+    permalink()
 
 
 _HUB = "https://huggingface.co/datasets/"
@@ -92,15 +89,21 @@ def overview(datasets: Sequence[DatasetFacts], chosen: str) -> Node:
 def card(dataset: DatasetFacts) -> Node:
     """Build the card of a dataset."""
     card = dataset.card
+    counted = [
+        f"{dataset.questions:,}" + ("" if math.isnan(dataset.words) else f" of {dataset.words:.1f} words on average"),
+        f"{dataset.with_evidence:,} with gold evidence",
+        f"{dataset.without_gold:,} without a gold answer" if dataset.without_gold else "",
+        f"over {dataset.documents:,} documents" if dataset.documents else "",
+    ]
     rows: list[tuple[str, Node | str]] = [
         ("License", str(card.get("license", ""))),
-        ("Source", _origin(card)),
+        ("Source", _origin(card.get("hub_id"), card.get("revision"))),
         ("Revision", str(card.get("revision") or "not pinned" if card.get("hub_id") else "")),
         ("Languages", _joined(card.get("languages"))),
         ("Metrics", _joined(formats.metric_label(str(metric)) for metric in card.get("metrics") or ())),
         ("Settings", _joined(card.get("settings"))),
         ("Splits", _joined(name if size is None else f"{name} {size:,}" for name, size in (card.get("splits") or {}).items())),
-        ("Questions here", _questions(dataset)),
+        ("Questions here", ", ".join(filter(None, counted))),
         ("Types", _joined(f"{kind or 'no type'} {number:,}" for kind, number in dataset.types.items())),
         ("Fingerprint", dataset.fingerprint),
         ("About it", el("span", *prose(str(card["notes"]))) if card.get("notes") else ""),
@@ -117,24 +120,11 @@ def card(dataset: DatasetFacts) -> Node:
     )
 
 
-def _origin(responses: Mapping[str, Any]) -> Node | str:
-    hub, revision = responses.get("hub_id"), responses.get("revision")
-    if not hub:
-        return "made or read here; no repository"
-    if not _HUB_ID.fullmatch(str(hub)):
-        return str(hub)
+def _origin(hub: Any, revision: Any) -> Node | str:
+    if not hub or not _HUB_ID.fullmatch(str(hub)):
+        return str(hub or "made or read here; no repository")
     tree = f"/tree/{revision}" if revision and _REVISION.fullmatch(str(revision)) else ""
     return link(str(hub), f"{_HUB}{hub}{tree}")
-
-
-def _questions(dataset: DatasetFacts) -> str:
-    parts = [
-        f"{dataset.questions:,}" + ("" if math.isnan(dataset.words) else f" of {dataset.words:.1f} words on average"),
-        f"{dataset.with_evidence:,} with gold evidence",
-        f"{dataset.without_gold:,} without a gold answer" if dataset.without_gold else "",
-        f"over {dataset.documents:,} documents" if dataset.documents else "",
-    ]
-    return ", ".join(filter(None, parts))
 
 
 def _joined(parts: Any) -> str:
@@ -146,22 +136,18 @@ def contamination(dataset: DatasetFacts) -> Node:
     result = el("p", "No stored submission declares training data that cover these questions.")
     text = "This check does not cover methods run here, or training data that was not declared."
     if dataset.contaminated:
-        result = el("ul", *map(_contaminated, dataset.contaminated))
+        reasons = [(item.method, el("ul", *(el("li", reason) for reason in item.reasons))) for item in dataset.contaminated]
+        result = el("ul", *(el("li", named(name, badge("contaminated", "failed")), why) for name, why in reasons))
         text = "These submissions declare training data that cover these questions; their scores carry a badge."
     command = el("span", f"ragmeter data overlap --train FILE --eval {quote(dataset.name)}", cls="command")
     return section("Contamination", result, note(text), el("p", aside("To look for the questions in training files: "), command))
-
-
-def _contaminated(result: Contaminated) -> Node:
-    reasons = el("ul", *(el("li", reason) for reason in result.reasons))
-    return el("li", named(result.method, badge("contaminated", "failed")), reasons)
 
 
 def _sample(sample: Sample) -> Node:
     row = sample.question
     about = [row.type, f"document {row.document_id}" if row.document_id else "", row.question]
     golds = [el("span", gold, cls="gold-answer") for gold in dict.fromkeys(row.answers) if gold]
-    evidence = el("div", *(_passage(identifier, sample) for identifier in row.evidence), cls="stack")
+    evidence = el("div", *(_passage(identifier, sample.passages.get(identifier)) for identifier in row.evidence), cls="stack")
     title = el("summary", f"{len(row.evidence)} gold passage{'s' * (len(row.evidence) != 1)}")
     return el(
         "div",
@@ -173,8 +159,7 @@ def _sample(sample: Sample) -> Node:
     )
 
 
-def _passage(identifier: str, sample: Sample) -> Node:
-    passage = sample.passages.get(identifier)
+def _passage(identifier: str, passage: Passage | None) -> Node:
     if passage is None:
         return note(f"{identifier}: not among the stored passages")
     text = passage.text if len(passage.text) <= _LONGEST else passage.text[:_LONGEST] + " …"

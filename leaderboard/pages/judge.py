@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from leaderboard import read, state
 from leaderboard.drawing import draw, permalink, show, tell, together
-from leaderboard.elements.nodes import Node, el, note, prose, section
+from leaderboard.elements import formats
+from leaderboard.elements.formats import PERCENT, Scale, higher_is_better, scale_of
+from leaderboard.elements.nodes import Node, badge, el, facts, flat, message, named, note, prose, section, show_value
+from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, value_cell
 from leaderboard.pages import draw_page
 from leaderboard.read import Source
 from leaderboard.views import battles
-from leaderboard.views import judge as judge_view
 from leaderboard.widgets import as_page, bar
-from results.boards.board import Board
+from results.boards.board import Board, Row
+from results.boards.controls import checked
 from results.judging.battles import STRENGTHS_FROM, BattleBoard
-from results.judging.judge_card import JudgeCard
+from results.judging.judge_card import Corrected, JudgeCard
+from results.statistics.core import Estimate
+from results.statistics.judges import Agreement
+from results.store.store import shortened
 
 _CONTROLS = "Does it rank the controls correctly?"
+_KAPPA = Scale(1.0, 2, "", "")
+# Criterion, bias, its share, the share without it, number of verdicts, hover text.
+_Bias = tuple[str, str, Estimate, str | None, int, str]
 
 
 @as_page("judges", "Judges")
@@ -36,32 +47,26 @@ def render(at: Source) -> None:
     if result.card["kind"] == "pair":
         _battles(at, judge)
     else:
-        show(_controls(at, judge), "controls")
+        measures = {item["metric"]: item["name"] for item in known[judge]["measures"]}
+        checks = [(board, controls(board, read.definitions(at), measures)) for board in read.judged_boards(at, judge)]
+        parts = [part for board, check in checks if check is not None for part in (note(_on(board)), check)]
+        show(section(_CONTROLS, *parts or [_no_controls()]), "controls")
     show(_trust(at, result), "trust")
     permalink()
 
 
 def _trust(at: Source, result: JudgeCard) -> Node:
-    biases = judge_view.biases(result)
+    biased = biases(result)
     runs = [run for group in read.run_groups(at, None) for run in group]
-    corrected = judge_view.corrected(result.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
+    people = corrected(result.corrected, {run.run: f"{run.method} on {run.dataset}" for run in runs})
     return el(
         "div",
-        judge_view.card(result),
-        biases and section("Consistency and biases", biases),
-        section("Agreement", judge_view.agreement(result)),
-        corrected and section("Compared with people", corrected),
+        card(result),
+        biased and section("Consistency and biases", biased),
+        section("Agreement", agreement(result)),
+        people and section("Compared with people", people),
         cls="stack",
     )
-
-
-def _controls(at: Source, judge: str) -> Node:
-    measures = {item["metric"]: item["name"] for item in read.judges(at)[judge]["measures"]}
-    parts: list[Node] = []
-    for board in read.judged_boards(at, judge):
-        if (table := judge_view.controls(board, read.definitions(at), measures)) is not None:
-            parts += [note(_on(board)), table]
-    return section(_CONTROLS, *parts or [_no_controls()])
 
 
 def _on(board: Board | BattleBoard) -> str:
@@ -129,6 +134,129 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
     draw(battles.strength_chart(rows), "strength-chart", "ragmeter-strengths")
     show(battles.strengths(board, rows), "strengths")
     show(note(battles.STRENGTHS_NOTE), "strengths-note")
+
+
+def card(result: JudgeCard) -> Node:
+    """Build the judge's card: model and prompts, number of calls, failures and cost."""
+    about, work = result.card, result.work
+    rows: list[tuple[str, Node | str]] = [
+        ("Kind", "compares two answers" if about["kind"] == "pair" else "judges one answer"),
+        ("Model", "rules, no model" if about["rule"] else str(about["model"])),
+        ("Answered as", ", ".join(f"{name} ({count:,} calls)" for name, count in work.models.items() if name)),
+        ("Options", ", ".join(f"{name} = {show_value(value)}" for name, value in flat({**about["config"], **about["also"]}))),
+        ("Criteria", ", ".join(about["criteria"]) or ", ".join(item["name"] for item in about["measures"])),
+        ("Source", str(about.get("source", ""))),
+        ("Calls", f"{work.calls:,}" if work.calls else "none: no model was called"),
+    ]
+    if work.calls:
+        unusable = f"{sum(work.unscored.values()):,} ({100 * work.failure_rate:.1f} %)"
+        reasons = el("ul", *(el("li", f"{number:,} × {reason}") for reason, number in work.unscored.items()))
+        tokens = f"{work.prompt_tokens:,.0f} prompt + {work.completion_tokens:,.0f} completion tokens"
+        rows += [
+            ("Unusable replies", el("div", unusable, reasons if work.unscored else None)),
+            ("Per call", f"{formats.duration(work.seconds)}, {tokens}"),
+            ("Price of all calls", f"US$ {formats.dollars(work.cost_usd)}" if work.cost_usd else "no price configured"),
+        ]
+    return el("section", el("h2", str(about["id"])), el("p", *prose(str(about["definition"]))), facts(rows), cls="stack")
+
+
+def biases(result: JudgeCard) -> Node | None:
+    """Build the table of the judge's consistency and biases (repetition, position, length); None if no question was judged twice."""
+    tip = "Intervals resample questions, not single verdicts"
+    columns: list[Column[_Bias]] = [
+        Column("By", lambda row: row[0]),
+        WideColumn("Bias", lambda row: row[1]),
+        NumberColumn("Share", lambda row: value_cell(row[2], PERCENT, tip=row[5]), "× 100 [95 %]", tip),
+        NumberColumn("Without it", lambda row: row[3], "× 100", "Value for a judge without this bias"),
+        NumberColumn("Verdicts", lambda row: row[4], "counted"),
+    ]
+    again, swapped = "changes its verdict when asked again", "changes the winner when the order is swapped"
+    rows: list[_Bias] = [(by, again, item.differing, "0", item.pairs, "") for by, item in result.repetitions.items()]
+    rows += [(by, swapped, flips, "0", flips.n, "") for by, flips in result.flips.items()]
+    rows += [(by, "the answer shown first wins", first, "50", first.n, "") for by, first in result.first_shown.items()]
+    for by, longer in result.longer.items():
+        slope = longer.per_doubling.value
+        tip = (
+            f"An answer twice as long gains {formats.PLAIN.difference(slope)} log-odds, adjusted for the strengths of the "
+            "methods; the share is not adjusted, and a longer answer may be the better one"
+        )
+        rows.append((by, "the longer answer wins", longer.longer_wins, None, longer.decided, "" if math.isnan(slope) else tip))
+    rows = [row for row in rows if row[4]]
+    return table("Consistency and biases of the judge", "biases-scroll", rows, columns) if rows else None
+
+
+def agreement(result: JudgeCard) -> Node:
+    """Build the table of the judge's agreement with other judges and with people."""
+    rows = [(by, name, "judge", item) for by, others in result.with_judges.items() for name, item in others.items()]
+    rows += [(by, name, "person", item) for by, others in result.with_people.items() for name, item in others.items()]
+    rows += [(by, "people among themselves", "", item) for by, item in result.between_people.items()]
+    if not rows:
+        return message(
+            "No other judge has judged the same answers",
+            "Agreement needs labels by people, or a second judge on the same runs. Sample items at random, have people label them, "
+            "and import the labels.",
+            ("ragmeter judge labels export -o items.csv --criterion NAME", "ragmeter judge labels import items.csv --annotator NAME"),
+        )
+    kappa = "Agreement beyond chance: 1 is perfect, 0 chance. Cohen's κ with a judge or a person, Krippendorff's α among people"
+    columns: list[Column[tuple[str, str, str, Agreement]]] = [
+        Column("By", lambda row: row[0]),
+        Column("Agreement with", lambda row: named(row[1], badge(row[2]) if row[2] else None)),
+        NumberColumn("Equal", lambda row: value_cell(row[3].raw, PERCENT), "× 100 [95 %]", "Share of items on which both agree"),
+        NumberColumn("Kappa", lambda row: value_cell(row[3].corrected, _KAPPA), "[95 %]", kappa),
+        NumberColumn("Items", lambda row: row[3].raw.n, "judged by both"),
+    ]
+    return table("Agreement", "agreement-scroll", rows, columns)
+
+
+def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | None:
+    """Build the table of means corrected with human labels; None without labels."""
+    valid = "Prediction-powered mean: valid only if the labeled items are a random sample, as `ragmeter judge labels export` makes it"
+    worth = "Number of labels that would give an equally narrow interval without the judge"
+    columns: list[Column[Corrected]] = [
+        Column("Run", lambda row: names.get(row.run, shortened(row.run))),
+        Column("Measure", lambda row: row.measure),
+        NumberColumn("As judged", lambda row: PERCENT.value(row.mean.judged), "× 100", "Mean of the judge's values over all items"),
+        NumberColumn("Corrected by people", lambda row: value_cell(row.mean.corrected, PERCENT), "× 100 [95 %]", valid),
+        NumberColumn("People alone", lambda row: value_cell(row.mean.labeled, PERCENT), "× 100 [95 %]"),
+        NumberColumn("Labels", lambda row: row.mean.corrected.n),
+        NumberColumn("Worth", lambda row: None if math.isinf(row.mean.worth) else round(row.mean.worth), "labels", worth),
+    ]
+    return table("Means corrected with human labels", "corrected-scroll", rows, columns) if rows else None
+
+
+def controls(board: Board, definitions: Definitions, measures: Mapping[str, str]) -> Node | None:
+    """Build the table that checks a point judge with a board's controls and best method; None if no control was judged.
+
+    The board has the judge's measures as columns, and `measures` the title of each, by metric id.
+    """
+    judged = [row for row in board.rows if row.control and row.cells]
+    if not judged:
+        return None
+
+    def value(metric: str, row: Row) -> Cell:
+        return value_cell(row.cells[metric].estimate if metric in row.cells else None, scale_of(metric, definitions))
+
+    def method(row: Row) -> Node:
+        return named(row.run.method, badge("control", "control") if row.control else badge("best method", "reference"))
+
+    flags = board.flags
+    columns: list[Column[Row]] = [Column("Control", method)]
+    for metric in board.metrics:
+        title = measures.get(metric, metric) + (" ⚑" if metric in flags else "")
+        unit = f"{scale_of(metric, definitions).unit} [95 %]"
+        columns.append(NumberColumn(title, partial(value, metric), unit, "; ".join(flags.get(metric, ()))))
+    first = board.metrics[0]
+    scored = [row for row in board.rows if not row.control and first in row.cells and not math.isnan(row.cells[first].estimate.value)]
+    best = (max if higher_is_better(first, definitions) else min)(scored, key=lambda row: row.cells[first].estimate.value, default=None)
+    rows = judged if best is None else [*judged, best]
+    name, key = f"Controls on {board.dataset}", f"controls-{board.dataset_fingerprint}"
+    return el(
+        "div",
+        table(name, key, rows, columns, lambda row: "control" if row.control else ""),
+        *(note(f"⚑ {measures.get(metric, metric)} {'; '.join(wrong)}.") for metric, wrong in flags.items()),
+        None if flags else note(checked({row.run.method_id for row in judged})),
+        cls="stack",
+    )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -16,7 +16,7 @@ from leaderboard.elements.formats import MAIN, board_key
 from leaderboard.elements.nodes import aside, el
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
-from leaderboard.views import drill, judge, question
+from leaderboard.views import question
 from leaderboard.widgets import Chosen, as_page, bar, choose, several
 from results.boards.names import run_labels
 from results.judging import judgments
@@ -31,6 +31,10 @@ PAGE = 50
 MOST_SQUARES = 24
 # Runs whose evidence is open at first.
 _OPENED = 2
+ANY = "any"
+# Fewest and most words of a question of each length.
+LENGTHS = {"short": (0, 10), "medium": (11, 20), "long": (21, 10**9)}
+LENGTH_NAMES = {ANY: "any length", "short": "up to 10 words", "medium": "11 to 20 words", "long": "over 20 words"}
 
 
 @as_page("questions", "Questions")
@@ -77,10 +81,10 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow])
     with second[0]:
         kind = _one_of("Type", "type", sorted({row.type for row in rows if row.type}))
     with second[1]:
-        hops = _one_of("Gold passages", "hops", drill.hops_of(rows))
+        hops = _one_of("Gold passages", "hops", hops_of(rows))
     with second[2]:
-        length = _one_of("Length", "length", list(drill.LENGTHS), drill.LENGTH_NAMES)
-    worst = drill.worst_of(chosen.definitions.get(metric, {}))
+        length = state.select("Length", "length", LENGTH_NAMES)
+    worst = worst_of(chosen.definitions.get(metric, {}))
     with second[3]:
         text = "At least one method has the worst score, for example after a failed answer"
         failures = state.switch("Failures only", "failures", help=text)
@@ -88,11 +92,11 @@ def _filter(chosen: Chosen, rows: Sequence[QuestionRow], runs: Sequence[RunRow])
     columns = _scores(chosen, metric)
     judged = [run for run in runs if run.run in columns and (run.kind != "control" or not differ)]
     scores = np.stack([columns[run.run] for run in judged]) if judged else np.empty((0, len(rows)))
-    return drill.passing(rows, drill.Wanted(words, kind, hops, length, failures, differ), scores, worst), metric
+    return passing(rows, scores, worst, words=words, kind=kind, hops=hops, length=length, failures=failures, differ=differ), metric
 
 
-def _one_of(label: str, name: str, options: Sequence[str], names: Mapping[str, str] = MappingProxyType({})) -> str:
-    return state.select(label, name, {drill.ANY: names.get(drill.ANY, "any")} | {value: names.get(value, value) for value in options})
+def _one_of(label: str, name: str, options: Sequence[str]) -> str:
+    return state.select(label, name, {ANY: "any"} | {value: value for value in options})
 
 
 def _style(chosen: Chosen) -> None:
@@ -162,15 +166,15 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
 
 def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metric: str) -> None:
     runs = tuple(run.run for run in shown_runs)
-    answers = read.answers(chosen.at, row, runs)
+    answers = read.answers(chosen.at, row, runs, depth=read.DEPTH)
     passages = read.passages(chosen.at, row.evidence)
     metrics = list(dict.fromkeys([metric, *chosen.families[MAIN]]))
-    cutoffs = {run.run: drill.cutoffs(run, metric) for run in shown_runs}
-    verdicts = read.verdicts(chosen.at, row.question, chosen.runs[0], runs)
-    here = judge.answered_here(answers, chosen.runs)
-    whose = judge.calls(answers, here, verdicts)
-    call = state.pick(judge.CALL, ["", *whose], "")
-    judged = judge.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)
+    cutoffs = {run.run: question.cutoffs(run, metric) for run in shown_runs}
+    verdicts = read.verdicts(chosen.at, row.question, chosen.runs[0].dataset_fingerprint, chosen.runs[0].setting, runs)
+    here = question.answered_here(answers, chosen.runs)
+    whose = question.conversations(answers, here, verdicts)
+    call = state.pick(question.CALL, ["", *whose], "")
+    judged = question.verdicts(verdicts, {run.run: run.method for run in chosen.runs}, call, row.question)
     opened = state.pick("calls", ["", *(answer.run for answer in answers if answer.calls_kept)], "")
     shown = [
         question.question(row),
@@ -185,15 +189,67 @@ def _detail(chosen: Chosen, row: QuestionRow, shown_runs: Sequence[RunRow], metr
         *([el("h3", "Contexts, statements and searches", cls="section")] if any(answer.record for answer in answers) else []),
         *(question.returned(answer, row.question) for answer in answers if answer.record),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
-        question.prompts(answers, here, {"calls": opened, judge.CALL: call}, row.question),
+        question.prompts(answers, here, {"calls": opened, question.CALL: call}, row.question),
         *(question.calls(answer, read.calls(chosen.at, opened, row.question), row.question) for answer in answers if answer.run == opened),
-        judge.conversation(judgments.conversations(store_of(chosen.at), [call]).get(call), whose[call]) if call else None,
+        question.conversation(judgments.conversations(store_of(chosen.at), [call]).get(call), whose[call]) if call else None,
     ]
-    show(el("div", *shown, cls="stack"), "detail", state.act((judge.CALL, "calls")))
+    show(el("div", *shown, cls="stack"), "detail", state.act((question.CALL, "calls")))
 
 
 def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+def hops_of(rows: Sequence[QuestionRow]) -> list[str]:
+    """List the numbers of gold passages that occur, in ascending order."""
+    return [str(count) for count in sorted({len(row.evidence) for row in rows})]
+
+
+def passing(
+    rows: Sequence[QuestionRow],
+    scores: NDArray[np.float64],
+    worst: float | None,
+    *,
+    words: str = "",
+    kind: str = ANY,
+    hops: str = ANY,
+    length: str = ANY,
+    failures: bool = False,
+    differ: bool = False,
+) -> list[int]:
+    """Return the positions of the questions that pass all filters; the default values do not filter.
+
+    Args:
+        scores: Shape (methods, questions), NaN without a score.
+        worst: Worst value of the metric; None if it is unbounded, so that no score is a failure.
+        hops: Number of gold passages, as text.
+        length: One of `LENGTHS`.
+        failures: Only questions on which a method has the worst score.
+        differ: Only questions on which the methods' scores differ.
+    """
+    able = np.ones(len(rows), dtype=bool)
+    if failures:
+        able &= (scores == worst).any(axis=0) if worst is not None and len(scores) else False
+    if differ:
+        scored = ~np.isnan(scores)
+        highest = np.where(scored, scores, -np.inf).max(axis=0, initial=-np.inf)
+        able &= highest > np.where(scored, scores, np.inf).min(axis=0, initial=np.inf)
+    low, high = LENGTHS.get(length, (0, 10**9))
+    searched = words.casefold().split()
+
+    def meets(row: QuestionRow) -> bool:
+        if kind not in (ANY, row.type) or hops not in (ANY, str(len(row.evidence))) or not low <= len(row.text.split()) <= high:
+            return False
+        text = f"{row.text}\n{' '.join(row.golds)}".casefold()
+        return all(word in text for word in searched)
+
+    return [number for number, row in enumerate(rows) if able[number] and meets(row)]
+
+
+def worst_of(definition: Mapping[str, Any]) -> float | None:
+    """Return the metric's worst value; None if it is unbounded on that side."""
+    value = definition.get("low" if definition.get("higher_is_better", True) else "high")
+    return None if value is None else float(value)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.widgets import as_page, bar, show_running
-from results.boards.diff import Diff, diff
 from results.errors import UserError
-from results.store import checkpoints, cost_queries
+from results.store import checkpoints, cost_queries, queries
 from results.store.queries import RunRow, running
 from results.store.store import shortened
 
@@ -35,13 +34,8 @@ NEAREST = 300
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _runs(at: Source, experiment: str | None) -> list[RunRow]:
     """Return the distinct runs of an experiment or of the store, newest first; shared, so not to be modified."""
-    return sorted(read.executions(at, experiment), key=lambda run: run.started_at, reverse=True)
-
-
-@st.cache_data(show_spinner="Comparing …", max_entries=32)
-def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
-    """Return the differences; `first` and `second` are the fingerprints of the pair, which is not hashed."""
-    return diff(store_of(at), *_pair, questions=0)
+    distinct = {run.run: run for run in reversed(queries.runs(store_of(at), experiment))}
+    return sorted(distinct.values(), key=lambda run: run.started_at, reverse=True)
 
 
 @as_page("runs", "Runs")
@@ -76,7 +70,7 @@ def _live(at: Source) -> None:
 
 def _look(at: Source, active: bool) -> None:
     try:
-        count = show_running(at.folder, "live")
+        count = show_running(at.folder)
     except UserError as error:
         # A page that updates by itself needs no text that says it.
         show(note(f"The progress of runs cannot be read now: {error.what}."), "live-none")
@@ -141,7 +135,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     if second == NONE:
         show(note("You then see settings, numbers and answers of both side by side."), "diff-none")
         return
-    result = _diff(at, run.run, second, (run, others[second]))
+    result = read.diff(at, run, others[second], questions=0)
     definitions = read.definitions(at)
     with together("differences"):
         show(note(f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)})."), "diff-who")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from leaderboard import read, state
 from leaderboard.drawing import draw, explain, permalink, show, tell
@@ -24,7 +25,12 @@ def render(at: Source) -> None:
     """Draw the page `style`: style gaps and curves of an experiment."""
     names = read.styled_experiments(at)
     if not names:
-        _explain_empty()
+        tell(
+            "No experiment compares styles",
+            "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
+            "over one base, with mix {informal: 0} and {informal: 1}.",
+            ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
+        )
         return
     left, right = bar("shown", 2)
     with left:
@@ -34,29 +40,15 @@ def render(at: Source) -> None:
     except UserError as error:
         explain(error, "Nothing to compare yet")
         tables = []
+    curves = {over: read.style_curves(at, experiment, over) for over in OVER}
+    known = list(dict.fromkeys(table.metric for table in chain(tables, *curves.values())))
     with right:
-        metric = _metric(at, experiment, tables)
+        labels = {metric: formats.metric_label(metric, known) for metric in known}
+        metric = state.select("Metric", "metric", labels) if known else ""
     _gaps([table for table in tables if table.metric == metric], higher_is_better(metric, read.definitions(at)))
-    for over in OVER:
-        _curves(read.style_curves(at, experiment, over), metric, over)
+    for over, drawn in curves.items():
+        _curves([table for table in drawn if table.metric == metric], over)
     permalink()
-
-
-def _explain_empty() -> None:
-    tell(
-        "No experiment compares styles",
-        "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
-        "over one base, with mix {informal: 0} and {informal: 1}.",
-        ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
-    )
-
-
-def _metric(at: Source, experiment: str, tables: Sequence[GapTable]) -> str:
-    curves = [table for over in OVER for table in read.style_curves(at, experiment, over)]
-    known = list(dict.fromkeys([table.metric for table in tables] + [table.metric for table in curves]))
-    if not known:
-        return ""
-    return state.select("Metric", "metric", {metric: formats.metric_label(metric, known) for metric in known})
 
 
 def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:
@@ -68,8 +60,8 @@ def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:
         show(note(style.gaps_note(table)), f"gap-note-{number}")
 
 
-def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:
-    for number, table in enumerate(table for table in tables if table.metric == metric):
+def _curves(tables: Sequence[CurveTable], over: Over) -> None:
+    for number, table in enumerate(tables):
         title = note(table.title)
         show(title if number else section(OVER[over], title), f"curve-title-{over}-{number}")
         draw(style.curve_chart(table, OVER[over]), f"curve-chart-{over}-{number}", "ragmeter-style")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,23 +12,37 @@ import streamlit as st
 
 from leaderboard import intake, read
 from leaderboard.drawing import explain, show, tell
-from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key
-from leaderboard.elements.nodes import el, message, note, prose, section
-from leaderboard.intake import Draft, Verdict
+from leaderboard.elements import formats
+from leaderboard.elements.formats import ALL_RUNS, MAIN, board_key, higher_is_better, scale_of
+from leaderboard.elements.marks import control_badge, doubt_marks, row_marks, status_badge
+from leaderboard.elements.nodes import Node, aside, badge, el, line_of_facts, message, named, note, prose, section
+from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
+from leaderboard.intake import UPLOAD_MIB, Draft, Verdict
 from leaderboard.matrix.rows import ranked_families
 from leaderboard.pages import draw_page
 from leaderboard.read import Source, store_of
-from leaderboard.views import submission
 from leaderboard.widgets import as_page
-from results.boards.board import board
+from results.boards.board import Board, Row, board
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE
 from results.errors import UserError
 from results.offered import LIMITS
 from results.store.queries import OURS
-from results.submission.from_store import Known, known_boards, template_of
-from results.submission.storing import board_runs
+from results.submission.from_store import known_boards, template_of
+from results.submission.plausible import SIGNS
+from results.submission.review import Submitted
+from results.submission.storing import board_runs, to_json
 
-BOARD_PAGE = "board.py"
 _CHECKED, _CHANGED, _STORED = "submission-checked", "submission-changed", "submission-stored"
+# Style of a finding, by its severity.
+_TONES = {"error": "failed", "warning": "reference", "note": ""}
+# Maximum number of listed submissions.
+_MOST = 100
+# Style of a submission's status.
+_STATUS = {"accepted": "verified", "implausible": "running", "held": "running", "rejected": "failed", "withdrawn": ""}
+# Result of `results.submission.storing` per metric id.
+Worth = Mapping[str, Mapping[str, Any]]
+# A line of the preview: name, ranking value (None without a rank), and results.
+_Entry = tuple[Node, float | None, Worth]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +69,17 @@ def render(at: Source) -> None:
         _send(at)
     sent = read.submissions(at)
     if sent:
-        show(section("Submissions", submission.submissions_table(sent)), "sent")
+        show(section("Submissions", submissions_table(sent)), "sent")
 
 
 def _send(at: Source) -> None:
     """Draw the sender's view: the questions, the upload boxes, and the findings of the check."""
-    show(submission.how(held=intake.waits_for_approval()), "how")
+    show(how(held=intake.waits_for_approval()), "how")
     _template(at)
-    uploads = _uploads()
+    left, right = st.columns(2)
+    predictions = left.file_uploader("Predictions (.jsonl) or bundle (.zip)", key="upload-predictions")
+    title = f"Card (.yaml), at most {LIMITS.card_bytes // 1024} KiB; a bundle contains its own"
+    uploads = predictions, right.file_uploader(title, key="upload-card", max_upload_size=1)
     checked = st.session_state.get(_CHECKED)
     if checked is not None and checked.uploads != _ids(uploads):
         _forget()
@@ -78,9 +96,7 @@ def _send(at: Source) -> None:
         show(note("The files have changed since the check: check them again."), "changed")
 
 
-@st.cache_data(show_spinner=False, max_entries=4)
-def _boards(at: Source) -> list[tuple[Known, str, int]]:
-    return known_boards(store_of(at))
+_boards = read.kept(known_boards, 4)
 
 
 def _template(at: Source) -> None:
@@ -89,36 +105,23 @@ def _template(at: Source) -> None:
     if not boards:
         return
     left, right = st.columns([3, 1], vertical_alignment="bottom")
-    with left:
-        number = st.selectbox(
-            "Benchmark · setting · seed",
-            range(len(boards)),
-            format_func=lambda number: f"{boards[number][0].name} · {boards[number][1]} · {boards[number][2]}",
-            key="template-board",
-        )
+    number = left.selectbox(
+        "Benchmark · setting · seed",
+        range(len(boards)),
+        format_func=lambda number: f"{boards[number][0].name} · {boards[number][1]} · {boards[number][2]}",
+        key="template-board",
+    )
     board, setting, seed = boards[number if number < len(boards) else 0]
-    with right:
-        st.download_button(
-            "Questions and card",
-            lambda: template_of(store_of(at), board, setting, seed),
-            "ragmeter-template.zip",
-            "application/zip",
-            key="template",
-            icon=":material/download:",
-            on_click="ignore",
-            width="stretch",
-        )
-
-
-def _uploads() -> tuple[Any, Any]:
-    """Draw the upload boxes; return the uploads, None if there are none."""
-    left, right = st.columns(2)
-    with left:
-        predictions = st.file_uploader("Predictions (.jsonl) or bundle (.zip)", key="upload-predictions")
-    with right:
-        title = f"Card (.yaml), at most {LIMITS.card_bytes // 1024} KiB; a bundle contains its own"
-        card = st.file_uploader(title, key="upload-card", max_upload_size=1)
-    return predictions, card
+    right.download_button(
+        "Questions and card",
+        lambda: template_of(store_of(at), board, setting, seed),
+        "ragmeter-template.zip",
+        "application/zip",
+        key="template",
+        icon=":material/download:",
+        on_click="ignore",
+        width="stretch",
+    )
 
 
 def _ids(uploads: tuple[Any, Any]) -> tuple[str, ...]:
@@ -142,7 +145,7 @@ def _check(at: Source, predictions: Any, card: Any) -> None:
 
 
 def _forget() -> None:
-    """Discard the checked submission."""
+    """Discard the checked"""
     checked = st.session_state.pop(_CHECKED, None)
     if checked is not None and checked.draft is not None:
         checked.draft.discard()
@@ -150,8 +153,8 @@ def _forget() -> None:
 
 def _result(at: Source, checked: _Checked, draft: Draft, verdict: Verdict) -> None:
     report = verdict.report
-    show(submission.verdict(report), "verdict")
-    result = submission.findings(report)
+    show(verdict_of(report), "verdict")
+    result = findings(report)
     if result is not None:
         show(result, "findings")
     if verdict.notes:
@@ -184,7 +187,7 @@ def _preview(at: Source, verdict: Verdict) -> str | None:
     # A submission that the store has already is its own preview.
     others = [row for row in rows if row.origin == OURS or row.method != f"{report['method']}@{report['version']}"]
     there = board(store_of(at), others, metrics=[metric for metric in metrics if metric in scored])
-    table = submission.preview(report, verdict.preview, there, metrics, definitions)
+    table = preview(report, verdict.preview, there, metrics, definitions)
     text = (
         f"{report['dataset']} · {report['setting']} · seed {report['seed']}. Brackets: 95 % interval; without one, point at the cell for "
         "the reason. # orders by value: the board tests the differences."
@@ -222,13 +225,124 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
         text = f"{what}, marked as {run.origin} until the method was also run here."
         show(message(f"{run.method} is on the board", text, (f"ragmeter submit verify {run.short}",)), "stored")
         position = {"experiment": ALL_RUNS, "board": board_key(run)} | ({} if metric is None else {"metric": metric})
-        st.page_link(BOARD_PAGE, label="Open the board", icon=":material/leaderboard:", query_params=position)
+        st.page_link("board.py", label="Open the board", icon=":material/leaderboard:", query_params=position)
     else:
         reason = f" ({item.reason})" if item.reason else ""
         show(message(f"{run.method} is {item.status}{reason}", f"{what}. The table below shows its status.", ()), "stored")
     if st.button("Send another one", key="another"):
         del st.session_state[_STORED]
         st.rerun()
+
+
+def how(*, held: bool = False) -> Node:
+    """Build the instructions for submitters: which files to send and how they are checked; `held`: submissions need approval."""
+    waits = "The owner of this board then accepts or rejects it; you find status and reason below."
+    steps = (
+        "Predictions are a file of JSON lines, one question each, with a card in YAML; or a bundle, one zip of both.",
+        f"At most {UPLOAD_MIB} MiB for predictions or bundle, {LIMITS.card_bytes // 1024} KiB for the card. Scores are always "
+        f"computed here.",
+        "The files are first checked and shown next to the existing runs. Nothing is stored until you confirm.",
+        *([waits] if held else []),
+    )
+    commands = ("ragmeter submit check predictions.jsonl --card card.yaml", "ragmeter submit bundle RUN -o FILE.zip")
+    listed = el("ul", *(el("li", el("span", command, cls="command")) for command in commands))
+    return el("section", *map(note, steps), listed, cls="message")
+
+
+def submissions_table(items: Sequence[Submitted]) -> Node:
+    """Build the list of submissions with status and reason, newest first."""
+    columns: list[Column[Submitted]] = [
+        Column("Method", lambda item: el("span", item.run.method, cls="method", title=item.run.method)),
+        WideColumn("Benchmark", lambda item: Cell(item.run.dataset, f"{item.run.setting} · {item.run.seed}"), "setting · seed"),
+        Column("Status", lambda item: badge(item.status, _STATUS.get(item.status, ""))),
+        WideColumn("Reason", lambda item: item.reason or None),
+        Column("Since", lambda item: item.decided_at, "UTC"),
+    ]
+    listed = table("Submissions to this board", "sent-scroll", items[:_MOST], columns)
+    left = len(items) - _MOST
+    return el("div", listed, note(f"and {left:,} older ones") if left > 0 else None, cls="stack")
+
+
+def verdict_of(report: Mapping[str, Any]) -> Node:
+    """Build the result of checking a submission, and whether it may be stored."""
+    kinds = [finding["severity"] for finding in report["findings"]]
+    counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _TONES]
+    facts = (
+        f"{report['method']}@{report['version']}",
+        f"{report['dataset']}, {report['setting']}",
+        f"{report['rows']:,} rows for {report['questions']:,} questions",
+        ", ".join(counts),
+    )
+    verdict = "No errors" if report["ok"] else "It cannot be stored: fix the errors and send it again"
+    return section(verdict, line_of_facts(facts))
+
+
+def findings(report: Mapping[str, Any]) -> Node | None:
+    """Build the list of findings with their places in the file; None if there are none."""
+    if not report["findings"]:
+        return None
+
+    def positions(finding: Mapping[str, Any]) -> Node | None:
+        lines = [("" if at["line"] is None else f"{report['file']}:{at['line']}", at["detail"]) for at in finding["places"]]
+        left = finding["count"] - len(lines)
+        more = el("li", f"… and {left:,} more", cls="aside") if left > 0 else None
+        return el("ul", *(el("li", ": ".join(filter(None, parts))) for parts in lines), more) if lines else None
+
+    columns: list[Column[Mapping[str, Any]]] = [
+        Column("Kind", lambda item: badge(item["severity"], _TONES[item["severity"]])),
+        WideColumn("What", lambda item: el("span", item["what"], aside(item["code"]))),
+        WideColumn("Where", positions, "file:line"),
+        NumberColumn("Times", lambda item: int(item["count"])),
+        WideColumn("What to do", lambda item: item["try"] or None),
+    ]
+    return table("What the check found", "findings-scroll", report["findings"], columns)
+
+
+def preview(report: Mapping[str, Any], worth: Worth, board: Board, metrics: Sequence[str], definitions: Definitions) -> Node:
+    """Build the board as it would look with the submission, sorted by the first metric; controls last.
+
+    Args:
+        worth: The submission's results by metric id: value, low, high, n, insufficient_data.
+        metrics: Metric ids of the columns, at least one; the first one ranks.
+    """
+    first = metrics[0]
+    sign = -1 if higher_is_better(first, definitions) else 1
+    entries = [_mine(report, worth, first), *(_theirs(row, first, metrics) for row in board.rows)]
+    keys = sorted(sign * key for _, key, _ in entries if key is not None)
+
+    def rank(entry: _Entry) -> int | None:
+        return None if entry[1] is None else 1 + keys.index(sign * entry[1])
+
+    def value(metric: str, entry: _Entry) -> Cell | None:
+        item, scale = entry[2].get(metric), scale_of(metric, definitions)
+        if item is None or item["value"] is None:
+            return None
+        return Cell(scale.value(item["value"]), scale.interval(item["low"], item["high"]), item["insufficient_data"])
+
+    tip = f"Rank by {formats.metric_label(first, metrics)}: only finished runs, no controls"
+    columns: list[Column[_Entry]] = [
+        Column("Method", lambda entry: entry[0]),
+        NumberColumn("#", rank, tip=tip),
+        *metric_columns(metrics, definitions, value, metrics),
+    ]
+    rows = sorted(entries, key=lambda entry: rank(entry) or len(entries) + 1)
+    return table("Preview of the board with the submission", "preview-scroll", rows, columns)
+
+
+def _mine(report: Mapping[str, Any], worth: Worth, first: str) -> _Entry:
+    leaked = "Its training data cover these questions" if report["contamination"] else ""
+    signs = "; ".join(item["what"] for item in report["findings"] if item["code"] in SIGNS)
+    doubts = [badge(mark, "failed", f"Not ranked: {why}") for mark, why in ((CONTAMINATED, leaked), (IMPLAUSIBLE, signs)) if why]
+    name = named(f"{report['method']}@{report['version']}", badge("preview", "running", "Not stored yet"), *doubts)
+    return name, None if doubts else worth.get(first, {}).get("value"), worth
+
+
+def _theirs(row: Row, first: str, metrics: Sequence[str]) -> _Entry:
+    doubts = doubt_marks(row.run, row.contaminated, row.violations)
+    marks = (control_badge(row.control), *row_marks([row.run], reference=False, metrics=metrics), *doubts, status_badge(row.run))
+    worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})
+    ranked = row.run.may_win and first in row.cells and not row.cells[first].apart
+    return named(row.run.method, *marks), worth[first]["value"] if ranked else None, worth
 
 
 if __name__ == "__main__":

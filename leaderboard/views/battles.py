@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from leaderboard.elements import formats
@@ -60,52 +60,33 @@ def rates(board: BattleBoard, criterion: str) -> Node:
 
     If all methods were compared only with one, that one is the only column.
     """
-    order, known = names(board, criterion), _known(board, criterion)
+    order = names(board, criterion)
+    known = {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
     met = [{method, opponent} for method, opponent in known]
     common = set.intersection(*met) if len(met) > 1 else set()
     rivals = order if len(common) != 1 else [*common]
-    columns = [_method_column(board)] + [
-        NumberColumn(rival, partial(_pairing, rival, known), "control · × 100" if rival in board.controls else "× 100") for rival in rivals
+    columns: list[Column[str]] = [
+        Column("Wins of … against", partial(_named, board)),
+        *(NumberColumn(name, partial(_pairing, name, known), "control · × 100" if name in board.controls else "× 100") for name in rivals),
     ]
     rows = [name for name in order if rivals == order or name not in rivals]
-    return table(f"Win rates by {criterion}", "matrix-scroll", rows, columns, _row_class(board))
-
-
-def _known(board: BattleBoard, criterion: str) -> dict[tuple[str, str], Pairing]:
-    return {(pairing.method, pairing.opponent): pairing for pairing in board.pairings if pairing.criterion == criterion}
-
-
-def _method_column(board: BattleBoard) -> Column[str]:
-    return Column("Wins of … against", partial(_named, board))
+    return table(f"Win rates by {criterion}", "matrix-scroll", rows, columns, lambda name: "control" if name in board.controls else "")
 
 
 def _named(board: BattleBoard, name: str) -> Node:
     return named(name, control_badge(name in board.controls), *(badge(kind, "failed", why) for kind, why in board.doubts.get(name, ())))
 
 
-def _row_class(board: BattleBoard) -> Callable[[str], str]:
-    return lambda name: "control" if name in board.controls else ""
-
-
-def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
-    """Return the verdicts about two methods, and how many questions the first one won and lost; None if there are none."""
-    item = known.get((name, other))
-    if item is not None:
-        return item, item.rate.wins, item.rate.losses
-    item = known.get((other, name))
-    return None if item is None else (item, item.rate.losses, item.rate.wins)
-
-
 def _pairing(other: str, known: Mapping[tuple[str, str], Pairing], name: str) -> Cell:
     if name == other:
         return Cell("·")
-    side = _side(name, other, known)
-    if side is None or math.isnan(side[0].rate.with_ties.value):
+    item = known.get((name, other)) or known.get((other, name))
+    if item is None or math.isnan(item.rate.with_ties.value):
         return Cell(formats.NOTHING, tip="They were not compared")
-    if side[0].incomplete:
-        return Cell(formats.NOTHING, tip=side[0].incomplete)
-    item, wins, losses = side
+    if item.incomplete:
+        return Cell(formats.NOTHING, tip=item.incomplete)
     rate, swapped = item.rate, item.method != name
+    wins, losses = (rate.losses, rate.wins) if swapped else (rate.wins, rate.losses)
     # If both answers are disqualified, neither wins: then the two shares do not sum to 1.
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
@@ -184,11 +165,8 @@ def _verdict(item: Placed) -> Node | str:
 def _found(item: Placed) -> str:
     right, wrong = ("significantly above", "significantly below") if item.above else ("significantly below", "significantly above")
     parts = ((wrong, item.wrong), ("not distinguishable from", item.level), (right, item.right))
-    return "; ".join(f"{result} {_listed(rivals)}" for result, rivals in parts if rivals)
-
-
-def _listed(rivals: Sequence[str]) -> str:
-    return rivals[0] if len(rivals) == 1 else f"{len(rivals):,}: {', '.join(rivals)}"
+    counted = ((result, f"{len(rivals):,}: " if len(rivals) > 1 else "", rivals) for result, rivals in parts if rivals)
+    return "; ".join(f"{result} {number}{', '.join(rivals)}" for result, number, rivals in counted)
 
 
 def _called(name: str, board: BattleBoard) -> str:
@@ -206,22 +184,22 @@ def strengths(board: BattleBoard, rows: Sequence[tuple[str, Strength]]) -> Node:
         "weaker: tests of all pairs, Holm-corrected, 5 %"
     )
     fitted = "Bradley–Terry strength, fitted to all battles at once"
+
+    def elo(row: tuple[str, Strength]) -> Cell:
+        (value, low, high), why = row[1].elo, row[1].logit.insufficient_data
+        if math.isnan(value):
+            return Cell(formats.NOTHING, tip=why)
+        return Cell(f"{value:,.0f}" + ("*" if row[1].separated else ""), _bounds(low, high) or formats.NOTHING, why)
+
     columns: list[Column[tuple[str, Strength]]] = [
         Column("Method", lambda row: _named(board, row[0])),
-        NumberColumn("Elo", lambda row: _elo(row[1]), "[95 %]", points),
+        NumberColumn("Elo", elo, "[95 %]", points),
         NumberColumn("Log-odds", lambda row: value_cell(row[1].logit, formats.PLAIN), "[95 %]", fitted),
         NumberColumn("Rank", lambda row: row[1].positions, "possible", ranks),
         NumberColumn("Battles", lambda row: row[1].battles, "scored"),
         NumberColumn("Questions", lambda row: row[1].logit.n),
     ]
     return table("Bradley–Terry strengths", "strengths-scroll", rows, columns, lambda row: "control" if row[0] in board.controls else "")
-
-
-def _elo(item: Strength) -> Cell:
-    value, low, high = item.elo
-    if math.isnan(value):
-        return Cell(formats.NOTHING, tip=item.logit.insufficient_data)
-    return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), _bounds(low, high) or formats.NOTHING, item.logit.insufficient_data)
 
 
 def _bounds(low: float, high: float) -> str:

@@ -74,11 +74,19 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
     """Build the table of quality and cost, cheapest first, with the Pareto front marked."""
     milliseconds = _quick(rows, axis)
     unit = "ms / question" if milliseconds else _UNITS.get(axis, _TOKENS)
-    columns: list[Column[UsageCost]] = [
-        Column("Method", _name_method),
-        NumberColumn("Cost", lambda row: _cost(row, axis, milliseconds=milliseconds), unit, _COUNTED[axis]),
-        _quality(metric, scale),
-    ]
+    write = partial(write_cost, axis=axis, milliseconds=milliseconds)
+
+    def cost(item: UsageCost) -> Cell:
+        declared = item.row.run.origin != OURS and not math.isnan(item.x)
+        between = "" if math.isnan(item.low) else f"[{write(item.low)}, {write(item.high)}]"
+        middle = formats.percentiles(item.row.cost, write) if axis == "seconds" else ""
+        return Cell(write(item.x), ", ".join(filter(None, (between, middle))), AS_STATED if declared else "")
+
+    def name(item: UsageCost) -> Node:
+        mark = kind(item)
+        return named(item.row.run.method, badge(mark, _LABELS[mark], item.apart if mark == APART else "") if mark in _LABELS else None)
+
+    columns: list[Column[UsageCost]] = [Column("Method", name), NumberColumn("Cost", cost, unit, _COUNTED[axis]), _quality(metric, scale)]
     return table("Quality and cost", "pareto-scroll", rows, columns, lambda row: "control" if row.row.control else "")
 
 
@@ -89,19 +97,6 @@ def _quick(rows: Sequence[UsageCost], axis: Axis) -> bool:
 
 def _quality(metric: str, scale: Scale) -> Column[UsageCost | BudgetPoint]:
     return NumberColumn(formats.metric_name(metric)[0], lambda row: value_cell(row.value, scale), f"{scale.unit} [95 %]")
-
-
-def _cost(item: UsageCost, axis: Axis, *, milliseconds: bool) -> Cell:
-    write = partial(write_cost, axis=axis, milliseconds=milliseconds)
-    declared = item.row.run.origin != OURS and not math.isnan(item.x)
-    between = "" if math.isnan(item.low) else f"[{write(item.low)}, {write(item.high)}]"
-    middle = formats.percentiles(item.row.cost, write) if axis == "seconds" else ""
-    return Cell(write(item.x), ", ".join(filter(None, (between, middle))), AS_STATED if declared else "")
-
-
-def _name_method(item: UsageCost) -> Node:
-    mark = kind(item)
-    return named(item.row.run.method, badge(mark, _LABELS[mark], item.apart if mark == APART else "") if mark in _LABELS else None)
 
 
 def logarithmic(xs: Sequence[float]) -> bool:
@@ -116,20 +111,20 @@ def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
     Controls are left out: the cost of the gold answer is meaningless, and would stretch the axis.
     """
     quick = _quick(rows, axis)
-    rows = [row for row in rows if not (row.row.control or math.isnan(row.x))]
-    points = [_point(row, axis, scale, 1000.0 if quick else 1.0) for row in rows]
+    rows, factor = [row for row in rows if not (row.row.control or math.isnan(row.x))], 1000.0 if quick else 1.0
+
+    def point(item: UsageCost) -> Point:
+        drawn = point_of(kind(item), factor * item.x, item.value, scale, item.row.run.method)
+        cost = formats.duration(item.x) if axis == "seconds" else write_cost(item.x, axis)
+        return replace(drawn, shown=f"{drawn.shown} at {cost}", x_low=factor * item.low, x_high=factor * item.high)
+
+    points = list(map(point, rows))
     front = [point for point, row in zip(points, rows, strict=True) if row.front]
     title = f"{formats.metric_name(metric)[0]}, {scale.unit}"
     cost = "Milliseconds per question" if quick else AXES[axis]
     label = f"{title} of each run against {cost}, with the Pareto front; the numbers are in the table"
     log = logarithmic([row.x for row in rows])
     return plot(points, cost, title, label, logarithmic=log, lines=False, named=True, front=front, looks=KINDS)
-
-
-def _point(item: UsageCost, axis: Axis, scale: Scale, factor: float) -> Point:
-    point = point_of(kind(item), factor * item.x, item.value, scale, item.row.run.method)
-    cost = formats.duration(item.x) if axis == "seconds" else write_cost(item.x, axis)
-    return replace(point, shown=f"{point.shown} at {cost}", x_low=factor * item.low, x_high=factor * item.high)
 
 
 def curve_chart(curves: Sequence[BudgetCurve], axis: str, metric: str, scale: Scale) -> Picture | None:

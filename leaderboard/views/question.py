@@ -1,24 +1,31 @@
-"""One question: its gold, what each run answered and returned, what that scored and cost."""
+"""One question: its gold, what each run answered and returned, what that scored and cost, and what judges said."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import scale_of
+from leaderboard.elements.formats import metric_name, scale_of
 from leaderboard.elements.marks import control_badge
-from leaderboard.elements.nodes import Node, aside, badge, el, fold, named
+from leaderboard.elements.nodes import Node, aside, badge, button, el, fold, named, note
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
 from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, metric_columns, table
-from leaderboard.views.judge import CALL, dialog, reader
 from results.boards.tables import minus
+from results.judging.judgments import Conversation, Verdict
 from results.store import records
 from results.store.answer_queries import AnswerRow, Call, EvidenceRow, Passage, QuestionRow, gold_sentences
 from results.store.queries import OURS, RunRow
 
 _BEGINNING = 80
 """Number of characters that replace a missing title of a passage."""
+CALL = "call"
+"""Key of a stored conversation in a prediction's notes and in the URL."""
+_AT = re.compile(r"@(\d+)$")
+_KEY = re.compile(r"[0-9a-f]{32}")
+LONGEST = 20_000
+"""Maximum characters of a displayed message."""
 
 
 def question(row: QuestionRow) -> Node:
@@ -50,13 +57,7 @@ def answer_table(
     definitions: Definitions,
     depth: int,
 ) -> Node:
-    """Build the table of the runs' answers, with scores, ranks of the gold passages, and cost.
-
-    Args:
-        passages: Its gold passages by id, as far as they are stored.
-        answers: The runs' answers; a run without one gets the line "not answered yet".
-        depth: Number of ranks that were read.
-    """
+    """Build the table of the runs' answers, if they have one, with scores, ranks of the gold passages (up to `depth`), and cost."""
     by_run = {answer.run: answer for answer in answers}
     titles = "; ".join(passages[e].title or passages[e].text[:_BEGINNING] if e in passages else e for e in row.evidence)
     ranks = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – means not among them."
@@ -155,20 +156,27 @@ def marks(row: QuestionRow) -> Node | None:
     return key(sentences=bool(row.supporting_facts), answers=bool(records.informative_golds(row.golds)))
 
 
+def cutoffs(run: RunRow, metric: str) -> dict[int, str]:
+    """Return the cutoffs in a ranking, by rank: the metric's k, and the number of passages that the reader receives."""
+    results: dict[int, str] = {}
+    if at := _AT.search(metric_name(metric)[0]):
+        results[int(at[1])] = f"{metric_name(metric)[0]} counts down to this rank"
+    handed_on = run.description.get("k")
+    if isinstance(handed_on, int) and run.description.get("reader"):
+        read = f"the reader gets {handed_on}"
+        results[handed_on] = f"{results[handed_on]}; {read}" if handed_on in results else read
+    return results
+
+
 def evidence(row: QuestionRow, answer: AnswerRow, passages: Mapping[str, Passage], cutoffs: Mapping[int, str], *, opened: bool) -> Node:
     """Draw a run's ranked evidence with gold sentences, answers and cutoffs marked, followed by gold passages that it missed.
 
-    Gold passages are unfolded; without gold, the first passage that contains an answer is.
-
-    Args:
-        passages: Gold passages, as far as the store holds them.
-        cutoffs: Labels of cutoffs by rank (`drill.cutoffs`).
-        opened: Whether the list is unfolded initially.
+    Gold passages are unfolded; without gold, the first passage that contains an answer is. Not all of them may be stored.
     """
     golds = records.informative_golds(row.golds)
     result, wanted = sum(item.gold for item in answer.evidence), len(row.evidence)
     texts = [passage_text(item.text, item.sentences, golds, gold_sentences(row, item.id) if item.gold else ()) for item in answer.evidence]
-    holding = [text.holds_answer or bool(records.positions(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
+    holding = [bool(text.answers or records.positions(item.title, golds)) for item, text in zip(answer.evidence, texts, strict=True)]
     tally = f"{result} gold in {len(answer.evidence)} shown" + (f", {wanted} wanted" if wanted else "")
     if golds:
         tally += f"; an answer in {sum(holding):,}"
@@ -297,12 +305,7 @@ def question_list(
     earlier: str | None = None,
     later: str | None = None,
 ) -> Node:
-    """Build the list of questions that pass the filter (one page of it), each a button that opens the question.
-
-    Args:
-        scores: Scores by run, in the order of `rows`.
-        earlier, later: Positions of the previous and the next page, if any.
-    """
+    """Build one page of the list of questions that pass the filter, each a button; `earlier`, `later`: where other pages begin."""
     shown = scale_of(metric, definitions)
     items = []
     for number, row in enumerate(rows):
@@ -337,3 +340,108 @@ def question_list(
 
 def _turn(text: str, question: str) -> Node:
     return el("li", el("button", text, cls="pick turn", action={"question": question}, key=f"turn-{text}"))
+
+
+def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
+    """Return the key of the reader's stored model call, by run, for runs made here.
+
+    Submissions are left out, because their untrusted notes could name any stored call.
+    """
+    made = {run.run for run in runs if run.origin == OURS}
+    keys = {answer.run: answer.notes.get(CALL) for answer in answers if answer.run in made}
+    return {run: key for run, key in keys.items() if isinstance(key, str) and _KEY.fullmatch(key)}
+
+
+def conversations(answers: Sequence[AnswerRow], here: Mapping[str, str], results: Sequence[Verdict]) -> dict[str, str]:
+    """Map the keys of all stored model calls behind answers (`answered_here`) and verdicts to who made them."""
+    keys = {here[answer.run]: f"Reader of {answer.method}" for answer in answers if answer.run in here}
+    return keys | {item.call: f"Judge {item.judge}" for item in results if item.call is not None}
+
+
+def verdicts(results: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> list[Node]:
+    """Build one fold per judge with a line for each of its calls about a question."""
+    by_judge: dict[str, list[Verdict]] = {}
+    for item in results:
+        by_judge.setdefault(item.judge, []).append(item)
+    return [_judge(judge, made, names, opened, question) for judge, made in by_judge.items()]
+
+
+def _judge(judge: str, made: Sequence[Verdict], names: Mapping[str, str], opened: str, question: str) -> Node:
+    unread = sum(item.unscored is not None for item in made)
+    tally = f"{len(made):,} call{'s' * (len(made) != 1)}" + (f", {unread:,} without a verdict" if unread else "")
+
+    def judged(item: Verdict) -> Node:
+        return named(names.get(item.run, item.run), None if item.other is None else aside(f"against {names.get(item.other, item.other)}"))
+
+    def shown(item: Verdict) -> str:
+        return item.part + (f", repetition {item.repetition}" if item.repetition else "")
+
+    def tokens(item: Verdict) -> Cell:
+        parts = f"prompt {item.prompt_tokens:,}, completion {item.completion_tokens:,}; US$ {formats.dollars(item.cost_usd)}"
+        return Cell(formats.count(item.prompt_tokens + item.completion_tokens), tip=parts)
+
+    parsed = "Parsed from the reply; for two answers, per criterion and in their original order"
+    columns: list[Column[Verdict]] = [
+        Column("Judged", judged),
+        Column("Shown", shown, tip="The judge's prompt and, for two answers, their order in it"),
+        WideColumn("Verdict", lambda item: _verdict(item, names), tip=parsed),
+        Column("Model", lambda item: item.model or None, tip="The judging model, as its endpoint names it"),
+        NumberColumn("Tokens", tokens, "prompt + completion"),
+        NumberColumn("Time", lambda item: formats.duration(item.seconds) if item.seconds else None),
+        Column(
+            "Conversation",
+            lambda item: reader(CALL, item.call, opened, f"verdict-{judge}-{item.call}-{question}"),
+            tip="Prompt and reply, if the store keeps them",
+        ),
+    ]
+    verdicts = table(f"Verdicts of {judge}", f"verdicts-{judge}-{question}", made, columns)
+    return fold(judge, tally, verdicts, key=f"judge-{judge}-{question}", opened=bool(opened) and opened in {item.call for item in made})
+
+
+def _verdict(item: Verdict, names: Mapping[str, str]) -> Node | str | None:
+    if item.unscored is not None:
+        return el("span", badge("no verdict", "failed"), aside(item.unscored))
+    if item.other is None:
+        words = [f"{name}: {_value(value)}" for name, value in item.response.items()]
+    else:
+        won = {"one": names.get(item.run, item.run), "other": names.get(item.other, item.other), "none": "neither", None: "no verdict"}
+        words = [f"{criterion}: {won.get(verdict, verdict)}" for criterion, verdict in item.response.items()]
+    return "; ".join(words) or None
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_value(inner)}" for name, inner in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_value, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return "none" if value is None else "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def reader(parameter: str, call: str | None, opened: str, key: str, text: str = "read") -> Node:
+    """Make the button that opens or closes a conversation, whose key is in a URL parameter; a note if there is none (`call` None)."""
+    if call is None:
+        return aside("no model was asked")
+    shown = call == opened
+    return button("close" if shown else text, key, {parameter: None if shown else call}, pressed=shown)
+
+
+def conversation(result: Conversation | None, whose: str) -> Node:
+    """Build the view of a stored model call, or a note that it is no longer stored."""
+    title = el("h3", whose, cls="section")
+    if result is None:
+        text = "This store does not keep the conversation: it was pruned, was not sent along with the results, or cannot be read."
+        return el("section", title, note(text))
+    messages = [(role or "message", text) for role, text in result.messages] + [("reply", result.reply)]
+    return el("section", title, dialog(messages), label=f"Conversation: {whose}", role="region")
+
+
+def dialog(messages: Sequence[tuple[str, str]]) -> Node:
+    """Build a list of messages with their roles; very long ones are cut."""
+    return el("dl", *(part for role, text in messages for part in (el("dt", role), el("dd", _cut(text)))), cls="conversation")
+
+
+def _cut(text: str) -> str:
+    left = len(text) - LONGEST
+    return text if left <= 0 else f"{text[:LONGEST]}… [{left:,} more characters: `ragmeter store replies export` has them]"

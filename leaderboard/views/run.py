@@ -11,9 +11,9 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, explanation, scale_of
-from leaderboard.elements.marks import SOURCES, doubt_marks, is_better, row_marks, significance, status_badge, untested
+from leaderboard.elements.marks import SOURCES, doubt_marks, row_marks, status_badge
 from leaderboard.elements.nodes import Node, aside, button, el, facts, flat, fold, fold_facts, named, note, show_value
-from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, difference_cell, table, value_cell
+from leaderboard.elements.tables import Cell, Column, Definitions, NumberColumn, WideColumn, table, tested_cell, value_cell
 from results.boards.diff import Diff, Number, Setting
 from results.store.checkpoints import Checkpoint
 from results.store.cost_queries import IndexCost
@@ -48,11 +48,8 @@ def numbers(result: Diff, definitions: Definitions) -> Node:
         return el("span", formats.metric_label(item.metric), unit, tip=explanation(item.metric, definitions))
 
     def difference(item: Number) -> Cell | None:
-        if item.difference is None:
-            return None
-        mark = significance(is_better(item.difference.value, item.p_holm, higher_is_better=item.higher_is_better))
-        doubt = item.difference.doubt(item.p_holm) if item.difference is not None else ""
-        return difference_cell(item.difference, scale(item), mark=untested(doubt) if doubt else mark, note=doubt)
+        of = item.difference
+        return None if of is None else tested_cell(of, item.p_holm, scale(item), higher_is_better=item.higher_is_better)
 
     paired = "Paired, on the questions with a value for both; 95 % interval. ▲ better, ▼ worse at 5 %"
     test = "Sign-flip permutation test, corrected over the metrics shown"

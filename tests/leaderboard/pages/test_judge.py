@@ -13,9 +13,9 @@ import pytest
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from leaderboard.elements.nodes import TAGS, Node
+from leaderboard.pages import judge as judge_view
 from leaderboard.report import behind
 from leaderboard.views import battles as battle_view
-from leaderboard.views import judge as judge_view
 from results.boards.board import board, groups
 from results.boards.markup import to_csv
 from results.judging import judgments, labels

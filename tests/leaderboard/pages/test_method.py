@@ -14,8 +14,7 @@ import pytest
 
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Node
-from leaderboard.views import method as method_view
-from leaderboard.views import submission
+from leaderboard.pages import method as method_view
 from results.boards.board import boards
 from results.gate import history as gate_history
 from results.gate.decision import ask
@@ -269,7 +268,7 @@ def test_submitted_card_is_shown_as_text(app: Start, sent: Path) -> None:
 
 def test_whole_card_is_folded(sent: Path) -> None:
     runs = provenance.runs_of(Store(sent), "submitted:sent")
-    newest, older = list(submission.cards("submitted:sent", runs).find(tag="section"))
+    newest, older = list(method_view.submitted_cards("submitted:sent", runs).find(tag="section"))
     (fold,) = newest.find(tag="details")
     keys = {words(next(row.find(tag="th"))): words(next(row.find(tag="td"))) for row in fold.find(tag="tr")}
     assert keys["hardware"] == "two cards"
@@ -281,7 +280,7 @@ def test_whole_card_is_folded(sent: Path) -> None:
 def test_empty_card_shows_that_nothing_is_declared(sent: Path) -> None:
     run = provenance.runs_of(Store(sent), "submitted:sent")[0]
     bare = replace(run, card={"method": {"name": "Sent"}, "training_data": []})
-    (item,) = submission.cards("submitted:sent", [bare]).find(tag="section")
+    (item,) = method_view.submitted_cards("submitted:sent", [bare]).find(tag="section")
     assert facts_of(item) == {
         "Name": "Sent",
         "Sent in by": "not stated",

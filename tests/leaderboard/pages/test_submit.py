@@ -14,8 +14,8 @@ import pytest
 
 from leaderboard import intake
 from leaderboard.intake import Draft, hand_over
+from leaderboard.pages import submit as submission
 from leaderboard.server import _environment, command
-from leaderboard.views import submission
 from ragmeter import cli
 from results.boards.board import boards
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE

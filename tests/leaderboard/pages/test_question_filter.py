@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from leaderboard.elements.nodes import Node
-from leaderboard.views.drill import Wanted, cutoffs, hops_of, passing, worst_of
-from leaderboard.views.question import evidence
+from leaderboard.pages.question import hops_of, passing, worst_of
+from leaderboard.views.question import cutoffs, evidence
 from results.store.answer_queries import AnswerRow, EvidenceRow, Passage, QuestionRow
 from results.store.queries import RunRow
 from results.store.variants import style_of_name
@@ -41,12 +41,12 @@ SCORES = np.array([[0.0, 1.0, 1.0], [0.5, 1.0, NAN]])
     ],
 )
 def test_questions_must_meet_all_filter_conditions(wanted: dict[str, Any], expected: list[int]) -> None:
-    assert passing(ROWS, Wanted(**wanted), SCORES, 0.0) == expected
+    assert passing(ROWS, SCORES, 0.0, **wanted) == expected
 
 
 def test_unbounded_metric_has_no_failures_and_lower_is_better_fails_at_its_maximum() -> None:
-    assert passing(ROWS, Wanted(failures=True), SCORES, None) == []
-    assert passing(ROWS, Wanted(differ=True), np.empty((0, 3)), 0.0) == []
+    assert passing(ROWS, SCORES, None, failures=True) == []
+    assert passing(ROWS, np.empty((0, 3)), 0.0, differ=True) == []
     assert worst_of({"low": 0.0, "high": 1.0, "higher_is_better": False}) == 1.0
     assert worst_of({"low": 0.0, "high": 1.0, "higher_is_better": True}) == 0.0
     assert worst_of({"low": 0.0, "high": None, "higher_is_better": False}) is None

@@ -12,7 +12,6 @@ import pytest
 
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, Judge, JudgeCall, Parsed, Score
 from leaderboard.elements.nodes import TAGS
-from leaderboard.views import judge as verdict_view
 from leaderboard.views import question as question_view
 from methods.models.reply_cache import Call, ResponseCache
 from results.judging import judgments
@@ -137,23 +136,23 @@ def test_conversation_of_a_reader_is_shown(judged_question: tuple[Path, str], sy
     query = next(row for row in answer_queries.questions(store, run.dataset_fingerprint) if row.question == judged_question[1])
     (answer,) = answer_queries.answers(store, query, [run.run])
     closed, question = {"calls": "", "call": ""}, judged_question[1]
-    assert question_view.prompts([answer], verdict_view.answered_here([answer], [run]), closed, question) is None
+    assert question_view.prompts([answer], question_view.answered_here([answer], [run]), closed, question) is None
     reported = replace(answer, notes={"call": REQUESTED.key})
-    here = verdict_view.answered_here([reported], [run])
+    here = question_view.answered_here([reported], [run])
     shown = question_view.prompts([reported], here, closed, question)
     assert shown is not None
     assert [node.action for node in shown.find(tag="button")] == [{"call": REQUESTED.key}]
     whole = question_view.prompts([replace(reported, calls_kept=2)], here, closed, question)
     assert whole is not None
     assert [node.action for node in whole.find(tag="button")] == [{"calls": run.run}], "all calls of the run, its reader's among them"
-    assert verdict_view.calls([reported], here, []) == {REQUESTED.key: "Reader of bm25"}
+    assert question_view.conversations([reported], here, []) == {REQUESTED.key: "Reader of bm25"}
     # A submission's notes are its sender's text, and keys have a fixed form.
-    assert verdict_view.answered_here([reported], [replace(run, origin="submitted")]) == {}
-    assert verdict_view.answered_here([replace(reported, notes={"call": "../x"})], [run]) == {}
+    assert question_view.answered_here([reported], [replace(run, origin="submitted")]) == {}
+    assert question_view.answered_here([replace(reported, notes={"call": "../x"})], [run]) == {}
 
 
 def test_very_long_message_is_truncated_with_a_note(judged_question: tuple[Path, str]) -> None:
-    result = judged.Conversation((("user", "x" * (verdict_view.LONGEST + 1234)),), "short")
-    text = words(verdict_view.conversation(result, "Judge j"))
+    result = judged.Conversation((("user", "x" * (question_view.LONGEST + 1234)),), "short")
+    text = words(question_view.conversation(result, "Judge j"))
     assert "1,234 more characters" in text
-    assert len(text) < verdict_view.LONGEST + 300
+    assert len(text) < question_view.LONGEST + 300

@@ -12,7 +12,7 @@ import pytest
 
 from leaderboard.elements.marks import gate_marks
 from leaderboard.elements.nodes import TAGS
-from leaderboard.views import method as timeline
+from leaderboard.pages import method as timeline
 from results.gate import history as gate_history
 from results.gate.decision import ask
 from results.gate.timeline import Point, timelines
